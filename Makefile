@@ -1,0 +1,75 @@
+# Everything a user or developer runs. Needs only Python >= 3.11 and make; the rest goes into .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+# The versions are pinned, so a stamp is out of date only when these change.
+PINS := pyproject.toml constraints.txt
+# Two cores: two processes, one thread each. `make test WORKERS=0` runs in one process.
+WORKERS ?= 2
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help train test lint doctest fast slow learning bench clean
+
+help:  ## Lists the commands.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+train: $(VENV)/.installed-train  ## Trains PPO on CartPole-v1 on JAX, with pictures and metrics in runs/.
+	OMP_NUM_THREADS=$$(getconf _NPROCESSORS_ONLN) $(BIN)/rlweave train ppo --env CartPole-v1 --backend jax
+
+test: lint doctest fast slow  ## Everything that CI checks.
+
+lint: $(VENV)/.installed-dev  ## Style, types, layers.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+doctest: $(VENV)/.installed-dev  ## The examples in docstrings.
+	$(BIN)/pytest -q --doctest-modules rlweave
+
+fast: $(VENV)/.installed-dev  ## The tests that take a few seconds each at most.
+	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not learning"
+
+slow: $(VENV)/.installed-dev  ## Long tests, and learning with one seed.
+	$(BIN)/pytest -q -n $(WORKERS) -m "slow or learning" --durations=10
+
+learning: $(VENV)/.installed-dev  ## Learning with all seeds; writes curves and numbers into docs/.
+	$(BIN)/python benchmarks/learning.py --output docs
+
+bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a table each.
+	for script in graph_update graph_act graph_build train_ppo_cartpole; do \
+	  $(BIN)/python benchmarks/$$script.py; \
+	done
+
+clean:  ## Removes the environment and caches; runs/ stays.
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ------------------------------------------------------------------------------------------ environment
+
+# The first Python that is new enough and can make environments; PYTHON=... overrides.
+$(BIN)/python:
+	@for python in $(PYTHON) python3 python3.11 python3.12 python3.13 python3.14; do \
+	  if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "creating $(VENV) with $$($$python --version)"; exec $$python -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "rlweave needs Python >= 3.11 with the venv module (on Debian: apt install python3-venv); " \
+	  "say which with make PYTHON=/path/to/python3" >&2; exit 1
+
+$(VENV)/.installed-train: $(PINS) | $(BIN)/python
+	$(PIP) -e '.[jax,plot,tensorboard]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(PINS) | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.installed-train
+
+$(VENV)/.installed-bench: $(VENV)/.installed-dev
+	$(PIP) -e '.[dev,bench]'
+	@touch $@

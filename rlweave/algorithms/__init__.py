@@ -1,0 +1,1 @@
+"""Agent + plan + defaults = something to train: trainers, run directories, metrics, checkpoints, evaluation."""

@@ -1,0 +1,437 @@
+"""The numeric leaves: `FloatBox`, `IntBox`, `BoolBox`, and leaves from a tuple of axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rlweave.errors import SpaceError
+from rlweave.spaces.box import Axis, Box, axes_text
+from rlweave.spaces.dim import Dim
+from rlweave.spaces.space import Rank
+
+_UNBOUNDED_SCALE = 10.0  # integers without bounds are sampled this wide: far from overflow in any arithmetic
+
+
+class FloatBox(Box):
+    """Arrays of floating-point numbers, each dimension bounded on both, one or no side.
+
+    Args:
+        low: The lowest value, a number or one per dimension (``-inf``: unbounded); None is unbounded.
+        high: The highest value (included), likewise.
+        shape: The feature shape; if left out, that of the bounds.
+        dtype: ``"float32"``, ``"float64"`` or ``"float16"``. Bounds are rounded to it.
+        add_batch_rank: Whether there is a batch rank; a number fixes its size.
+        add_time_rank: Whether there is a time rank; a number fixes its size.
+        layout: For images ``"channels_last"`` or ``"channels_first"``.
+
+    Raises:
+        SpaceError: When bounds are not a number, cross, or do not fit the shape.
+
+    >>> FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True)
+    FloatBox((T, B, 4) float32)
+    >>> FloatBox(0, [1, np.inf])
+    FloatBox((2,) float32 in [0, 1..inf])
+    """
+
+    DTYPES = ("float16", "float32", "float64")
+
+    _low: np.ndarray  # as small as possible: 0-d when all dimensions are alike
+    _high: np.ndarray
+
+    def __init__(
+        self,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        shape: Axis | Sequence[Axis] | None = None,
+        dtype: str = "float32",
+        add_batch_rank: Rank = False,
+        add_time_rank: Rank = False,
+        layout: str | None = None,
+    ) -> None:
+        dtype = self._dtype_name(dtype)
+        lowest = self._bound("low", -math.inf if low is None else low, dtype)
+        highest = self._bound("high", math.inf if high is None else high, dtype)
+        shape, lowest, highest = _fit_bounds(shape, lowest, highest, (-math.inf, math.inf))
+        if np.any(lowest > highest):
+            raise SpaceError(
+                "A FloatBox has a low above its high.", received=f"low={low!r}, high={high!r}", fix="swap the two"
+            )
+        if np.any(lowest == np.inf) or np.any(highest == -np.inf):
+            raise SpaceError(
+                "A FloatBox has a bound that no finite number keeps.",
+                received=f"low={low!r}, high={high!r}",
+                fix="low=-inf and high=inf, or None, mean unbounded",
+            )
+        self._set_up(shape, dtype, add_batch_rank, add_time_rank, layout, _low=lowest, _high=highest)
+
+    @staticmethod
+    def _bound(name: str, value: ArrayLike, dtype: str) -> np.ndarray:
+        try:
+            with np.errstate(over="ignore"):  # a float64 bound beyond float32 is no bound in float32
+                bound = np.asarray(value, dtype=np.float64).astype(dtype)
+        except (TypeError, ValueError):
+            bound = np.asarray(np.nan)
+        if np.isnan(bound).any():
+            raise SpaceError(
+                f"The {name} of a FloatBox is not a number.",
+                received=f"{name}={value!r}",
+                fix="numbers; inf or None for unbounded dimensions",
+            )
+        return bound + np.zeros((), dtype)  # -0.0 becomes 0.0, so that equal bounds have equal bytes
+
+    @property
+    def low(self) -> np.ndarray:
+        """The lowest values, of this dtype, read-only, broadcast to the shape; ``-inf`` where unbounded."""
+        return _broadcast(self._low, self.shape)
+
+    @property
+    def high(self) -> np.ndarray:
+        """The highest values (included), of this dtype, read-only, broadcast to the shape; ``inf`` where unbounded."""
+        return _broadcast(self._high, self.shape)
+
+    @property
+    def bounded(self) -> np.ndarray:
+        """Which dimensions are bounded on both sides: booleans, read-only, broadcast to the shape.
+
+        >>> FloatBox([0, -np.inf], 1).bounded
+        array([ True, False])
+        """
+        return _broadcast(np.isfinite(self._low) & np.isfinite(self._high), self.shape)
+
+    def _sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        low, high = self._low.astype(np.float64), self._high.astype(np.float64)
+        below, above = np.isfinite(low), np.isfinite(high)
+        first, last = np.where(below, low, 0.0), np.where(above, high, 0.0)
+        values = np.zeros(shape)
+        if np.any(below & above):
+            fraction = rng.random(shape)
+            values = np.where(below & above, first * (1.0 - fraction) + last * fraction, values)
+        if np.any(below ^ above):
+            distance = rng.exponential(size=shape)
+            values = np.where(below & ~above, first + distance, values)
+            values = np.where(above & ~below, last - distance, values)
+        if not np.all(below | above):
+            values = np.where(below | above, values, rng.normal(size=shape))
+        # Rounding to the dtype may step over a bound.
+        return np.clip(values.astype(self.dtype), self._low, self._high)
+
+    def _why_not_values(self, array: np.ndarray) -> str | None:
+        inside = (array >= self._low) & (array <= self._high)  # false for NaN
+        if inside.all():
+            return None
+        return _first_outside(array, np.asarray(inside), self._low, self._high, "]")
+
+    def _identity(self) -> Hashable:
+        return super()._identity(), _key(self._low), _key(self._high)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns a description of plain, strict JSON data; infinite bounds are ``"inf"`` and ``"-inf"``."""
+        return super().to_json() | {"low": _json_floats(self._low), "high": _json_floats(self._high)}
+
+    def _details(self) -> str:
+        if np.all(self._low == -np.inf) and np.all(self._high == np.inf):
+            return ""
+        return f" in [{_range(self._low)}, {_range(self._high)}]"
+
+
+class IntBox(Box):
+    """Arrays of integers, each dimension with its own lowest value and (excluded) high.
+
+    ``IntBox(5)`` is {0..4}, ``IntBox(2, 5)`` is {2, 3, 4}, ``IntBox(high=[3, 4])`` has a range per dimension
+    (Gymnasium's MultiDiscrete), ``IntBox()`` is every integer of the dtype.
+
+    Args:
+        low: The lowest value, a number or one per dimension. With ``high`` left out, this *is* the high, and low is 0.
+        high: The lowest value that is too high, likewise.
+        shape: The feature shape; if left out, that of the bounds.
+        dtype: ``"int32"``, ``"uint8"``, ``"int64"``, ...
+        add_batch_rank: Whether there is a batch rank; a number fixes its size.
+        add_time_rank: Whether there is a time rank; a number fixes its size.
+        layout: For images ``"channels_last"`` or ``"channels_first"``.
+
+    Raises:
+        SpaceError: When a bound is no integer, a dimension holds no value, or a bound exceeds the dtype.
+
+    >>> IntBox(5, add_batch_rank=True)
+    IntBox((B,) int32 in [0, 5))
+    >>> IntBox(0, 256, shape=(84, 84, 3), dtype="uint8", layout="channels_last")
+    IntBox((84, 84, 3) uint8 in [0, 256) channels_last)
+    """
+
+    DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+
+    _low: np.ndarray  # of this dtype, as small as possible: 0-d when all dimensions are alike
+    _last: np.ndarray  # the highest value that is included: other than the high, it always fits the dtype
+
+    def __init__(
+        self,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        shape: Axis | Sequence[Axis] | None = None,
+        dtype: str = "int32",
+        add_batch_rank: Rank = False,
+        add_time_rank: Rank = False,
+        layout: str | None = None,
+    ) -> None:
+        dtype = self._dtype_name(dtype)
+        limits = np.iinfo(dtype)
+        if low is None and high is None:
+            first, last = np.asarray(limits.min, object), np.asarray(limits.max, object)
+        elif high is None:
+            first, last = np.asarray(0, object), _whole_numbers("high", low) - 1
+        else:
+            first, last = _whole_numbers("low", 0 if low is None else low), _whole_numbers("high", high) - 1
+        first, last = np.asarray(first, object), np.asarray(last, object)
+        shape, first, last = _fit_bounds(shape, first, last, (limits.min, limits.max))
+        if np.any(first > last):
+            raise SpaceError(
+                "An IntBox holds no value in some dimension (its high is excluded).",
+                received=f"low={low!r}, high={high!r}",
+                fix="a high above the low: IntBox(5) is {0..4}, IntBox(2, 5) is {2, 3, 4}",
+            )
+        if np.any(first < limits.min) or np.any(last > limits.max):
+            raise SpaceError(
+                f"The bounds of an IntBox do not fit its dtype {dtype}.",
+                received=f"low={low!r}, high={high!r}",
+                fix=f"bounds within [{limits.min}, {limits.max + 1}), or a wider dtype",
+            )
+        self._set_up(
+            shape, dtype, add_batch_rank, add_time_rank, layout, _low=first.astype(dtype), _last=last.astype(dtype)
+        )
+
+    @property
+    def low(self) -> np.ndarray:
+        """The lowest values, int64, read-only, broadcast to the shape."""
+        return _broadcast(self._low.astype(np.int64), self.shape)
+
+    @property
+    def high(self) -> np.ndarray:
+        """The highs (excluded), int64, read-only, broadcast to the shape.
+
+        Where an int64 box has no bound above, this is the largest int64, which it yet contains.
+        """
+        last = self._last.astype(np.int64)
+        return _broadcast(last + (last < np.iinfo(np.int64).max), self.shape)
+
+    @property
+    def last(self) -> np.ndarray:
+        """The highest values that are included, int64, read-only, broadcast to the shape."""
+        return _broadcast(self._last.astype(np.int64), self.shape)
+
+    @property
+    def bounded(self) -> np.ndarray:
+        """Which dimensions are bounded on both sides: booleans, read-only, broadcast to the shape.
+
+        A bound at the end of a 32 or 64 bit dtype is none.
+        """
+        limits = np.iinfo(self.dtype)
+        if limits.bits < 32:
+            return _broadcast(np.asarray(True), self.shape)
+        below = (self._low > limits.min) | (limits.min == 0)
+        return _broadcast(np.asarray(below & (self._last < limits.max)), self.shape)
+
+    @property
+    def num_categories(self) -> int | np.ndarray | None:
+        """The number of categories when values are indices ``{0..n-1}``, else None.
+
+        An int when all dimensions have equally many, else an int64 array of the feature shape. None when some low is
+        not 0, or a dimension has no upper bound: then the values do not number categories.
+
+        >>> IntBox(5).num_categories, IntBox(high=[3, 4]).num_categories, IntBox(2, 5).num_categories
+        (5, array([3, 4]), None)
+        """
+        if 0 in self.shape:
+            return np.zeros(self.feature_shape, np.int64)
+        if np.any(self._low != 0) or not np.all(self.bounded):
+            return None
+        return int(self._last) + 1 if self._last.ndim == 0 else self._last.astype(np.int64) + 1
+
+    def _sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        limits = np.iinfo(self.dtype)
+        if np.all(self.bounded):
+            return np.asarray(rng.integers(self._low, self._last, size=shape, dtype=self.dtype, endpoint=True))
+        below, above = self._low > limits.min, self._last < limits.max
+        low, last = self._low.astype(object), self._last.astype(object)
+        spread = np.abs(rng.normal(scale=_UNBOUNDED_SCALE, size=shape)).astype(np.int64).astype(object)
+        sign = np.where(rng.random(shape) < 0.5, -1, 1)
+        uniform = rng.integers(self._low, self._last, size=shape, dtype=self.dtype, endpoint=True).astype(object)
+        open_ended = np.where(below, low + spread, np.where(above, last - spread, sign * spread))
+        values = np.where(below & above, uniform, open_ended)
+        return np.asarray(np.minimum(np.maximum(values, low), last), dtype=object).astype(self.dtype)
+
+    def _why_not_values(self, array: np.ndarray) -> str | None:
+        inside = (array >= self._low) & (array <= self._last)
+        if inside.all():
+            return None
+        return _first_outside(array, np.asarray(inside), self._low, self._last.astype(object) + 1, ")")
+
+    def _identity(self) -> Hashable:
+        return super()._identity(), _key(self._low), _key(self._last)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns a description of plain, strict JSON data; ``high`` is excluded."""
+        high = np.asarray(self._last.astype(object) + 1, object)
+        return super().to_json() | {"low": self._low.tolist(), "high": high.tolist()}
+
+    def _details(self) -> str:
+        limits = np.iinfo(self.dtype)
+        if limits.bits >= 32 and np.all(self._low == limits.min) and np.all(self._last == limits.max):
+            return ""
+        return f" in [{_range(self._low)}, {_range(np.asarray(self._last.astype(object) + 1, object))})"
+
+
+class BoolBox(Box):
+    """Arrays of booleans (Gymnasium's MultiBinary).
+
+    Args:
+        shape: The feature shape.
+        add_batch_rank: Whether there is a batch rank; a number fixes its size.
+        add_time_rank: Whether there is a time rank; a number fixes its size.
+        layout: For images ``"channels_last"`` or ``"channels_first"``.
+
+    >>> BoolBox(shape=(3,), add_time_rank=True)
+    BoolBox((T, 3) bool)
+    """
+
+    DTYPES = ("bool",)
+
+    def __init__(
+        self,
+        shape: Axis | Sequence[Axis] = (),
+        add_batch_rank: Rank = False,
+        add_time_rank: Rank = False,
+        layout: str | None = None,
+    ) -> None:
+        self._set_up(shape, "bool", add_batch_rank, add_time_rank, layout)
+
+    def _sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        return np.asarray(rng.random(shape) < 0.5)
+
+    def _why_not_values(self, array: np.ndarray) -> str | None:
+        return None
+
+
+def from_axes(axes: Sequence[Axis], dtype: str) -> Box:
+    """Makes an unbounded leaf from all axes of an array.
+
+    A leading Dim of time alone becomes the time rank; then a leading Dim with the batch in it (``T*B`` too) becomes
+    the batch rank; everything else is feature shape.
+
+    Args:
+        axes: All axes, in order; numbers and Dims.
+        dtype: ``"float32"``, ``"int32"``, ``"bool"``, ...
+
+    Raises:
+        SpaceError: When no leaf has this dtype.
+
+    >>> from rlweave.spaces import BATCH, TIME
+    >>> from_axes((TIME, BATCH, 4), "float32")
+    FloatBox((T, B, 4) float32)
+    """
+    rest = list(axes)
+    time = rest.pop(0) if rest and isinstance(rest[0], Dim) and rest[0].is_time else False
+    batch = rest.pop(0) if rest and isinstance(rest[0], Dim) and rest[0].is_batch else False
+    if dtype in FloatBox.DTYPES:
+        return FloatBox(shape=rest, dtype=dtype, add_batch_rank=batch, add_time_rank=time)
+    if dtype in IntBox.DTYPES:
+        return IntBox(shape=rest, dtype=dtype, add_batch_rank=batch, add_time_rank=time)
+    if dtype in BoolBox.DTYPES:
+        return BoolBox(shape=rest, add_batch_rank=batch, add_time_rank=time)
+    raise SpaceError(
+        "No space holds arrays of this dtype.",
+        received=f"dtype={dtype!r}",
+        fix="one of " + ", ".join(FloatBox.DTYPES + IntBox.DTYPES + BoolBox.DTYPES),
+    )
+
+
+def _whole_numbers(name: str, value: Any) -> np.ndarray:
+    """Reads a bound as Python ints, so that no bound of any dtype overflows."""
+    numbers = np.asarray(value) if isinstance(value, np.ndarray) else np.array(value, dtype=object)
+    whole = numbers.dtype.kind in "iu" or (
+        numbers.dtype == object
+        and all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers.flat)
+    )
+    if not whole:
+        raise SpaceError(
+            f"The {name} of an IntBox is not a whole number.",
+            received=f"{name}={value!r}",
+            fix="whole numbers; FloatBox for real ones, BoolBox for booleans",
+        )
+    return _smallest(numbers).astype(object)
+
+
+def _fit_bounds(
+    shape: Axis | Sequence[Axis] | None, low: np.ndarray, high: np.ndarray, unbounded: tuple[float, float]
+) -> tuple[Axis | Sequence[Axis], np.ndarray, np.ndarray]:
+    """Finds the shape if it is not given, checks the bounds against it, and makes them as small as possible."""
+    try:
+        if shape is None:
+            shape = np.broadcast_shapes(low.shape, high.shape)
+        axes = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
+        if 0 in axes:  # no element, nothing to bound: all such boxes of a shape are equal
+            return axes, np.asarray(unbounded[0], low.dtype), np.asarray(unbounded[1], high.dtype)
+        low, high = _smallest(low), _smallest(high)
+        if low.ndim or high.ndim:
+            numbers = tuple(-1 if isinstance(axis, Dim) else axis for axis in axes)
+            low = low if low.ndim == 0 else np.broadcast_to(low, numbers).copy()
+            high = high if high.ndim == 0 else np.broadcast_to(high, numbers).copy()
+    except ValueError:
+        raise SpaceError(
+            "The bounds of a box do not fit its shape.",
+            received=f"low of shape {low.shape}, high of shape {high.shape}, "
+            f"shape={'left out' if shape is None else axes_text(axes)}",
+            fix="a number, or one bound per dimension; symbolic axes allow a number only",
+        ) from None
+    return axes, low, high
+
+
+def _smallest(bound: np.ndarray) -> np.ndarray:
+    """Turns an array of equal numbers into a 0-d one."""
+    if bound.ndim and bound.size and (bound == bound.flat[0]).all():
+        return np.asarray(bound.flat[0], bound.dtype)
+    return bound
+
+
+def _broadcast(bound: np.ndarray, shape: tuple[Axis, ...]) -> np.ndarray:
+    """Broadcasts to the feature shape; with a symbolic axis in it, a bound is 0-d and stays so."""
+    numbers = tuple(axis for axis in shape if not isinstance(axis, Dim))
+    return np.broadcast_to(bound, numbers if len(numbers) == len(shape) else ())
+
+
+def _key(bound: np.ndarray) -> tuple[tuple[int, ...], bytes]:
+    return bound.shape, bound.tobytes()
+
+
+def _json_floats(bound: np.ndarray) -> Any:
+    def convert(value: Any) -> Any:
+        if isinstance(value, list):
+            return [convert(item) for item in value]
+        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+
+    return convert(bound.tolist())
+
+
+def _number(value: Any) -> str:
+    return str(value) if isinstance(value, int | np.integer) else f"{float(value):g}"
+
+
+def _range(bound: np.ndarray) -> str:
+    lowest, highest = _number(bound.min()), _number(bound.max())
+    return lowest if lowest == highest else f"{lowest}..{highest}"
+
+
+def _first_outside(array: np.ndarray, inside: np.ndarray, low: np.ndarray, high: np.ndarray, bracket: str) -> str:
+    index = tuple(int(i) for i in np.argwhere(~inside)[0])
+    value = array[index]
+    feature = index[len(index) - max(np.ndim(low), np.ndim(high)) :]
+    at_low = low[feature] if np.ndim(low) else low
+    at_high = high[feature] if np.ndim(high) else high
+    where = f" at index {index}" if index else ""
+    if value != value:
+        return f"holds nan{where}"
+    return f"holds {value}{where}, outside [{_number(at_low)}, {_number(at_high)}{bracket}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -51,9 +51,8 @@ class Box(Space):
         **fields: Any,
     ) -> None:
         """Checks and sets all fields, once, from the constructor of a leaf class."""
-        axes = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
         self.__dict__.update(
-            shape=tuple(_axis(axis, axes) for axis in axes),
+            shape=axes_tuple(shape),
             dtype=self._dtype_name(dtype),
             batch=_rank(add_batch_rank, "batch"),
             time=_rank(add_time_rank, "time"),
@@ -164,7 +163,7 @@ class Box(Space):
 
     def _replace(self, **fields: Any) -> Self:
         clone = object.__new__(type(self))
-        clone.__dict__.update(self.__dict__, **fields)
+        clone.__dict__.update(self.__getstate__(), **fields)
         return clone
 
     # ---- structure: a leaf is its own only leaf --------------------------------------------------------------------
@@ -266,16 +265,31 @@ def checked_space(space: Any, what: str) -> Space:
     return space
 
 
-def _axis(axis: Any, axes: tuple[Any, ...]) -> Axis:
-    if isinstance(axis, Dim):
-        return axis if axis.constant is None else axis.constant
-    if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or axis < 0:
-        raise SpaceError(
-            "A shape consists of whole numbers of at least 0.",
-            received=f"shape={axes!r}",
-            fix="shape=(4,); the batch and time axes are ranks: add_batch_rank=True, add_time_rank=True",
-        )
-    return int(axis)
+def axes_tuple(shape: Any) -> tuple[Axis, ...]:
+    """Reads a shape: one axis or a sequence of axes, whole numbers or Dims. Constant Dims become numbers.
+
+    Raises:
+        SpaceError: For anything else.
+
+    >>> axes_tuple(4), axes_tuple([Dim(offset=1), 4])
+    ((4,), (2, 4))
+    """
+    if isinstance(shape, int | np.integer | Dim):
+        shape = (shape,)
+    axes = []
+    for axis in shape if isinstance(shape, Iterable) else (shape,):
+        constant = axis.constant if isinstance(axis, Dim) else axis
+        if constant is None:
+            axes.append(axis)
+        elif isinstance(constant, int | np.integer) and not isinstance(constant, bool) and constant >= 0:
+            axes.append(int(constant))
+        else:
+            raise SpaceError(
+                "A shape consists of whole numbers of at least 0.",
+                received=f"shape={shape!r}",
+                fix="shape=(4,); the batch and time axes are ranks: add_batch_rank=True, add_time_rank=True",
+            )
+    return tuple(axes)
 
 
 def _rank(rank: Rank, kind: str) -> Dim | None:

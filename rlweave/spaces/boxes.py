@@ -10,10 +10,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlweave.errors import SpaceError
-from rlweave.spaces.box import Axis, Box, axes_text
+from rlweave.spaces.bounds import (
+    bound_key,
+    broadcast_bound,
+    first_outside,
+    fit_bounds,
+    json_floats,
+    range_text,
+    whole_numbers,
+)
+from rlweave.spaces.box import Axis, Box
 from rlweave.spaces.dim import Dim
 from rlweave.spaces.space import Rank
 
+_NO_BOUNDS = {
+    dtype: (np.asarray(-math.inf, dtype), np.asarray(math.inf, dtype)) for dtype in ("float16", "float32", "float64")
+}
+_LIMITS = {
+    dtype: (np.asarray(np.iinfo(dtype).min, dtype), np.asarray(np.iinfo(dtype).max, dtype))
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+}
 _UNBOUNDED_SCALE = 10.0  # integers without bounds are sampled this wide: far from overflow in any arithmetic
 
 
@@ -38,7 +54,7 @@ class FloatBox(Box):
     FloatBox((2,) float32 in [0, 1..inf])
     """
 
-    DTYPES = ("float16", "float32", "float64")
+    DTYPES = tuple(_NO_BOUNDS)
 
     _low: np.ndarray  # as small as possible: 0-d when all dimensions are alike
     _high: np.ndarray
@@ -54,9 +70,15 @@ class FloatBox(Box):
         layout: str | None = None,
     ) -> None:
         dtype = self._dtype_name(dtype)
+        if low is None and high is None:  # most boxes of a graph: worth a short way
+            lowest, highest = _NO_BOUNDS[dtype]
+            self._set_up(
+                () if shape is None else shape, dtype, add_batch_rank, add_time_rank, layout, _low=lowest, _high=highest
+            )
+            return
         lowest = self._bound("low", -math.inf if low is None else low, dtype)
         highest = self._bound("high", math.inf if high is None else high, dtype)
-        shape, lowest, highest = _fit_bounds(shape, lowest, highest, (-math.inf, math.inf))
+        shape, lowest, highest = fit_bounds(shape, lowest, highest, (-math.inf, math.inf))
         if np.any(lowest > highest):
             raise SpaceError(
                 "A FloatBox has a low above its high.", received=f"low={low!r}, high={high!r}", fix="swap the two"
@@ -87,12 +109,12 @@ class FloatBox(Box):
     @property
     def low(self) -> np.ndarray:
         """The lowest values, of this dtype, read-only, broadcast to the shape; ``-inf`` where unbounded."""
-        return _broadcast(self._low, self.shape)
+        return broadcast_bound(self._low, self.shape)
 
     @property
     def high(self) -> np.ndarray:
         """The highest values (included), of this dtype, read-only, broadcast to the shape; ``inf`` where unbounded."""
-        return _broadcast(self._high, self.shape)
+        return broadcast_bound(self._high, self.shape)
 
     @property
     def bounded(self) -> np.ndarray:
@@ -101,12 +123,14 @@ class FloatBox(Box):
         >>> FloatBox([0, -np.inf], 1).bounded
         array([ True, False])
         """
-        return _broadcast(np.isfinite(self._low) & np.isfinite(self._high), self.shape)
+        return broadcast_bound(np.isfinite(self._low) & np.isfinite(self._high), self.shape)
 
     def _sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         low, high = self._low.astype(np.float64), self._high.astype(np.float64)
         below, above = np.isfinite(low), np.isfinite(high)
         first, last = np.where(below, low, 0.0), np.where(above, high, 0.0)
+        if not (below.any() or above.any()):
+            return np.asarray(rng.standard_normal(shape)).astype(self.dtype)
         values = np.zeros(shape)
         if np.any(below & above):
             fraction = rng.random(shape)
@@ -117,26 +141,27 @@ class FloatBox(Box):
             values = np.where(above & ~below, last - distance, values)
         if not np.all(below | above):
             values = np.where(below | above, values, rng.normal(size=shape))
+        largest = float(np.finfo(self.dtype).max)
         # Rounding to the dtype may step over a bound.
-        return np.clip(values.astype(self.dtype), self._low, self._high)
+        return np.clip(np.clip(values, -largest, largest).astype(self.dtype), self._low, self._high)
 
     def _why_not_values(self, array: np.ndarray) -> str | None:
         inside = (array >= self._low) & (array <= self._high)  # false for NaN
         if inside.all():
             return None
-        return _first_outside(array, np.asarray(inside), self._low, self._high, "]")
+        return first_outside(array, np.asarray(inside), self._low, self._high, "]")
 
     def _identity(self) -> Hashable:
-        return super()._identity(), _key(self._low), _key(self._high)
+        return super()._identity(), bound_key(self._low), bound_key(self._high)
 
     def to_json(self) -> dict[str, Any]:
         """Returns a description of plain, strict JSON data; infinite bounds are ``"inf"`` and ``"-inf"``."""
-        return super().to_json() | {"low": _json_floats(self._low), "high": _json_floats(self._high)}
+        return super().to_json() | {"low": json_floats(self._low), "high": json_floats(self._high)}
 
     def _details(self) -> str:
         if np.all(self._low == -np.inf) and np.all(self._high == np.inf):
             return ""
-        return f" in [{_range(self._low)}, {_range(self._high)}]"
+        return f" in [{range_text(self._low)}, {range_text(self._high)}]"
 
 
 class IntBox(Box):
@@ -163,7 +188,7 @@ class IntBox(Box):
     IntBox((84, 84, 3) uint8 in [0, 256) channels_last)
     """
 
-    DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+    DTYPES = tuple(_LIMITS)
 
     _low: np.ndarray  # of this dtype, as small as possible: 0-d when all dimensions are alike
     _last: np.ndarray  # the highest value that is included: other than the high, it always fits the dtype
@@ -179,15 +204,16 @@ class IntBox(Box):
         layout: str | None = None,
     ) -> None:
         dtype = self._dtype_name(dtype)
+        if low is None and high is None:  # most boxes of a graph: worth a short way
+            lowest, highest = _LIMITS[dtype]
+            self._set_up(
+                () if shape is None else shape, dtype, add_batch_rank, add_time_rank, layout, _low=lowest, _last=highest
+            )
+            return
         limits = np.iinfo(dtype)
-        if low is None and high is None:
-            first, last = np.asarray(limits.min, object), np.asarray(limits.max, object)
-        elif high is None:
-            first, last = np.asarray(0, object), _whole_numbers("high", low) - 1
-        else:
-            first, last = _whole_numbers("low", 0 if low is None else low), _whole_numbers("high", high) - 1
-        first, last = np.asarray(first, object), np.asarray(last, object)
-        shape, first, last = _fit_bounds(shape, first, last, (limits.min, limits.max))
+        first = whole_numbers("low", 0 if low is None or high is None else low)
+        last = np.asarray(whole_numbers("high", low if high is None else high) - 1, dtype=object)
+        shape, first, last = fit_bounds(shape, first, last, (limits.min, limits.max))
         if np.any(first > last):
             raise SpaceError(
                 "An IntBox holds no value in some dimension (its high is excluded).",
@@ -207,7 +233,7 @@ class IntBox(Box):
     @property
     def low(self) -> np.ndarray:
         """The lowest values, int64, read-only, broadcast to the shape."""
-        return _broadcast(self._low.astype(np.int64), self.shape)
+        return broadcast_bound(self._low.astype(np.int64), self.shape)
 
     @property
     def high(self) -> np.ndarray:
@@ -216,12 +242,17 @@ class IntBox(Box):
         Where an int64 box has no bound above, this is the largest int64, which it yet contains.
         """
         last = self._last.astype(np.int64)
-        return _broadcast(last + (last < np.iinfo(np.int64).max), self.shape)
+        return broadcast_bound(last + (last < np.iinfo(np.int64).max), self.shape)
+
+    @property
+    def _is_unbounded(self) -> bool:
+        limits = np.iinfo(self.dtype)
+        return bool(np.all(self._low == limits.min) and np.all(self._last == limits.max))
 
     @property
     def last(self) -> np.ndarray:
         """The highest values that are included, int64, read-only, broadcast to the shape."""
-        return _broadcast(self._last.astype(np.int64), self.shape)
+        return broadcast_bound(self._last.astype(np.int64), self.shape)
 
     @property
     def bounded(self) -> np.ndarray:
@@ -231,9 +262,9 @@ class IntBox(Box):
         """
         limits = np.iinfo(self.dtype)
         if limits.bits < 32:
-            return _broadcast(np.asarray(True), self.shape)
+            return broadcast_bound(np.asarray(True), self.shape)
         below = (self._low > limits.min) | (limits.min == 0)
-        return _broadcast(np.asarray(below & (self._last < limits.max)), self.shape)
+        return broadcast_bound(np.asarray(below & (self._last < limits.max)), self.shape)
 
     @property
     def num_categories(self) -> int | np.ndarray | None:
@@ -255,23 +286,26 @@ class IntBox(Box):
         limits = np.iinfo(self.dtype)
         if np.all(self.bounded):
             return np.asarray(rng.integers(self._low, self._last, size=shape, dtype=self.dtype, endpoint=True))
-        below, above = self._low > limits.min, self._last < limits.max
-        low, last = self._low.astype(object), self._last.astype(object)
-        spread = np.abs(rng.normal(scale=_UNBOUNDED_SCALE, size=shape)).astype(np.int64).astype(object)
+        below, above = (self._low > limits.min) | (limits.min == 0), self._last < limits.max
+        wide = object if self.dtype == "int64" else np.int64  # Python's integers do not overflow
+        low, last = self._low.astype(wide), self._last.astype(wide)
+        spread = np.abs(rng.normal(scale=_UNBOUNDED_SCALE, size=shape)).astype(np.int64).astype(wide)
         sign = np.where(rng.random(shape) < 0.5, -1, 1)
-        uniform = rng.integers(self._low, self._last, size=shape, dtype=self.dtype, endpoint=True).astype(object)
-        open_ended = np.where(below, low + spread, np.where(above, last - spread, sign * spread))
-        values = np.where(below & above, uniform, open_ended)
-        return np.asarray(np.minimum(np.maximum(values, low), last), dtype=object).astype(self.dtype)
+        uniform = rng.integers(self._low, self._last, size=shape, dtype=self.dtype, endpoint=True).astype(wide)
+        one_sided = np.where(below, low + spread, np.where(above, last - spread, sign * spread))
+        values = np.where(below & above, uniform, one_sided)
+        return np.asarray(np.minimum(np.maximum(values, low), last)).astype(self.dtype)
 
     def _why_not_values(self, array: np.ndarray) -> str | None:
+        if self._is_unbounded:
+            return None
         inside = (array >= self._low) & (array <= self._last)
         if inside.all():
             return None
-        return _first_outside(array, np.asarray(inside), self._low, self._last.astype(object) + 1, ")")
+        return first_outside(array, np.asarray(inside), self._low, self._last.astype(object) + 1, ")")
 
     def _identity(self) -> Hashable:
-        return super()._identity(), _key(self._low), _key(self._last)
+        return super()._identity(), bound_key(self._low), bound_key(self._last)
 
     def to_json(self) -> dict[str, Any]:
         """Returns a description of plain, strict JSON data; ``high`` is excluded."""
@@ -279,10 +313,9 @@ class IntBox(Box):
         return super().to_json() | {"low": self._low.tolist(), "high": high.tolist()}
 
     def _details(self) -> str:
-        limits = np.iinfo(self.dtype)
-        if limits.bits >= 32 and np.all(self._low == limits.min) and np.all(self._last == limits.max):
+        if self._is_unbounded and np.iinfo(self.dtype).bits >= 32:
             return ""
-        return f" in [{_range(self._low)}, {_range(np.asarray(self._last.astype(object) + 1, object))})"
+        return f" in [{range_text(self._low)}, {range_text(np.asarray(self._last.astype(object) + 1, object))})"
 
 
 class BoolBox(Box):
@@ -347,91 +380,3 @@ def from_axes(axes: Sequence[Axis], dtype: str) -> Box:
         received=f"dtype={dtype!r}",
         fix="one of " + ", ".join(FloatBox.DTYPES + IntBox.DTYPES + BoolBox.DTYPES),
     )
-
-
-def _whole_numbers(name: str, value: Any) -> np.ndarray:
-    """Reads a bound as Python ints, so that no bound of any dtype overflows."""
-    numbers = np.asarray(value) if isinstance(value, np.ndarray) else np.array(value, dtype=object)
-    whole = numbers.dtype.kind in "iu" or (
-        numbers.dtype == object
-        and all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in numbers.flat)
-    )
-    if not whole:
-        raise SpaceError(
-            f"The {name} of an IntBox is not a whole number.",
-            received=f"{name}={value!r}",
-            fix="whole numbers; FloatBox for real ones, BoolBox for booleans",
-        )
-    return _smallest(numbers).astype(object)
-
-
-def _fit_bounds(
-    shape: Axis | Sequence[Axis] | None, low: np.ndarray, high: np.ndarray, unbounded: tuple[float, float]
-) -> tuple[Axis | Sequence[Axis], np.ndarray, np.ndarray]:
-    """Finds the shape if it is not given, checks the bounds against it, and makes them as small as possible."""
-    try:
-        if shape is None:
-            shape = np.broadcast_shapes(low.shape, high.shape)
-        axes = (shape,) if isinstance(shape, int | np.integer | Dim) else tuple(shape)
-        if 0 in axes:  # no element, nothing to bound: all such boxes of a shape are equal
-            return axes, np.asarray(unbounded[0], low.dtype), np.asarray(unbounded[1], high.dtype)
-        low, high = _smallest(low), _smallest(high)
-        if low.ndim or high.ndim:
-            numbers = tuple(-1 if isinstance(axis, Dim) else axis for axis in axes)
-            low = low if low.ndim == 0 else np.broadcast_to(low, numbers).copy()
-            high = high if high.ndim == 0 else np.broadcast_to(high, numbers).copy()
-    except ValueError:
-        raise SpaceError(
-            "The bounds of a box do not fit its shape.",
-            received=f"low of shape {low.shape}, high of shape {high.shape}, "
-            f"shape={'left out' if shape is None else axes_text(axes)}",
-            fix="a number, or one bound per dimension; symbolic axes allow a number only",
-        ) from None
-    return axes, low, high
-
-
-def _smallest(bound: np.ndarray) -> np.ndarray:
-    """Turns an array of equal numbers into a 0-d one."""
-    if bound.ndim and bound.size and (bound == bound.flat[0]).all():
-        return np.asarray(bound.flat[0], bound.dtype)
-    return bound
-
-
-def _broadcast(bound: np.ndarray, shape: tuple[Axis, ...]) -> np.ndarray:
-    """Broadcasts to the feature shape; with a symbolic axis in it, a bound is 0-d and stays so."""
-    numbers = tuple(axis for axis in shape if not isinstance(axis, Dim))
-    return np.broadcast_to(bound, numbers if len(numbers) == len(shape) else ())
-
-
-def _key(bound: np.ndarray) -> tuple[tuple[int, ...], bytes]:
-    return bound.shape, bound.tobytes()
-
-
-def _json_floats(bound: np.ndarray) -> Any:
-    def convert(value: Any) -> Any:
-        if isinstance(value, list):
-            return [convert(item) for item in value]
-        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
-
-    return convert(bound.tolist())
-
-
-def _number(value: Any) -> str:
-    return str(value) if isinstance(value, int | np.integer) else f"{float(value):g}"
-
-
-def _range(bound: np.ndarray) -> str:
-    lowest, highest = _number(bound.min()), _number(bound.max())
-    return lowest if lowest == highest else f"{lowest}..{highest}"
-
-
-def _first_outside(array: np.ndarray, inside: np.ndarray, low: np.ndarray, high: np.ndarray, bracket: str) -> str:
-    index = tuple(int(i) for i in np.argwhere(~inside)[0])
-    value = array[index]
-    feature = index[len(index) - max(np.ndim(low), np.ndim(high)) :]
-    at_low = low[feature] if np.ndim(low) else low
-    at_high = high[feature] if np.ndim(high) else high
-    where = f" at index {index}" if index else ""
-    if value != value:
-        return f"holds nan{where}"
-    return f"holds {value}{where}, outside [{_number(at_low)}, {_number(at_high)}{bracket}"

@@ -114,7 +114,7 @@ class Dict(Container):
     ((3,), ['a', 'b'])
     """
 
-    spaces: Mapping[str, Space]
+    _spaces: dict[str, Space]
 
     def __init__(
         self,
@@ -144,38 +144,38 @@ class Dict(Container):
                 )
             checked_space(child, f"The entry {name!r} of a Dict is no space.")
         ordered = {name: children[name] for name in sorted(children)}
-        self.__dict__["spaces"] = _with_ranks(ordered, add_batch_rank, add_time_rank)
+        self.__dict__["_spaces"] = _with_ranks(ordered, add_batch_rank, add_time_rank)
 
     def __getitem__(self, key: str) -> Space:
-        if key not in self.spaces:
+        if key not in self._spaces:
             raise SpaceError(
                 "A Dict has no such entry.",
                 where=repr(self),
                 received=f"{key!r}",
-                fix=nearest(str(key), self.spaces) if self.spaces else "this Dict is empty",
+                fix=nearest(str(key), self._spaces) if self._spaces else "this Dict is empty",
             )
-        return self.spaces[key]
+        return self._spaces[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.spaces)
+        return iter(self._spaces)
 
     def __contains__(self, key: object) -> bool:
-        return key in self.spaces
+        return key in self._spaces
 
     def keys(self) -> KeysView[str]:
         """The names in canonical order."""
-        return self.spaces.keys()
+        return self._spaces.keys()
 
     def values(self) -> ValuesView[Space]:
         """The spaces in canonical order."""
-        return self.spaces.values()
+        return self._spaces.values()
 
     def items(self) -> ItemsView[str, Space]:
         """Names and spaces in canonical order."""
-        return self.spaces.items()
+        return self._spaces.items()
 
     def _children(self) -> Mapping[str, Space]:
-        return self.spaces
+        return self._spaces
 
     def _nest(self, children: Mapping[str, Any]) -> dict[str, Any]:
         return dict(children)
@@ -186,20 +186,20 @@ class Dict(Container):
     def _mismatch(self, value: Any) -> str | None:
         if not isinstance(value, Mapping):
             return f"needs a dict, got {type(value).__name__}"
-        if value.keys() != self.spaces.keys():
-            missing = sorted(self.spaces.keys() - value.keys())
-            unknown = sorted(map(str, value.keys() - self.spaces.keys()))
+        if value.keys() != self._spaces.keys():
+            missing = sorted(self._spaces.keys() - value.keys())
+            unknown = sorted(map(str, value.keys() - self._spaces.keys()))
             return "; ".join([f"lacks {missing}"] * bool(missing) + [f"has unknown {unknown}"] * bool(unknown))
         return None
 
     def to_json(self) -> dict[str, Any]:
         """Returns a description of plain, strict JSON data, from which `from_json` makes an equal space."""
-        return {"type": "Dict", "spaces": {name: child.to_json() for name, child in self.spaces.items()}}
+        return {"type": "Dict", "spaces": {name: child.to_json() for name, child in self._spaces.items()}}
 
     def __repr__(self) -> str:
-        if all(name.isidentifier() for name in self.spaces):
-            return "Dict(" + ", ".join(f"{name}={child!r}" for name, child in self.spaces.items()) + ")"
-        return f"Dict({dict(self.spaces)!r})"
+        if all(name.isidentifier() for name in self._spaces):
+            return "Dict(" + ", ".join(f"{name}={child!r}" for name, child in self._spaces.items()) + ")"
+        return f"Dict({dict(self._spaces)!r})"
 
 
 class Tuple(Container):
@@ -218,7 +218,7 @@ class Tuple(Container):
     Tuple(IntBox((B,) int32 in [0, 2)), BoolBox((B,) bool))
     """
 
-    spaces: tuple[Space, ...]
+    _spaces: tuple[Space, ...]
 
     def __init__(self, *spaces: Space, add_batch_rank: Rank = False, add_time_rank: Rank = False) -> None:
         for index, child in enumerate(spaces):
@@ -228,29 +228,29 @@ class Tuple(Container):
                 )
             checked_space(child, f"The entry {index} of a Tuple is no space.")
         children = _with_ranks(dict(enumerate(spaces)), add_batch_rank, add_time_rank)
-        self.__dict__["spaces"] = tuple(children.values())
+        self.__dict__["_spaces"] = tuple(children.values())
 
     def __getitem__(self, index: int) -> Space:
         try:
-            return self.spaces[index.__index__()]
+            return self._spaces[index.__index__()]
         except (IndexError, AttributeError):
             raise SpaceError(
                 "A Tuple has no such entry.", where=repr(self), received=f"{index!r}", fix=f"0 to {len(self) - 1}"
             ) from None
 
     def __iter__(self) -> Iterator[Space]:
-        return iter(self.spaces)
+        return iter(self._spaces)
 
     def values(self) -> tuple[Space, ...]:
         """The spaces in order."""
-        return self.spaces
+        return self._spaces
 
     def items(self) -> ItemsView[int, Space]:
         """Positions and spaces in order."""
         return self._children().items()
 
     def _children(self) -> Mapping[int, Space]:
-        return dict(enumerate(self.spaces))
+        return dict(enumerate(self._spaces))
 
     def _nest(self, children: Mapping[int, Any]) -> tuple[Any, ...]:
         return tuple(children.values())
@@ -261,22 +261,22 @@ class Tuple(Container):
     def _mismatch(self, value: Any) -> str | None:
         if not isinstance(value, tuple | list):
             return f"needs a tuple, got {type(value).__name__}"
-        if len(value) != len(self.spaces):
-            return f"needs {len(self.spaces)} entries, got {len(value)}"
+        if len(value) != len(self._spaces):
+            return f"needs {len(self._spaces)} entries, got {len(value)}"
         return None
 
     def to_json(self) -> dict[str, Any]:
         """Returns a description of plain, strict JSON data, from which `from_json` makes an equal space."""
-        return {"type": "Tuple", "spaces": [child.to_json() for child in self.spaces]}
+        return {"type": "Tuple", "spaces": [child.to_json() for child in self._spaces]}
 
     def __repr__(self) -> str:
-        return "Tuple(" + ", ".join(map(repr, self.spaces)) + ")"
+        return "Tuple(" + ", ".join(map(repr, self._spaces)) + ")"
 
 
-def _with_ranks(children: dict[Any, Space], batch: Rank, time: Rank) -> Mapping[Any, Space]:
+def _with_ranks(children: dict[Any, Space], batch: Rank, time: Rank) -> dict[Any, Space]:
     """Pushes ranks down to the leaves; False leaves them alone."""
-    if batch is not False:
+    if not isinstance(batch, bool) or batch:
         children = {key: child.with_batch_rank(batch) for key, child in children.items()}
-    if time is not False:
+    if not isinstance(time, bool) or time:
         children = {key: child.with_time_rank(time) for key, child in children.items()}
     return children

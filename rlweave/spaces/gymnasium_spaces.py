@@ -29,8 +29,8 @@ def from_gymnasium(space: gymnasium.Space[Any], layout: str | Mapping[str, str] 
     """Makes the space of a single step from a space of Gymnasium.
 
     =================  ===========================================================================================
-    Box of floats      `FloatBox`; float64 becomes float32
-    Box of integers    `IntBox`; int64 (and uint64) becomes int32, if its bounds fit; other dtypes stay
+    Box of floats      `FloatBox` of float32, whatever the precision
+    Box of integers    `IntBox`; uint8 stays, all others become int32 (int64 where a bound does not fit int32)
     Box of booleans    `BoolBox`
     Discrete(n)        ``IntBox(n)`` of indices: the start stays at the boundary (`value_from_gymnasium`)
     MultiDiscrete      `IntBox` of indices with a range per dimension; starts likewise
@@ -61,7 +61,7 @@ def _convert(space: gymnasium.Space[Any], path: str) -> Space:
         for key in space.spaces:
             if not isinstance(key, str) or not key or "/" in key:
                 raise SpaceError(
-                    "A key of a Gymnasium Dict cannot be part of a path: it has to be a string, not empty, without '/'.",
+                    "A key of a Gymnasium Dict cannot be part of a path, which takes a string, not empty, without '/'.",
                     where=at_path(path, repr(space)),
                     received=f"key {key!r}",
                     fix="rename it in the environment, for instance with gymnasium.wrappers.TransformObservation",
@@ -79,7 +79,11 @@ def _convert(space: gymnasium.Space[Any], path: str) -> Space:
         return TextBox(space.max_length, space.min_length, space.characters)
     if isinstance(space, gym.Box):
         return _convert_box(space)
-    raise SpaceError(
+    raise _unsupported(space, path)
+
+
+def _unsupported(space: Any, path: str) -> SpaceError:
+    return SpaceError(
         f"A Gymnasium space of this kind cannot be converted: {type(space).__name__}.",
         where=path,
         received=repr(space),
@@ -89,46 +93,48 @@ def _convert(space: gymnasium.Space[Any], path: str) -> Space:
 
 def _indices(numbers: np.ndarray) -> IntBox:
     """Makes the box of the indices of categories, of which there are ``numbers`` per dimension."""
-    narrow = numbers.size == 0 or int(numbers.max()) <= _INT32.max + 1
-    return IntBox(high=numbers, shape=numbers.shape, dtype="int32" if narrow else "int64")
+    return IntBox(high=numbers, shape=numbers.shape, dtype=_index_dtype(numbers))
+
+
+def _index_dtype(numbers: np.ndarray) -> str:
+    return "int32" if int(numbers.max(initial=0)) <= _INT32.max else "int64"
 
 
 def _convert_box(space: gym.Box) -> Box:
-    kind = np.dtype(space.dtype).kind
-    if kind == "b":
+    dtype = _box_dtype(space)
+    if dtype == "bool":
         return BoolBox(space.shape)
-    if kind == "f":
-        dtype = "float16" if space.dtype == np.float16 else "float32"
-        return FloatBox(space.low, space.high, space.shape, dtype)
-    if kind not in "iu":
-        raise SpaceError("A Box has a dtype that cannot be converted.", received=repr(space), fix="float, int or bool")
+    if dtype == "float32":
+        return FloatBox(space.low, space.high, space.shape)
     if not space.low.size:
-        return IntBox(shape=space.shape, dtype=_narrow_dtype(space))
-    low, last = _uniform(space.low), _uniform(space.high)
-    dtype = _narrow_dtype(space)
-    if dtype != np.dtype(space.dtype).name:
-        limits, narrow = np.iinfo(np.dtype(space.dtype).name), np.iinfo(dtype)
+        return IntBox(shape=space.shape, dtype=dtype)
+    limits, narrow = np.iinfo(np.dtype(space.dtype).name), np.iinfo(dtype)
+    low, last = _exact(space.low), _exact(space.high)
+    if limits.bits >= 32:
         # The ends of the wider dtype mean "no bound"; they become the ends of the narrower one.
         low = np.where(low == limits.min, max(narrow.min, limits.min), low)
         last = np.where(last == limits.max, narrow.max, last)
-    return IntBox(low, np.asarray(last.astype(object) + 1, object), space.shape, dtype)
+    return IntBox(low, np.asarray(last + 1, dtype=object), space.shape, dtype)
 
 
-def _narrow_dtype(space: gym.Box) -> str:
-    """Returns int32 for 64 bit boxes whose bounds fit (a bound at the end of the dtype is none), else the dtype."""
+def _box_dtype(space: gym.Box) -> str:
+    """Returns the dtype in which the values of a Box are kept: bool, float32, uint8, int32, or int64 if it must be."""
     dtype = np.dtype(space.dtype)
-    if dtype.itemsize < 8:
-        return dtype.name
+    if dtype.kind in "bf":
+        return "bool" if dtype.kind == "b" else "float32"
+    if dtype.kind not in "iu":
+        raise SpaceError("A Box has a dtype that cannot be converted.", received=repr(space), fix="float, int or bool")
+    if dtype.itemsize < 4 or dtype == np.int32:
+        return "uint8" if dtype == np.uint8 else "int32"
     limits = np.iinfo(dtype.name)
     bounds = np.concatenate([space.low[space.low != limits.min].ravel(), space.high[space.high != limits.max].ravel()])
     fits = bounds.size == 0 or (int(bounds.min()) >= _INT32.min and int(bounds.max()) <= _INT32.max)
     return "int32" if fits else "int64"
 
 
-def _uniform(bound: np.ndarray) -> np.ndarray:
-    """Turns an array of equal bounds into a 0-d object array, others into an object array: no overflow."""
-    equal = (bound == bound.flat[0]).all()
-    return np.asarray(int(bound.flat[0]) if equal else bound, dtype=object)
+def _exact(bound: np.ndarray) -> np.ndarray:
+    """Turns bounds into Python integers, which do not overflow: one if they are all equal."""
+    return np.asarray(int(bound.flat[0]) if (bound == bound.flat[0]).all() else bound, dtype=object)
 
 
 def _declare_layout(space: Space, layout: str | Mapping[str, str]) -> Space:
@@ -246,14 +252,13 @@ def value_from_gymnasium(space: gymnasium.Space[Any], value: Any) -> Any:
 
 def _value_from(space: gymnasium.Space[Any], value: Any, path: str) -> Any:
     if isinstance(space, gym.Box):
-        return _box_value_from(space, value, path)
+        return _cast(value, _box_dtype(space), space.shape, path)
     if isinstance(space, gym.Discrete):
-        return _index_from(value, int(space.start), int(space.n), (), path)
+        return _without_start(value, space.start, np.asarray(space.n), path)
     if isinstance(space, gym.MultiDiscrete):
-        start = space.start if space.start.any() else 0
-        return _index_from(value, start, int(space.nvec.max(initial=0)), space.nvec.shape, path)
+        return _without_start(value, space.start, space.nvec, path)
     if isinstance(space, gym.MultiBinary):
-        return _with_axes(np.array(value, dtype=np.bool_), space.shape, path)
+        return _cast(value, "bool", space.shape, path)
     if isinstance(space, gym.Text):
         return np.array(value, dtype=object)
     if isinstance(space, gym.Dict):
@@ -263,48 +268,46 @@ def _value_from(space: gymnasium.Space[Any], value: Any, path: str) -> Any:
         _check_length(space, value, path)
         children = enumerate(zip(space.spaces, value, strict=True))
         return tuple(_value_from(child, item, join_path(path, index)) for index, (child, item) in children)
-    _convert(space, path)  # raises what is to be said about unsupported spaces
-    raise AssertionError
+    raise _unsupported(space, path)
 
 
-def _box_value_from(space: gym.Box, value: Any, path: str) -> np.ndarray:
+def _without_start(value: Any, start: Any, numbers: np.ndarray, path: str) -> np.ndarray:
+    if np.any(start):
+        value = _cast(value, "int64", numbers.shape, path) - start  # in 64 bits, before anything is narrowed
+    return _cast(value, _index_dtype(numbers), numbers.shape, path)
+
+
+_KINDS = {"b": "biu", "i": "biu", "u": "biu", "f": "biuf"}
+"""The kinds of NumPy dtypes whose values can be kept in each kind of dtype."""
+
+
+def _cast(value: Any, dtype: str, shape: tuple[int, ...], path: str) -> np.ndarray:
+    """Copies a value into an array of the dtype, refusing what would change it (other than float precision)."""
     raw = np.asarray(value)
-    dtype = np.dtype(space.dtype)
-    if dtype.itemsize == 8:
-        if dtype.kind == "f":
-            dtype = np.dtype(np.float32)
-        else:
-            dtype = np.dtype(_narrow_dtype(space))
-            limits = np.iinfo(dtype.name)
-            if raw.size and (raw.min() < limits.min or raw.max() > limits.max):
-                raise SpaceError(
-                    f"An integer does not fit {dtype}, in which unbounded integers of environments are kept.",
-                    where=path or repr(space),
-                    received=f"values from {raw.min()} to {raw.max()}",
-                    fix="give the Box of the environment its true bounds; beyond int32 the dtype stays int64",
-                )
-    elif dtype.kind == "f" and dtype.itemsize > 8:
-        dtype = np.dtype(np.float32)
-    return _with_axes(np.array(raw, dtype=dtype), space.shape, path)
-
-
-def _index_from(value: Any, start: Any, number: int, shape: tuple[int, ...], path: str) -> np.ndarray:
-    dtype = np.int32 if number <= _INT32.max + 1 else np.int64
-    raw = np.asarray(value)
-    # A start of 0 needs no arithmetic; others are taken away in 64 bits, before values are narrowed.
-    indices = raw if isinstance(start, int) and start == 0 else raw.astype(np.int64) - start
-    return _with_axes(np.array(indices, dtype=dtype), shape, path)
-
-
-def _with_axes(array: np.ndarray, shape: tuple[int, ...], path: str) -> np.ndarray:
-    if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
+    if raw.shape[max(raw.ndim - len(shape), 0) :] != shape:
         raise SpaceError(
             "A value does not have the axes of its Gymnasium space.",
             where=path,
-            received=f"shape {array.shape}",
+            received=f"shape {raw.shape}",
             fix=f"axes that end in {shape}",
         )
-    return array
+    kind = np.dtype(dtype).kind
+    if raw.size and raw.dtype.kind not in _KINDS[kind]:
+        raise SpaceError(
+            f"A value of dtype {raw.dtype} cannot be kept as {dtype}.",
+            where=path,
+            received=repr(value),
+            fix="return what the Gymnasium space declares, or declare what is returned",
+        )
+    converted = np.array(raw, dtype=dtype)
+    if kind != "f" and raw.dtype != converted.dtype and not (converted == raw).all():
+        raise SpaceError(
+            f"A value does not fit {dtype}, in which its Gymnasium space is kept.",
+            where=path,
+            received=f"values from {raw.min()} to {raw.max()}",
+            fix="declare the true bounds: integers whose bounds do not fit int32 are kept as int64",
+        )
+    return converted
 
 
 def value_to_gymnasium(space: gymnasium.Space[Any], value: Any) -> Any:
@@ -331,15 +334,14 @@ def value_to_gymnasium(space: gymnasium.Space[Any], value: Any) -> Any:
 
 
 def _value_to(space: gymnasium.Space[Any], value: Any, path: str) -> Any:
-    if isinstance(space, gym.Discrete):
-        return (np.asarray(value).astype(space.dtype) + space.start)[()]
     if isinstance(space, gym.Box):
-        return _box_value_to(space, np.asarray(value), path)
+        return _box_value_to(space, value, path)
+    if isinstance(space, gym.Discrete):
+        return (_cast(value, np.dtype(space.dtype).name, (), path) + space.start)[()]
     if isinstance(space, gym.MultiDiscrete):
-        array = _with_axes(np.asarray(value), space.nvec.shape, path)
-        return np.asarray(array.astype(space.dtype) + space.start)
+        return np.asarray(_cast(value, np.dtype(space.dtype).name, space.nvec.shape, path) + space.start)
     if isinstance(space, gym.MultiBinary):
-        return _with_axes(np.array(value, dtype=space.dtype), space.shape, path)
+        return _cast(value, "int8", space.shape, path)
     if isinstance(space, gym.Text):
         return _texts(np.asarray(value, dtype=object))
     if isinstance(space, gym.Dict):
@@ -349,16 +351,14 @@ def _value_to(space: gymnasium.Space[Any], value: Any, path: str) -> Any:
         _check_length(space, value, path)
         children = enumerate(zip(space.spaces, value, strict=True))
         return tuple(_value_to(child, item, join_path(path, index)) for index, (child, item) in children)
-    _convert(space, path)  # raises what is to be said about unsupported spaces
-    raise AssertionError
+    raise _unsupported(space, path)
 
 
-def _box_value_to(space: gym.Box, array: np.ndarray, path: str) -> np.ndarray:
-    _with_axes(array, space.shape, path)
-    dtype = np.dtype(space.dtype)
-    converted = np.array(array, dtype=dtype)
-    if dtype.kind == "f" and dtype.itemsize > array.dtype.itemsize:
-        # The rounded bound may lie outside the bound itself.
+def _box_value_to(space: gym.Box, value: Any, path: str) -> np.ndarray:
+    converted = _cast(value, np.dtype(space.dtype).name, space.shape, path)
+    array = np.asarray(value)
+    if converted.dtype.kind == "f" and converted.dtype.itemsize > array.dtype.itemsize:
+        # A bound that was rounded to float32 may lie outside the bound itself.
         with np.errstate(over="ignore"):
             at_low, at_high = array == space.low.astype(array.dtype), array == space.high.astype(array.dtype)
         converted = np.where(at_high, space.high, np.where(at_low, space.low, converted))

@@ -63,8 +63,10 @@ def _make(name: str, form: Mapping[str, Any]) -> Space:
     batch, time = _rank(form.get("batch")), _rank(form.get("time"))
     layout = form.get("layout")
     if name == "BoolBox":
+        BoolBox._dtype_name(form.get("dtype", "bool"))
         return BoolBox(shape, batch, time, layout)
     if name == "TextBox":
+        TextBox._dtype_name(form.get("dtype", "object"))
         return TextBox(form.get("max_length"), form.get("min_length", 0), form.get("charset"), shape, batch, time)
     low, high = form.get("low"), form.get("high")
     given_shape = shape if "shape" in form else None
@@ -73,8 +75,11 @@ def _make(name: str, form: Mapping[str, Any]) -> Space:
     return IntBox(low, high, given_shape, form.get("dtype", "int32"), batch, time, layout)
 
 
-def _rank(text: str | None) -> Rank:
-    return False if text is None else Dim.parse(text)
+def _rank(rank: Any) -> Rank:
+    """Reads a rank: text as `to_json` writes it; people may write true, false or a number as in Python."""
+    if rank is None:
+        return False
+    return Dim.parse(rank) if isinstance(rank, str) else rank
 
 
 def _floats(bound: Any) -> Any:

@@ -55,7 +55,14 @@ class Space(ABC):
         return self is other or self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        number: int | None = self.__dict__.get("_hash")
+        if number is None:
+            number = self.__dict__["_hash"] = hash(self._identity())
+        return number
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Hashes of text differ from process to process, so they do not travel.
+        return {name: field for name, field in self.__dict__.items() if name != "_hash"}
 
     # ---- structure -------------------------------------------------------------------------------------------------
 

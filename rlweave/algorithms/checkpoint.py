@@ -172,6 +172,25 @@ def latest_good(directory: str | os.PathLike[str]) -> Path | None:
     return next((path for path in reversed(list_checkpoints(directory)) if _find_fault(path) is None), None)
 
 
+def set_aside_newer(directory: str | os.PathLike[str], step: int) -> list[Path]:
+    """Moves the checkpoints after a step into `set-aside/`: a training that goes on from that step makes them anew.
+
+    Args:
+        directory: Where the checkpoints of a run stand.
+        step: The step from which the training goes on.
+
+    Returns:
+        Where they are now.
+    """
+    moved = []
+    for path in list_checkpoints(directory):
+        if int(path.name[len(_STEP_PREFIX) :]) > step:
+            aside = path.parent / "set-aside" / f"{path.name}-{secrets.token_hex(4)}"
+            aside.parent.mkdir(exist_ok=True)
+            moved.append(path.rename(aside))
+    return moved
+
+
 def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     """The checkpoint that a user means.
 

@@ -1,0 +1,193 @@
+"""Configuration objects: validated, documented, plain data.
+
+Every setting has a type, a default, a unit where it has one, and one line of help; a wrong one is an error that names
+the setting, what was received and the nearest right name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from rlweave.errors import ConfigError, nearest
+
+
+def setting(default: Any = ..., help: str = "", *, unit: str = "", **constraints: Any) -> Any:
+    """One field of a `Config`.
+
+    Args:
+        default: The default value; a `Config`, list or dict may be given as it is. Left out: the user must give one.
+        help: One line that says what it does.
+        unit: What it is counted in, for example `"environment steps"`.
+        **constraints: Bounds as pydantic names them: `ge, gt, le, lt, min_length`.
+
+    Returns:
+        What a class body needs: `lr: float = setting(3e-4, "step size of the optimizer", gt=0)`.
+    """
+    return Field(default, description=help, json_schema_extra={"unit": unit}, **constraints)
+
+
+class _RaisesConfigError(type(BaseModel)):  # type: ignore[misc]
+    """Makes `SomeConfig(...)` raise our error; a wrapped `__init__` would also be called for nested models."""
+
+    def __call__(cls, *args: Any, **values: Any) -> Any:
+        try:
+            return super().__call__(*args, **values)
+        except ValidationError as error:
+            raise to_config_error(cls, error) from None
+
+
+if TYPE_CHECKING:
+    _Model = BaseModel  # so that a type checker sees pydantic's own constructor
+else:
+
+    class _Model(BaseModel, metaclass=_RaisesConfigError):
+        pass
+
+
+class Config(_Model):
+    """Base of all configuration objects; immutable, and compared by value.
+
+    Values are not converted: `"5"` is no number and `1` no boolean. A whole number is accepted for a float.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        for name, field in cls.model_fields.items():
+            if not field.description:
+                raise TypeError(f"{cls.__name__}.{name} needs a line of help: {name}: ... = setting(default, 'help')")
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Makes one from plain data, as a JSON or YAML file holds it (lists where the type says tuple).
+
+        Raises:
+            ConfigError: For an unknown key, a wrong type, or a value out of range.
+        """
+        try:
+            return cls.model_validate_json(json.dumps(dict(data)))
+        except ValidationError as error:
+            raise to_config_error(cls, error) from None
+        except TypeError as error:
+            raise ConfigError("a configuration holds plain data only", received=str(error)) from None
+
+    def to_data(self) -> dict[str, Any]:
+        """The plain data from which `from_data` makes an equal one."""
+        return self.model_dump(mode="json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A line of help: one setting of a config class.
+
+    Attributes:
+        key: Dotted path, as `--set` takes it: `"agent.lr"`.
+        type: For a reader, such as `"float"`.
+        default: As text; empty when the user must give a value.
+        unit: What it is counted in, or empty.
+        help: What it does.
+    """
+
+    key: str
+    type: str
+    default: str
+    unit: str
+    help: str
+
+
+def describe_settings(config_class: type[Config], prefix: str = "") -> list[Setting]:
+    """All settings of a config class, those of nested configs with dotted keys."""
+    rows: list[Setting] = []
+    for name, field in config_class.model_fields.items():
+        nested = _config_class_of(field.annotation)
+        if nested is not None:
+            rows += describe_settings(nested, f"{prefix}{name}.")
+            continue
+        extra = field.json_schema_extra
+        unit = str(extra.get("unit", "")) if isinstance(extra, dict) else ""
+        default = "" if field.is_required() else _format(field.get_default(call_default_factory=True))
+        rows.append(Setting(prefix + name, _type_name(field.annotation), default, unit, field.description or ""))
+    return rows
+
+
+def to_config_error(config_class: type[BaseModel], error: ValidationError) -> ConfigError:
+    """Says in our words what pydantic found wrong; all of it, the first in full."""
+    found = [_explain(config_class, details) for details in error.errors(include_url=False)]
+    first, *others = found
+    what = first.what + "".join(f"\n(also) {other.what}: {other.fix or other.received}" for other in others)
+    return ConfigError(what, where=first.where, received=first.received, fix=first.fix)
+
+
+def _explain(config_class: type[BaseModel], details: Any) -> ConfigError:
+    path = [part for part in details["loc"] if isinstance(part, str | int)]
+    key = ".".join(map(str, path))
+    received = repr(details["input"]) if details["input"] is not PydanticUndefined else ""
+    owner = _model_at(config_class, path[:-1])
+    if details["type"] == "extra_forbidden" and owner is not None:
+        fix = nearest(str(path[-1]), owner.model_fields)
+        return ConfigError(f"unknown setting {key!r}", where=owner.__name__, received=received, fix=fix)
+    if details["type"] == "missing":
+        field = _field_at(config_class, path)
+        return ConfigError(f"setting {key!r} is missing: {field.description if field else ''}")
+    if details["type"] == "literal_error":
+        choices = _literals(_field_at(config_class, path))
+        if choices:
+            fix = nearest(str(details["input"]), choices)
+            return ConfigError(f"setting {key!r} has no such choice", received=received, fix=fix)
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    what = f"setting {key!r}: {message}" if key else message
+    return ConfigError(what, received=received if key else "")
+
+
+def _model_at(config_class: type[BaseModel], path: list[str | int]) -> type[BaseModel] | None:
+    model: type[BaseModel] | None = config_class
+    for part in path:
+        field = model.model_fields.get(str(part)) if model is not None else None
+        model = _config_class_of(field.annotation) if field is not None else None
+    return model
+
+
+def _field_at(config_class: type[BaseModel], path: list[str | int]) -> FieldInfo | None:
+    owner = _model_at(config_class, path[:-1]) if path else None
+    return owner.model_fields.get(str(path[-1])) if owner is not None else None
+
+
+def _config_class_of(annotation: Any) -> type[Config] | None:
+    """The config class of a nested section, which may be optional."""
+    for candidate in _alternatives(annotation):
+        if isinstance(candidate, type) and issubclass(candidate, Config):
+            return candidate
+    return None
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def _literals(field: FieldInfo | None) -> list[str]:
+    if field is None:
+        return []
+    literals = [a for a in _alternatives(field.annotation) if typing.get_origin(a) is typing.Literal]
+    return [str(choice) for literal in literals for choice in typing.get_args(literal)]
+
+
+def _type_name(annotation: Any) -> str:
+    if typing.get_origin(annotation) is typing.Literal:
+        return " | ".join(map(str, typing.get_args(annotation)))
+    return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
+
+
+def _format(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

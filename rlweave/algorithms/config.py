@@ -1,0 +1,208 @@
+"""What every training run has to know, and how the sources of settings are put together.
+
+Precedence: defaults < tuned settings for the environment < config file < options and `--set`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import yaml
+
+from rlweave.agents.config import Config, setting
+from rlweave.errors import ConfigError, nearest
+
+Settings = dict[str, Any]
+
+
+class TrainConfig(Config):
+    """Settings that all algorithms share; each algorithm adds a section `agent`."""
+
+    env: str = setting(help="Gymnasium id of the environment, such as CartPole-v1")
+    env_options: dict[str, Any] = setting({}, "keyword arguments of the environment")
+    num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
+    backend: str = setting("jax", "what computes: jax, torch or numpy")
+    seed: int = setting(0, "seed of weights, exploration and environments", ge=0)
+    steps: int = setting(100_000, "length of the training", ge=0, unit="environment steps")
+    report_every: int = setting(2_000, "distance of two lines in the metrics", ge=1, unit="environment steps")
+    evaluate_every: int = setting(
+        10_000, "distance of two greedy evaluations, which choose the best checkpoint; 0: none", ge=0,
+        unit="environment steps",
+    )  # fmt: skip
+    evaluation_episodes: int = setting(10, "length of each of these evaluations", ge=1, unit="episodes")
+    final_episodes: int = setting(
+        20, "length of the greedy evaluation after training, on seeds of its own; 0: none", ge=0, unit="episodes"
+    )
+    checkpoint_every: int = setting(50_000, "distance of two checkpoints; 0: only the last", ge=0,
+                                    unit="environment steps")  # fmt: skip
+    keep_checkpoints: int = setting(5, "how many of the newest checkpoints stay, besides the best", ge=1,
+                                    unit="checkpoints")  # fmt: skip
+    tensorboard: bool | None = setting(None, "write TensorBoard events; null: when tensorboardX is installed")
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+def resolve_config(
+    model: type[ConfigT],
+    *,
+    presets: Mapping[str, Any] | None = None,
+    file: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+) -> ConfigT:
+    """Puts the sources of settings together and validates the result.
+
+    Args:
+        model: The config class, which has the defaults.
+        presets: Nested settings that were tuned for an environment.
+        file: Nested settings from a file (`read_settings_file`).
+        sets: Dotted settings, which win (`parse_assignments`).
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigError: Names the unknown, missing or wrong setting and the nearest right one.
+
+    >>> resolve_config(TrainConfig, file={"env": "CartPole-v1", "seed": 3}, sets={"seed": 4}).seed
+    4
+    """
+    settings: Settings = {}
+    for source in (presets or {}, file or {}):
+        settings = _merge(settings, source)
+    for key, value in (sets or {}).items():
+        settings = _merge(settings, nest(key, value))
+    return model.from_data(settings)
+
+
+def nest(key: str, value: Any) -> Settings:
+    """Nested settings of one dotted key.
+
+    >>> nest("agent.lr", 0.1)
+    {'agent': {'lr': 0.1}}
+    """
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
+
+
+def parse_assignments(assignments: Sequence[str]) -> Settings:
+    """Reads what stands after `--set`: a dotted key and a value in YAML.
+
+    Raises:
+        ConfigError: For something that is not `key=value`, or a key that is given two values.
+
+    >>> parse_assignments(["agent.lr=3e-4", "agent.hidden=[64, 64]", "env=CartPole-v1"])
+    {'agent.lr': 0.0003, 'agent.hidden': [64, 64], 'env': 'CartPole-v1'}
+    """
+    settings: Settings = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        key = key.strip()
+        if not equals or not all(key.split(".")):
+            raise ConfigError("not a setting", received=repr(assignment), fix="write --set key=value, as in seed=3")
+        value = parse_yaml(text, where=f"--set {key}")
+        if key in settings and settings[key] != value:
+            raise ConfigError(f"two values for {key!r}", received=f"{settings[key]!r} and {value!r}")
+        settings[key] = value
+    return settings
+
+
+def read_settings_file(path: str | Path) -> Settings:
+    """Reads a YAML or JSON file of settings.
+
+    Raises:
+        ConfigError: When it is missing, cannot be parsed, or is no mapping.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        neighbours = [p.name for p in path.parent.glob("*") if p.suffix in (".yaml", ".yml", ".json")]
+        fix = nearest(path.name, neighbours) if neighbours else "give the path of a YAML or JSON file"
+        raise ConfigError("cannot read the config file", where=str(path), received=str(error), fix=fix) from None
+    settings = parse_yaml(text, where=str(path))
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise ConfigError("a config file must hold `key: value` lines", where=str(path), received=repr(settings))
+    return settings
+
+
+def parse_yaml(text: str, where: str = "") -> Any:
+    """Reads YAML as version 1.2 has it: `3e-4` is a number, and `no`, `off` and `12:30` are text.
+
+    Raises:
+        ConfigError: When it cannot be parsed, or a key stands twice in a mapping.
+    """
+    try:
+        return yaml.load(text, Loader=_Yaml12Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError("cannot be parsed as YAML", where=where, received=" ".join(str(error).split())) from None
+
+
+def to_yaml(settings: Mapping[str, Any]) -> str:
+    """Writes settings as YAML that `parse_yaml` reads back equal."""
+    # JSON first: it refuses what is no plain data, and breaks the identity of lists that would become YAML anchors.
+    return yaml.dump(json.loads(json.dumps(settings)), Dumper=_Yaml12Dumper, sort_keys=False, allow_unicode=True)
+
+
+def _merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> Settings:
+    """`other` over `base`: sections key by key, except specs (mappings with a `type`), which replace one another."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in other.items():
+        mine = merged.get(key)
+        if isinstance(mine, Mapping) and isinstance(value, Mapping) and "type" not in value:
+            merged[key] = _merge(mine, value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+_YAML_12 = [
+    ("tag:yaml.org,2002:bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("tag:yaml.org,2002:null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:int", r"[-+]?[0-9]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "tag:yaml.org,2002:float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+]
+
+
+class _Yaml12Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = [key for key in keys if keys.count(key) > 1]
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"key {twice[0]!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+class _Yaml12Dumper(yaml.SafeDumper):
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+def _construct_int(loader: Any, node: Any) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, 16) if text.startswith("0x") else int(text)
+
+
+def _construct_float(loader: Any, node: Any) -> float:
+    return float(re.sub(r"\.(inf|nan)", r"\1", loader.construct_scalar(node).lower()))
+
+
+for _tag, _pattern, _first in _YAML_12:
+    for _class in (_Yaml12Loader, _Yaml12Dumper):
+        # The order matters: an int would also be a float.
+        _class.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), list(_first))
+_Yaml12Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Yaml12Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)

@@ -1,0 +1,142 @@
+"""The algorithms that can be trained by name, and what the command line asks of each.
+
+An algorithm is an `AlgorithmSpec`: a config class and a function that makes a trainer. rlweave's own are listed below
+by the module that defines them, so that listing them imports none; a third party registers through the entry point
+group `rlweave.algorithms`, or with `register_algorithm`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.errors import ConfigError, nearest
+
+#: A line of metrics: has `env_steps`, and `return_mean` as soon as an episode has ended. Names never change.
+Report = Mapping[str, float | int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What a greedy evaluation found.
+
+    Attributes:
+        returns: Undiscounted return of each episode.
+        lengths: Steps of each episode.
+    """
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return sum(self.returns) / len(self.returns)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the returns over the episodes."""
+        return float((sum((r - self.mean) ** 2 for r in self.returns) / len(self.returns)) ** 0.5)
+
+
+class Trainer(Protocol):
+    """Something that trains; all that the command line needs of it."""
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps done so far, over all environments; a checkpoint keeps it."""
+
+    def train(self) -> Iterator[Report]:
+        """Trains from where it stands to `config.steps`.
+
+        Yields:
+            A report about every `config.report_every` steps, and one at the end. Whenever it yields, the trainer is in
+            a state that can be saved; who stops iterating stops the training there.
+        """
+
+    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+        """Plays episodes greedily in environments of their own, which disturbs nothing of the training."""
+
+    def save(self) -> Path:
+        """Writes a checkpoint of everything into the run directory (a trainer also does so on its own)."""
+
+    def restore(self, path: Path) -> None:
+        """Takes over everything from a checkpoint."""
+
+    def draw(self) -> str:
+        """A picture of the component graph, as the text of an SVG file."""
+
+    def code(self, method: str) -> str:
+        """The code that runs for one API method of the agent's root component."""
+
+    def close(self) -> None:
+        """Closes environments and ends processes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AlgorithmSpec:
+    """An algorithm that can be trained by name.
+
+    Attributes:
+        name: As on the command line.
+        summary: One line for `rlweave list`.
+        config_class: Its settings, usually with a section `agent`.
+        make_trainer: Makes a trainer from a config. Without a run directory nothing is written.
+        presets: Environment id to nested settings that were tuned for it; they stand between defaults and config file.
+    """
+
+    name: str
+    summary: str
+    config_class: type[TrainConfig]
+    make_trainer: Callable[[Any, RunDirectory | None], Trainer]
+    presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+ENTRY_POINT_GROUP = "rlweave.algorithms"
+
+# Name -> "module:attribute" of its AlgorithmSpec.
+_BUILT_IN = {"dqn": "rlweave.algorithms.dqn:DQN", "ppo": "rlweave.algorithms.ppo:PPO"}
+_registered: dict[str, AlgorithmSpec] = {}
+
+
+def register_algorithm(spec: AlgorithmSpec) -> AlgorithmSpec:
+    """Makes an algorithm known by its name.
+
+    Raises:
+        ConfigError: When the name is taken by another.
+    """
+    if spec.name in _BUILT_IN or _registered.get(spec.name, spec) != spec:
+        raise ConfigError("there is an algorithm of this name already", received=repr(spec.name))
+    _registered[spec.name] = spec
+    return spec
+
+
+def algorithm_names() -> list[str]:
+    """The names of all algorithms, sorted; imports none of them."""
+    entry_points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    return sorted({*_BUILT_IN, *_registered, *(point.name for point in entry_points)})
+
+
+def get_algorithm(name: str) -> AlgorithmSpec:
+    """The algorithm of a name.
+
+    Raises:
+        ConfigError: When there is none; names the nearest.
+    """
+    if name in _registered:
+        return _registered[name]
+    if name in _BUILT_IN:
+        module, attribute = _BUILT_IN[name].split(":")
+        spec: AlgorithmSpec = getattr(importlib.import_module(module), attribute)
+        return spec
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        if point.name == name:
+            loaded: AlgorithmSpec = point.load()
+            return loaded
+    raise ConfigError("unknown algorithm", received=repr(name), fix=nearest(name, algorithm_names()))

@@ -1,0 +1,166 @@
+"""The directory of one run: everything that says what was run, and everything that it wrote."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlweave.algorithms.checkpoint import list_checkpoints
+from rlweave.algorithms.config import read_settings_file, to_yaml
+from rlweave.algorithms.metrics import MetricsLog, tensorboard_is_installed
+from rlweave.errors import ConfigError, nearest
+
+#: Packages whose versions can change what a run computes.
+_PACKAGES = (
+    "rlweave", "numpy", "gymnasium", "jax", "jaxlib", "optax", "flax", "torch", "tensorflow", "ray", "ale-py",
+)  # fmt: skip
+
+
+class RunDirectory:
+    """Paths and files of one run.
+
+    Attributes:
+        path: The directory itself.
+        config_file: The resolved configuration, `config.yaml`; it can be given to `--config`.
+        versions_file: Versions of Python and of all packages that matter, `versions.json`.
+        command_file: The command lines that trained and resumed it, `command.txt`.
+        metrics_file: A row per report, `metrics.csv`.
+        tensorboard: TensorBoard events.
+        checkpoints: Directory of the checkpoints.
+        learning_curve: Picture of the return, `learning-curve.png`.
+        graph_picture: Picture of the component graph, `graph.svg`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config_file = self.path / "config.yaml"
+        self.versions_file = self.path / "versions.json"
+        self.command_file = self.path / "command.txt"
+        self.metrics_file = self.path / "metrics.csv"
+        self.tensorboard = self.path / "tensorboard"
+        self.checkpoints = self.path / "checkpoints"
+        self.learning_curve = self.path / "learning-curve.png"
+        self.graph_picture = self.path / "graph.svg"
+
+    @classmethod
+    def create(
+        cls,
+        algorithm: str,
+        settings: Mapping[str, Any],
+        *,
+        command: Sequence[str] = (),
+        path: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] = "runs",
+    ) -> RunDirectory:
+        """Makes a new run directory; nothing is ever overwritten.
+
+        Args:
+            algorithm: Name of the algorithm.
+            settings: The resolved configuration as plain data; has at least `env` and `seed`.
+            command: The words of the command line.
+            path: Where. None: `<root>/<algorithm>-<env>-<time>-seed<seed>`.
+            root: Directory of all runs.
+
+        Raises:
+            ConfigError: When there is something at `path` already.
+        """
+        if path is not None:
+            run = cls(path)
+            if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+                fix = "choose another --run-dir"
+                if run.config_file.exists():
+                    fix += f", or go on with this run: rlweave resume {run.path}"
+                raise ConfigError("there is something in the run directory already", where=str(run.path), fix=fix)
+            run.path.mkdir(parents=True, exist_ok=True)
+        else:
+            stamp = time.strftime("%Y%m%d-%H%M%S")
+            run = cls(_make_new(Path(root), _safe(f"{algorithm}-{settings['env']}-{stamp}-seed{settings['seed']}")))
+        run.checkpoints.mkdir()
+        run.config_file.write_text(to_yaml({"algorithm": algorithm, **settings}), encoding="utf-8")
+        run.write_versions()
+        run.note_command(command)
+        return run
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
+        """Opens the directory of an earlier run.
+
+        Args:
+            path: The run directory, or a checkpoint in it.
+
+        Raises:
+            ConfigError: When it is none.
+        """
+        run = cls(path)
+        for candidate in (run.path, *run.path.parents[:2]) if run.path.exists() else ():
+            if (candidate / "config.yaml").is_file():
+                return cls(candidate)
+        parent = run.path.parent
+        others = [str(p.parent) for p in parent.glob("*/config.yaml")]
+        raise ConfigError(
+            "no run there",
+            where=str(run.path),
+            fix=nearest(str(run.path), others) if others else "give a directory that `rlweave train` wrote",
+        )
+
+    def read_config(self) -> tuple[str, dict[str, Any]]:
+        """The algorithm's name and the settings of the run."""
+        settings = read_settings_file(self.config_file)
+        try:
+            return settings.pop("algorithm"), settings
+        except KeyError:
+            raise ConfigError("the run's config names no algorithm", where=str(self.config_file)) from None
+
+    def open_metrics(self, tensorboard: bool | None = None) -> MetricsLog:
+        """Opens the metrics for writing.
+
+        Args:
+            tensorboard: Whether to write events too; None: when tensorboardX is installed.
+        """
+        wanted = tensorboard_is_installed() if tensorboard is None else tensorboard
+        return MetricsLog(self.metrics_file, self.tensorboard if wanted else None)
+
+    def write_versions(self) -> None:
+        """Notes the versions of what runs now."""
+        versions = {"python": platform.python_version(), "platform": f"{platform.system()}-{platform.machine()}"}
+        for package in _PACKAGES:
+            try:
+                versions[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        self.versions_file.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
+
+    def note_command(self, command: Sequence[str]) -> None:
+        """Appends a command line."""
+        if command:
+            with self.command_file.open("a", encoding="utf-8") as file:
+                file.write(shlex.join(command) + "\n")
+
+    def has_checkpoint(self) -> bool:
+        """Whether anything has been saved, damaged or not."""
+        return bool(list_checkpoints(self.checkpoints))
+
+
+def _safe(name: str) -> str:
+    """A name that every file system and shell takes: letters, digits, `-`, `_` and `.`."""
+    return re.sub(r"-{2,}", "-", re.sub(r"[^A-Za-z0-9._-]", "-", name)).strip(".-")
+
+
+def _make_new(root: Path, name: str) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 1000):  # two runs in one second
+        path = root / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise ConfigError("no free name for a run directory", where=str(root / name), fix="give one with --run-dir")

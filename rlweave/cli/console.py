@@ -1,0 +1,47 @@
+"""What the commands print with; kept in one place, so that all of them look alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlweave.errors import BackendError, CheckpointError, ConfigError, RlweaveError, SpecError
+
+#: Errors that a user mends by writing something else; the others come from running.
+_USAGE_ERRORS = (BackendError, CheckpointError, ConfigError, SpecError)
+
+
+def output() -> Console:
+    """Where results go. Made anew each time: a test or a pipe may have replaced the stream."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def errors() -> Console:
+    """Where errors and warnings go."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def fail(error: RlweaveError) -> NoReturn:
+    """Prints an error without a traceback and ends the process: with 2 for wrong usage, else with 1."""
+    errors().print(f"[bold red]error:[/] {escape(str(error))}")
+    sys.exit(2 if isinstance(error, _USAGE_ERRORS) else 1)
+
+
+def warn(text: str) -> None:
+    """Prints a warning."""
+    errors().print(f"[yellow]note:[/] {escape(text)}")
+
+
+def show_files(files: Mapping[str, Path]) -> None:
+    """Prints where things are, those that exist."""
+    table = Table.grid(padding=(0, 2))
+    for name, path in files.items():
+        if path.exists():
+            table.add_row(f"  {name}", escape(str(path)))
+    output().print(table)

@@ -1,0 +1,47 @@
+"""`rlweave evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlweave.algorithms.checkpoint import find_checkpoint
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.cli.console import output
+from rlweave.cli.settings import check_backend
+from rlweave.cli.train import describe_evaluation, evaluation_data, final_evaluation_seed
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run directory, or one of its checkpoints.")],
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes are played.")] = 20,
+    seed: Annotated[
+        int | None,
+        typer.Option(help=r"Seed of the environments \[default: one derived from the run's, not used in training]."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Plays episodes greedily with a trained agent: its best checkpoint, or else its newest good one."""
+    directory = RunDirectory.open(run)
+    name, data = directory.read_config()
+    spec = get_algorithm(name)
+    config = resolve_config(spec.config_class, file=data)
+    check_backend(config.backend)
+    best = directory.checkpoints / "best"
+    is_run = run.resolve() == directory.path.resolve()
+    checkpoint = best if is_run and best.is_dir() else find_checkpoint(run)
+    trainer = spec.make_trainer(config, None)
+    try:
+        trainer.restore(checkpoint)
+        result = trainer.evaluate(episodes, final_evaluation_seed(config.seed) if seed is None else seed)
+    finally:
+        trainer.close()
+    if as_json:
+        typer.echo(json.dumps({"checkpoint": str(checkpoint), **evaluation_data(result)}))
+    else:
+        output().print(f"{checkpoint}: {describe_evaluation(result, config.env)}")

@@ -1,0 +1,56 @@
+"""`rlweave graph`: the component graph of an agent as a picture, or the code that runs for a method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.syntax import Syntax
+
+from rlweave.algorithms.registry import Trainer, get_algorithm
+from rlweave.cli.console import output
+from rlweave.cli.settings import collect_settings, help_of, make_config
+
+
+def graph(
+    algorithm: Annotated[str, typer.Argument(help="Whose agent; `rlweave list algorithms` shows all.")],
+    env: Annotated[str | None, typer.Option(help=help_of("env"))] = None,
+    backend: Annotated[str | None, typer.Option(help=help_of("backend"))] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as for `rlweave train`.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help=r"YAML or JSON file of settings \[default: none].")] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help=r"Print the code that runs for this API method \[default: draw]."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--output", "-o", help="The picture, an SVG file.")] = Path("graph.svg"),
+) -> None:
+    """Draws the component graph of an agent, or prints the code that runs for one of its methods."""
+    spec = get_algorithm(algorithm)
+    given = collect_settings({"env": env, "backend": backend}, assignments or [])
+    resolved, _ = make_config(spec, given, config)
+    trainer = spec.make_trainer(resolved, None)
+    try:
+        if code is not None:
+            show_code(trainer, code)
+        else:
+            write_graph_picture(trainer, out)
+            output().print(f"component graph: {out}")
+    finally:
+        trainer.close()
+
+
+def show_code(trainer: Trainer, method: str) -> None:
+    """Prints the code of a method: with colours on a terminal, as it is elsewhere."""
+    text = trainer.code(method)
+    if output().is_terminal:
+        output().print(Syntax(text, "python", background_color="default"))
+    else:
+        typer.echo(text)
+
+
+def write_graph_picture(trainer: Trainer, path: Path) -> None:
+    """Writes the picture of a trainer's component graph."""
+    path.write_text(trainer.draw(), encoding="utf-8")

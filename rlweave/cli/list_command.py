@@ -1,0 +1,85 @@
+"""`rlweave list`: what there is to name on the command line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from rlweave.algorithms.environments import environment_names
+from rlweave.algorithms.registry import algorithm_names, get_algorithm
+from rlweave.backends import BACKENDS, is_installed
+from rlweave.cli.console import output
+from rlweave.errors import ConfigError, nearest
+
+Rows = list[tuple[str, str]]
+
+
+def list_names(
+    kind: Annotated[
+        str | None, typer.Argument(help="algorithms, backends, components or environments \\[default: all, in short]")
+    ] = None,
+    match: Annotated[str, typer.Option(help="Only names with this text in them.")] = "",
+) -> None:
+    """Lists algorithms, backends (and the extra to install), environments and components."""
+    if kind is not None and kind not in _KINDS:
+        raise ConfigError("nothing of this kind to list", received=repr(kind), fix=nearest(kind, _KINDS))
+    for name in [kind] if kind else _KINDS:
+        rows = [row for row in _KINDS[name]() if match.lower() in row[0].lower()]
+        if name == "environments" and kind is None and not match:
+            count = f"{len(rows)} in Gymnasium's registry; `rlweave list environments` shows them"
+            rows = [(count, "")]
+        _print(name, rows)
+
+
+def algorithms() -> Rows:
+    """The algorithms and what each is."""
+    return [(name, get_algorithm(name).summary) for name in algorithm_names()]
+
+
+def backends() -> Rows:
+    """The backends: their version, or how to install them."""
+    rows = []
+    for name, (module, extra) in BACKENDS.items():
+        if is_installed(name):
+            rows.append((name, f"installed: {module} {importlib.metadata.version(module)}"))
+        else:
+            rows.append((name, f"not installed: pip install 'rlweave[{extra}]'"))
+    return rows
+
+
+def components() -> Rows:
+    """The components that a spec can name."""
+    import rlweave.components  # noqa: F401  (registers them)
+    from rlweave.graph import registered_components
+
+    return [(name, _first_line(cls.__doc__)) for name, cls in sorted(registered_components().items())]
+
+
+def environments() -> Rows:
+    """The environments that Gymnasium knows."""
+    return [(name, "") for name in environment_names()]
+
+
+_KINDS: dict[str, Callable[[], Rows]] = {
+    "algorithms": algorithms,
+    "backends": backends,
+    "components": components,
+    "environments": environments,
+}
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+def _print(title: str, rows: Rows) -> None:
+    table = Table.grid(padding=(0, 2))
+    for name, description in rows:
+        table.add_row(f"  {escape(name)}", escape(description))
+    output().print(f"[bold]{title}[/]")
+    output().print(table if rows else "  none")

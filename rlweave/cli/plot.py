@@ -1,0 +1,104 @@
+"""`rlweave plot`: learning curves of one or many runs in one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.cli.console import output, warn
+from rlweave.errors import ConfigError, nearest
+from rlweave.view import curves
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or a directory of them.")],
+    out: Annotated[
+        Path, typer.Option("--output", "-o", help="The picture; its ending says the format: png, svg or pdf.")
+    ] = Path("learning-curves.png"),
+    column: Annotated[str, typer.Option(help="Column of metrics.csv that is drawn.")] = RETURN_COLUMN,
+    smoothing: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Width of the moving average, as a share of the horizontal axis.")
+    ] = 0.02,
+) -> None:
+    """Draws learning curves; runs that differ only in their seed share a line and a band."""
+    directories = [directory for path in runs for directory in _find_runs(path)]
+    configs = [directory.read_config() for directory in directories]
+    drawn = []
+    for directory, (name, config) in zip(directories, configs, strict=True):
+        curve = read_curve(directory, _group(name, config), column)
+        if not np.isfinite(curve.values).any():
+            warn(f"{directory.path} has no value of {column} yet")
+            continue
+        drawn.append(curve)
+    envs = sorted({str(config["env"]) for _, config in configs})
+    thresholds = {_threshold(env) for env in envs} if column == RETURN_COLUMN else set()
+    label = _label(column)
+    path = curves.draw_curves(
+        drawn,
+        out,
+        title=", ".join(envs),
+        label=label,
+        smoothing=smoothing,
+        threshold=thresholds.pop() if len(thresholds) == 1 else None,
+    )
+    output().print(f"{len(drawn)} runs drawn: {path}")
+
+
+def draw_learning_curve(run: RunDirectory) -> None:
+    """Draws the learning curve of a run into its directory; says what is missing when that cannot be."""
+    if not run.metrics_file.exists():
+        return
+    if not curves.is_installed():
+        warn("no learning curve is drawn without matplotlib: pip install 'rlweave[plot]'")
+        return
+    name, config = run.read_config()
+    curve = read_curve(run, f"{name} {config['backend']} seed {config['seed']}")
+    if np.isfinite(curve.values).any():
+        threshold = _threshold(config["env"])
+        curves.draw_curves([curve], run.learning_curve, title=f"{name} on {config['env']}", threshold=threshold)
+
+
+def read_curve(run: RunDirectory, group: str, column: str = RETURN_COLUMN) -> curves.Curve:
+    """Reads a column of a run's metrics.
+
+    Raises:
+        ConfigError: When there are no metrics, or no such column.
+    """
+    if not run.metrics_file.exists():
+        raise ConfigError("the run has no metrics yet", where=str(run.path))
+    metrics = read_metrics(run.metrics_file)
+    if column not in metrics:
+        if column == RETURN_COLUMN:  # no episode has ended yet
+            return curves.Curve(group, metrics[STEP_COLUMN], np.full_like(metrics[STEP_COLUMN], np.nan))
+        raise ConfigError("no such column in the metrics", where=str(run.metrics_file), received=repr(column),
+                          fix=nearest(column, metrics))  # fmt: skip
+    return curves.Curve(group, metrics[STEP_COLUMN], metrics[column])
+
+
+def _find_runs(path: Path) -> Sequence[RunDirectory]:
+    if not (path / "config.yaml").exists():
+        below = sorted(file.parent for file in path.glob("*/config.yaml"))
+        if below:
+            return [RunDirectory(directory) for directory in below]
+    return [RunDirectory.open(path)]
+
+
+def _group(name: str, config: dict[str, object]) -> str:
+    return f"{name} {config['env']} {config['backend']}"
+
+
+def _threshold(env: str) -> float | None:
+    import gymnasium
+
+    known = gymnasium.registry.get(env)
+    return known.reward_threshold if known is not None else None
+
+
+def _label(column: str) -> str:
+    return "return (mean of the latest training episodes)" if column == RETURN_COLUMN else column

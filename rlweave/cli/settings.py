@@ -1,0 +1,112 @@
+"""From the words of a command line to a validated configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from rlweave.agents.config import describe_settings
+from rlweave.algorithms.config import TrainConfig, parse_assignments, read_settings_file, resolve_config
+from rlweave.algorithms.environments import check_environment
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.backends import BACKENDS, get_backend, is_installed
+from rlweave.errors import ConfigError
+
+_BY_KEY = {setting.key: setting for setting in describe_settings(TrainConfig)}
+
+
+def help_of(key: str) -> str:
+    """The help of the option that sets a key: what it does, its unit and its default."""
+    setting = _BY_KEY[key]
+    unit = f", in {setting.unit}" if setting.unit and setting.unit not in setting.help else ""
+    default = f"default: {setting.default}" if setting.default else "needed"
+    return escape(f"{setting.help[0].upper()}{setting.help[1:]}{unit} [{default}].")
+
+
+def collect_settings(options: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Puts options (`--seed 3`) and assignments (`--set seed=3`) together; both have the same rank.
+
+    Raises:
+        ConfigError: When they contradict one another.
+    """
+    settings = parse_assignments(assignments)
+    for key, value in options.items():
+        if value is None:
+            continue
+        if key in settings and settings[key] != value:
+            raise ConfigError(
+                f"two values for {key!r}", received=f"--{key.replace('_', '-')} {value} and --set {key}={settings[key]}"
+            )
+        settings[key] = value
+    return settings
+
+
+def make_config(
+    spec: AlgorithmSpec, settings: Mapping[str, Any], config_file: Path | None, use_presets: bool = True
+) -> tuple[TrainConfig, bool]:
+    """Resolves and checks the configuration of a training.
+
+    Args:
+        spec: The algorithm.
+        settings: Dotted settings from the command line, which win.
+        config_file: YAML or JSON.
+        use_presets: Whether settings tuned for the environment stand below the file.
+
+    Returns:
+        The configuration, and whether tuned settings are in it.
+
+    Raises:
+        ConfigError: For a wrong setting or environment.
+        BackendError: For an unknown backend, or one that is not installed.
+    """
+    file = read_settings_file(config_file) if config_file is not None else {}
+    named = file.pop("algorithm", spec.name)
+    if named != spec.name:
+        raise ConfigError(
+            "the config file is for another algorithm", where=str(config_file), received=repr(named),
+            fix=f"rlweave train {named}, or take out the line `algorithm:`",
+        )  # fmt: skip
+    env = settings.get("env", file.get("env"))
+    preset = spec.presets.get(env) if use_presets and isinstance(env, str) else None
+    if env is None and spec.config_class.model_fields["env"].is_required():
+        raise ConfigError("no environment given", fix="for example --env CartPole-v1")
+    config = resolve_config(spec.config_class, presets=preset, file=file, sets=settings)
+    check_environment(config.env)
+    check_backend(config.backend)
+    return config, bool(preset)
+
+
+def check_backend(name: str) -> None:
+    """Checks that a backend exists and is installed, without importing its framework.
+
+    Raises:
+        BackendError: Names the nearest backend, or the extra that installs it.
+    """
+    if name not in BACKENDS or not is_installed(name):
+        get_backend(name)  # raises the error that says so
+
+
+def settings_table(spec: AlgorithmSpec, env: str | None = None) -> Table:
+    """All settings of an algorithm, with type, default, unit and help."""
+    table = Table(title=f"Settings of {spec.name} (--set key=value)", title_justify="left", box=None, padding=(0, 2))
+    for column in ("key", "default", "unit", "what it does", "type"):
+        table.add_column(column, overflow="fold")
+    tuned = spec.presets.get(env, {}) if env else {}
+    for setting in describe_settings(spec.config_class):
+        value = _lookup(tuned, setting.key)
+        default = setting.default if value is None else f"{value}  (tuned for {env}; else {setting.default})"
+        cells = (setting.key, default or "(needed)", setting.unit, setting.help, setting.type)
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _lookup(settings: Mapping[str, Any], key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(settings, Mapping) or part not in settings:
+            return None
+        settings = settings[part]
+    return settings

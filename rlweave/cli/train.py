@@ -1,0 +1,211 @@
+"""`rlweave train` and `rlweave resume`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import zlib
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from rlweave.algorithms.checkpoint import find_checkpoint, list_checkpoints, set_aside_newer
+from rlweave.algorithms.config import TrainConfig, resolve_config, to_yaml
+from rlweave.algorithms.metrics import MetricsLog
+from rlweave.algorithms.registry import AlgorithmSpec, Evaluation, Trainer, get_algorithm
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.cli.console import output, show_files, warn
+from rlweave.cli.graph_command import write_graph_picture
+from rlweave.cli.interrupt import StopRequest
+from rlweave.cli.plot import draw_learning_curve
+from rlweave.cli.progress import TrainingProgress
+from rlweave.cli.settings import check_backend, collect_settings, help_of, make_config, settings_table
+from rlweave.errors import ConfigError, RlweaveError
+
+INTERRUPTED = 130  # what a shell expects after Ctrl-C
+
+_SET_HELP = "A setting, as in --set agent.lr=3e-4; repeatable; the value is YAML. --settings shows all of them."
+_CONFIG_HELP = r"YAML or JSON file of settings, such as the config.yaml of another run \[default: none]."
+#: Below the help of `train`.
+EPILOG = "Other algorithms and environments may have other defaults: rlweave train ALGORITHM --env ENV --settings"
+
+
+def train(
+    algorithm: Annotated[str, typer.Argument(help="What to train; `rlweave list algorithms` shows all.")],
+    env: Annotated[str | None, typer.Option(help=help_of("env"))] = None,
+    backend: Annotated[str | None, typer.Option(help=help_of("backend"))] = None,
+    seed: Annotated[int | None, typer.Option(help=help_of("seed"))] = None,
+    steps: Annotated[int | None, typer.Option(help=help_of("steps"))] = None,
+    num_envs: Annotated[int | None, typer.Option(help=help_of("num_envs"))] = None,
+    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_SET_HELP)] = None,
+    config: Annotated[Path | None, typer.Option(help=_CONFIG_HELP)] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(help=r"Where the run goes \[default: a new directory in runs/]."),
+    ] = None,
+    presets: Annotated[
+        bool,
+        typer.Option(
+            help=r"Start from the settings tuned for the environment, if any \[default: --presets].", show_default=False
+        ),
+    ] = True,
+    settings: Annotated[bool, typer.Option("--settings", help="Show all settings of the algorithm, and end.")] = False,
+) -> None:
+    """Trains an agent; writes settings, metrics, checkpoints and pictures into a run directory."""
+    spec = get_algorithm(algorithm)
+    if settings:
+        output().print(settings_table(spec, env))
+        return
+    options = {"env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
+    given = collect_settings(options, assignments or [])
+    resolved, tuned = make_config(spec, given, config, presets)
+    run = RunDirectory.create(spec.name, resolved.to_data(), command=_command(), path=run_dir)
+    if tuned:
+        output().print(f"settings tuned for {resolved.env} are used; --no-presets leaves them out")
+    trainer = spec.make_trainer(resolved, run)
+    try:
+        write_graph_picture(trainer, run.graph_picture)
+        _run(spec, resolved, trainer, run, run.open_metrics(resolved.tensorboard))
+    finally:
+        trainer.close()
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run directory, or one of its checkpoints.")],
+    steps: Annotated[
+        int | None,
+        typer.Option(help=r"New length of the whole training, in environment steps \[default: as the run has it]."),
+    ] = None,
+) -> None:
+    """Goes on with a training that was cut, from its newest good checkpoint."""
+    directory = RunDirectory.open(run)
+    name, data = directory.read_config()
+    spec = get_algorithm(name)
+    resolved = resolve_config(spec.config_class, file=data, sets={} if steps is None else {"steps": steps})
+    check_backend(resolved.backend)
+    checkpoint = find_checkpoint(run)
+    newest = (list_checkpoints(directory.checkpoints) or [checkpoint])[-1]
+    if checkpoint != newest and run.resolve() != checkpoint.resolve():
+        warn(f"{newest} is damaged; going on from {checkpoint}")
+    trainer = spec.make_trainer(resolved, directory)
+    try:
+        trainer.restore(checkpoint)
+        if trainer.env_steps >= resolved.steps:
+            raise ConfigError(
+                f"the training is complete: {trainer.env_steps:,} of {resolved.steps:,} environment steps",
+                where=str(directory.path), fix="give a greater length with --steps",
+            )  # fmt: skip
+        # Only now: a resume that fails leaves the run as it was.
+        directory.config_file.write_text(to_yaml({"algorithm": name, **resolved.to_data()}), encoding="utf-8")
+        directory.write_versions()
+        directory.note_command(_command())
+        for path in set_aside_newer(directory.checkpoints, trainer.env_steps):
+            warn(f"a later checkpoint was moved to {path}")
+        metrics = directory.open_metrics(resolved.tensorboard)
+        metrics.rewind(trainer.env_steps)
+        output().print(f"going on from {checkpoint} at {trainer.env_steps:,} environment steps")
+        _run(spec, resolved, trainer, directory, metrics)
+    finally:
+        trainer.close()
+
+
+def final_evaluation_seed(seed: int) -> int:
+    """The seed of the evaluation after training: derived from the run's, and used for nothing else."""
+    key = zlib.crc32(b"final evaluation")
+    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
+
+
+def _run(spec: AlgorithmSpec, config: TrainConfig, trainer: Trainer, run: RunDirectory, metrics: MetricsLog) -> None:
+    title = f"{spec.name} {config.env} {config.backend} seed {config.seed}"
+    try:
+        with (
+            StopRequest() as stop,
+            TrainingProgress(output(), title, config.steps, start=trainer.env_steps) as progress,
+        ):
+            for report in trainer.train():
+                metrics.write(report)
+                progress.update(report)
+                if stop.asked:
+                    break
+            checkpoint = trainer.save()
+    except KeyboardInterrupt:
+        warn(f"stopped in the middle of a step; {_how_to_go_on(run)}")
+        raise typer.Exit(INTERRUPTED) from None
+    except RlweaveError:
+        warn(_how_to_go_on(run))
+        raise
+    finally:
+        metrics.close()
+        draw_learning_curve(run)
+    if trainer.env_steps < config.steps:
+        output().print(f"stopped at {trainer.env_steps:,} environment steps and saved {checkpoint}")
+        output().print(f"go on with: [bold]rlweave resume {shlex.quote(str(run.path))}[/]")
+        raise typer.Exit(INTERRUPTED)
+    if config.final_episodes:
+        _evaluate_best(config, trainer, run)
+    _show_run(run, checkpoint)
+
+
+def _evaluate_best(config: TrainConfig, trainer: Trainer, run: RunDirectory) -> None:
+    best = run.checkpoints / "best"
+    if best.is_dir():
+        trainer.restore(best)
+    evaluation = trainer.evaluate(config.final_episodes, final_evaluation_seed(config.seed))
+    file = run.path / "evaluation.json"
+    file.write_text(json.dumps(evaluation_data(evaluation), indent=1) + "\n", encoding="utf-8")
+    which = "best checkpoint" if best.is_dir() else "last weights"
+    output().print(f"greedy evaluation of the {which}: {describe_evaluation(evaluation, config.env)}")
+
+
+def evaluation_data(evaluation: Evaluation) -> dict[str, object]:
+    """An evaluation as plain data."""
+    return {
+        "return_mean": evaluation.mean,
+        "return_deviation": evaluation.deviation,
+        "returns": list(evaluation.returns),
+        "lengths": list(evaluation.lengths),
+    }
+
+
+def describe_evaluation(evaluation: Evaluation, env: str) -> str:
+    """An evaluation in one line, with the return at which the environment counts as solved."""
+    import gymnasium
+
+    text = f"return [bold]{evaluation.mean:.1f}[/] ± {evaluation.deviation:.1f} over {len(evaluation.returns)} episodes"
+    known = gymnasium.registry.get(env)
+    threshold = known.reward_threshold if known is not None else None
+    if threshold is None:
+        return text
+    verdict = "[green]solved[/]" if evaluation.mean >= threshold else "[yellow]not solved[/]"
+    return f"{text} ({verdict}; the environment asks for {threshold:g})"
+
+
+def _how_to_go_on(run: RunDirectory) -> str:
+    if not run.has_checkpoint():
+        return f"nothing was saved yet in {run.path}"
+    return f"go on from the last checkpoint with: rlweave resume {shlex.quote(str(run.path))}"
+
+
+def _show_run(run: RunDirectory, checkpoint: Path) -> None:
+    show_files(
+        {
+            "run directory": run.path,
+            "settings": run.config_file,
+            "versions": run.versions_file,
+            "command line": run.command_file,
+            "metrics": run.metrics_file,
+            "TensorBoard": run.tensorboard,
+            "last checkpoint": checkpoint,
+            "best checkpoint": run.checkpoints / "best",
+            "evaluation": run.path / "evaluation.json",
+            "learning curve": run.learning_curve,
+            "component graph": run.graph_picture,
+        }
+    )
+
+
+def _command() -> list[str]:
+    return ["rlweave", *sys.argv[1:]]

@@ -1,0 +1,115 @@
+"""The object that stands for `ops` in a lowered graph function: one backend's operators plus its random source."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from rlweave.backends.pytree import tree_map
+from rlweave.errors import BackendError
+from rlweave.ops import OP_NAMES, RANDOM_NAMES
+
+# Operators whose result is real even for integer arguments. In a float64 build their arguments must be converted
+# before and not their results after, or the result has only float32 precision.
+_REAL = frozenset(
+    [
+        "add",
+        "clip",
+        "cos",
+        "divide",
+        "einsum",
+        "erf",
+        "exp",
+        "expm1",
+        "floor_divide",
+        "lgamma",
+        "log",
+        "log1p",
+        "logsumexp",
+        "matmul",
+        "maximum",
+        "mean",
+        "minimum",
+        "multiply",
+        "pow",
+        "remainder",
+        "sin",
+        "sqrt",
+        "std",
+        "subtract",
+        "tanh",
+        "var",
+        "where",
+    ]
+)
+
+
+def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> Any:
+    """Makes a namespace with every operator of a backend as a plain attribute, and `random`.
+
+    Args:
+        module: A backend's operators.
+        random: Becomes `.random`: a `FastRandom`, a `PortableRandom`, or whatever a tracer puts there.
+        float_dtype: `"float64"` makes every float32 (in arguments, requests and results) a float64, so that a graph
+            can be evaluated for finite differences. NumPy only.
+
+    Raises:
+        BackendError: Another dtype, or float64 on another backend.
+    """
+    functions = {name: getattr(module, name) for name in OP_NAMES}
+    if float_dtype == "float64":
+        if not isinstance(module.zeros(()), np.ndarray):
+            raise BackendError("Only the NumPy backend can evaluate a graph in float64.", received=str(module))
+        functions = {name: _in_float64(name, function) for name, function in functions.items()}
+        random = SimpleNamespace(**{name: _result_in_float64(getattr(random, name)) for name in RANDOM_NAMES})
+    elif float_dtype != "float32":
+        raise BackendError("bind_ops: float_dtype must be 'float32' or 'float64'.", received=repr(float_dtype))
+    return SimpleNamespace(**functions, random=random)
+
+
+def _in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+    has_dtype = "dtype" in signature.parameters
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree_map(_widened, args), tree_map(_widened, kwargs)
+        if has_dtype:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            if bound.arguments["dtype"] in ("float32", np.float32):
+                bound.arguments["dtype"] = "float64"
+            args, kwargs = bound.args, bound.kwargs
+        result = function(*args, **kwargs)
+        if name in _REAL and _is_float32(result):
+            result = function(*tree_map(_as_float64, args), **tree_map(_as_float64, kwargs))
+        if name == "asarray" and _is_float32(result):
+            return np.asarray(kwargs.get("x", args[0] if args else None), np.float64)
+        return tree_map(_widened, result)
+
+    return wrapped
+
+
+def _result_in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return _widened(function(*args, **kwargs))
+
+    return wrapped
+
+
+def _is_float32(x: Any) -> bool:
+    return getattr(x, "dtype", None) == np.float32
+
+
+def _widened(x: Any) -> Any:
+    return x.astype(np.float64) if _is_float32(x) else x
+
+
+def _as_float64(x: Any) -> Any:
+    return x.astype(np.float64) if hasattr(x, "astype") and x.dtype != bool else x

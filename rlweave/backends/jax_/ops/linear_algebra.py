@@ -1,0 +1,23 @@
+"""Products on JAX."""
+# ruff: noqa: D103 (documented once, in rlweave.ops)
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+Array = Any
+
+
+def matmul(x1: Array, x2: Array) -> Array:
+    return jnp.matmul(x1, x2)
+
+
+def einsum(equation: str, *operands: Array) -> Array:
+    return jnp.einsum(equation, *operands)
+
+
+def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+    result = jnp.matmul(x, kernel)
+    return result if bias is None else result + bias

@@ -1,0 +1,42 @@
+"""Products on torch."""
+# ruff: noqa: D103 (documented once, in rlweave.ops)
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rlweave.backends.torch_.ops.creation import asarray
+
+Array = Any
+
+
+def _tensor(x: Array) -> Tensor:
+    return x if isinstance(x, Tensor) else asarray(x)
+
+
+def _promoted(x1: Array, x2: Array) -> tuple[Tensor, Tensor]:
+    """Torch's products want equal dtypes."""
+    x1, x2 = _tensor(x1), _tensor(x2)
+    if x1.dtype != x2.dtype:
+        dtype = torch.promote_types(x1.dtype, x2.dtype)
+        x1, x2 = x1.to(dtype), x2.to(dtype)
+    return x1, x2
+
+
+def matmul(x1: Array, x2: Array) -> Array:
+    x1, x2 = _promoted(x1, x2)
+    return torch.matmul(x1, x2)
+
+
+def einsum(equation: str, *operands: Array) -> Array:
+    return torch.einsum(equation, *[_tensor(operand) for operand in operands])
+
+
+def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+    if bias is not None and x.ndim == 2:
+        return torch.addmm(bias, x, kernel)
+    return functional.linear(x, kernel.t(), bias)

@@ -1,0 +1,76 @@
+"""Neural operators on torch."""
+# ruff: noqa: D103 (documented once, in rlweave.ops)
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rlweave.backends.torch_.ops.creation import asarray, torch_dtype
+
+Array = Any
+
+
+def relu(x: Array) -> Array:
+    return torch.relu(x)
+
+
+def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
+    return functional.leaky_relu(x, negative_slope)
+
+
+def elu(x: Array, alpha: float = 1.0) -> Array:
+    return functional.elu(x, alpha)
+
+
+def gelu(x: Array, approximate: bool = False) -> Array:
+    return functional.gelu(x, approximate="tanh" if approximate else "none")
+
+
+def silu(x: Array) -> Array:
+    return functional.silu(x)
+
+
+def sigmoid(x: Array) -> Array:
+    return torch.sigmoid(x)
+
+
+def softplus(x: Array) -> Array:
+    return functional.softplus(x)
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    return torch.softmax(x, axis)
+
+
+def log_softmax(x: Array, axis: int = -1) -> Array:
+    return torch.log_softmax(x, axis)
+
+
+def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
+    # functional.one_hot reads the largest index back to the host.
+    indices = indices if isinstance(indices, Tensor) else asarray(indices)
+    classes = torch.arange(num_classes, dtype=indices.dtype, device=indices.device)
+    return (indices.unsqueeze(-1) == classes).to(torch_dtype(dtype))
+
+
+def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: str = "valid") -> Array:
+    step_h, step_w = (stride, stride) if isinstance(stride, int) else stride
+    kernel_h, kernel_w = kernel.shape[0], kernel.shape[1]
+    if padding == "same":
+        top, bottom = _same_padding(x.shape[1], kernel_h, step_h)
+        left, right = _same_padding(x.shape[2], kernel_w, step_w)
+        x = functional.pad(x, (0, 0, left, right, top, bottom))
+    elif padding != "valid":
+        raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
+    # These are views: a contiguous NHWC array is a "channels last" NCHW tensor, and so is the result.
+    images, filters = x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1)
+    return functional.conv2d(images, filters, stride=(step_h, step_w)).permute(0, 2, 3, 1)
+
+
+def _same_padding(size: int, kernel: int, step: int) -> tuple[int, int]:
+    total = max((-(-size // step) - 1) * step + kernel - size, 0)
+    return total // 2, total - total // 2

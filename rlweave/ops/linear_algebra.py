@@ -1,0 +1,29 @@
+"""Products of matrices and tensors."""
+
+from __future__ import annotations
+
+from rlweave.ops.dispatch import Array, implementation
+
+
+def matmul(x1: Array, x2: Array) -> Array:
+    """Matrix product of the last two axes, broadcasting the others; one-dimensional arguments are vectors."""
+    return implementation(x1, x2).matmul(x1, x2)
+
+
+def einsum(equation: str, *operands: Array) -> Array:
+    """Sum of products in Einstein notation, such as `"tbi,ij->tbj"`."""
+    return implementation(operands).einsum(equation, *operands)
+
+
+def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+    """Affine map x @ kernel + bias, in one fused step where the backend has one.
+
+    Args:
+        x: Floats, (..., N).
+        kernel: (N, M).
+        bias: (M,), or None.
+
+    Returns:
+        (..., M).
+    """
+    return implementation(x, kernel).linear(x, kernel, bias)

@@ -276,13 +276,12 @@ def axes_tuple(shape: Any) -> tuple[Axis, ...]:
     """
     if isinstance(shape, int | np.integer | Dim):
         shape = (shape,)
-    axes = []
+    axes: list[Axis] = []
     for axis in shape if isinstance(shape, Iterable) else (shape,):
-        constant = axis.constant if isinstance(axis, Dim) else axis
-        if constant is None:
-            axes.append(axis)
-        elif isinstance(constant, int | np.integer) and not isinstance(constant, bool) and constant >= 0:
-            axes.append(int(constant))
+        if isinstance(axis, Dim):
+            axes.append(axis if axis.constant is None else axis.constant)
+        elif isinstance(axis, int | np.integer) and not isinstance(axis, bool) and axis >= 0:
+            axes.append(int(axis))
         else:
             raise SpaceError(
                 "A shape consists of whole numbers of at least 0.",

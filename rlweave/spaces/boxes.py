@@ -143,7 +143,7 @@ class FloatBox(Box):
             values = np.where(below | above, values, rng.normal(size=shape))
         largest = float(np.finfo(self.dtype).max)
         # Rounding to the dtype may step over a bound.
-        return np.clip(np.clip(values, -largest, largest).astype(self.dtype), self._low, self._high)
+        return np.asarray(np.clip(np.clip(values, -largest, largest).astype(self.dtype), self._low, self._high))
 
     def _why_not_values(self, array: np.ndarray) -> str | None:
         inside = (array >= self._low) & (array <= self._high)  # false for NaN

@@ -152,7 +152,7 @@ class Dict(Container):
                 "A Dict has no such entry.",
                 where=repr(self),
                 received=f"{key!r}",
-                fix=nearest(str(key), self._spaces) if self._spaces else "this Dict is empty",
+                fix=nearest(str(key), self._spaces) if self._spaces else "it is empty",
             )
         return self._spaces[key]
 
@@ -235,7 +235,10 @@ class Tuple(Container):
             return self._spaces[index.__index__()]
         except (IndexError, AttributeError):
             raise SpaceError(
-                "A Tuple has no such entry.", where=repr(self), received=f"{index!r}", fix=f"0 to {len(self) - 1}"
+                "A Tuple has no such entry.",
+                where=repr(self),
+                received=f"{index!r}",
+                fix=f"0 to {len(self) - 1}" if len(self) else "it is empty",
             ) from None
 
     def __iter__(self) -> Iterator[Space]:

@@ -42,7 +42,7 @@ class Dim:
         offset: A whole number that is added.
 
     Raises:
-        SpaceError: For an unknown symbol, or a factor below 1.
+        SpaceError: For an unknown symbol, a factor below 1, or numbers that are not whole.
 
     >>> str(Dim(("B", "T"))), str(Dim(("T",), offset=1)), str(Dim(("B",), 4))
     ('T*B', 'T+1', '4*B')
@@ -70,6 +70,12 @@ class Dim:
                     fix="use 'T', 'B', or a fixed one such as 'T=8' or 'B=64'",
                 )
         factor, offset = int(self.factor), int(self.offset)
+        if (factor, offset) != (self.factor, self.offset):
+            raise SpaceError(
+                "The factor and the offset of a Dim are whole numbers.",
+                received=f"factor={self.factor!r}, offset={self.offset!r}",
+                fix="round them, and say in which direction",
+            )
         if not self.symbols:
             factor, offset = factor + offset, 0
         if factor < 1 and self.symbols:

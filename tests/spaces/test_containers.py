@@ -92,6 +92,9 @@ def test_access():
         space["a_b"]
     with pytest.raises(SpaceError, match="0 to 1"):
         space["t"][2]
+    for empty, key in [(Dict(), "a"), (Tuple(), 0)]:
+        with pytest.raises(SpaceError, match="it is empty"):
+            empty[key]
     with pytest.raises(SpaceError, match="'x'"):
         space["t"]["x"]
 

@@ -79,6 +79,7 @@ def test_kinds():
         (lambda: Dim(("B=0",)), "symbol 'B=0'"),
         (lambda: Dim("TB"), "Dim\\(\\('TB',\\)\\)"),
         (lambda: Dim(("B",), 0), "at least 1"),
+        (lambda: Dim(("B",), 2.5), "factor=2.5"),
         (lambda: Dim(offset=-2), "negative length"),
         (lambda: fixed_batch(0), "at least 1"),
         (lambda: fixed_time(2.5), "2.5"),

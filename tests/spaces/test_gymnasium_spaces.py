@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlweave.errors import SpaceError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, TextBox, Tuple
-from rlweave.spaces.gymnasium_spaces import value_from_gymnasium, value_to_gymnasium
+from rlweave.spaces.gymnasium_spaces import to_gymnasium, value_from_gymnasium, value_to_gymnasium
 from tests.spaces.strategies import quick, spaces
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
@@ -231,6 +231,8 @@ class TestLayout:
         space = Space.from_gymnasium(self.IMAGES, layout=layout)
         assert space["camera"].layout == "channels_last"
         assert space["speed"].layout is None
+        nested = Space.from_gymnasium(gym.Tuple([gym.Box(0, 1, (2, 2, 3)), gym.Discrete(2)]), layout="channels_first")
+        assert nested[0].layout == "channels_first"
         assert space.map(lambda leaf: leaf._replace(layout=None)) == Space.from_gymnasium(self.IMAGES)
 
     @pytest.mark.parametrize(
@@ -263,6 +265,7 @@ class TestLayout:
         (lambda: FloatBox(add_batch_rank=True).to_gymnasium(), "strip_ranks"),
         (lambda: TextBox().to_gymnasium(), "longest length"),
         (lambda: TextBox(5).to_gymnasium(), "set of characters"),
+        (lambda: to_gymnasium(gym.Discrete(2)), "no space of rlweave"),
     ],
 )
 def test_errors_teach(make, message):

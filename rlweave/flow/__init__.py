@@ -1,0 +1,69 @@
+"""Dataflow plans: how data and weights move in an algorithm, in ten lines, independent of where it runs.
+
+A plan is a typed graph of named operators. It is composed by methods, checked before anything starts, and moved by a
+scheduler one item at a time. PPO and DQN::
+
+    def ppo(workers, learner, memory=None):
+        rollouts = ParallelRollouts(workers).gather_sync()
+        train = rollouts.for_each(ConcatBatches(min_steps=256)).for_each(TrainOneStep(learner, workers))
+        return ReportMetrics(train, workers)
+
+    def dqn(workers, learner, memory):
+        store = ParallelRollouts(workers).gather_async().for_each(StoreToBuffer(memory))
+        train = Replay(memory).for_each(TrainOneStep(learner, workers))
+        return ReportMetrics(Union(store, train.rate_limit(samples_per_insert=8, min_size=64)), workers)
+
+`Worker`, `Learner` and `Memory` say what the objects must be able to do; nothing here knows an algorithm or a
+deep-learning framework.
+"""
+
+from rlweave.flow.batch import SampleBatch
+from rlweave.flow.clock import Clock, FakeClock, SystemClock
+from rlweave.flow.counters import Counters, Every
+from rlweave.flow.engine import Call, Engine, LocalEngine
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
+from rlweave.flow.operators import ConcatBatches, Operator
+from rlweave.flow.plan import ReportMetrics
+from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
+from rlweave.flow.reports import Report
+from rlweave.flow.rl_operators import StoreToBuffer, TrainOneStep, TrainStats, UpdatePriorities, UpdateWeights
+from rlweave.flow.stream import ParallelRollouts, Replay, Select, Stream, Union
+from rlweave.flow.workers import WorkerGroup
+
+__all__ = [
+    "ABSORBED",
+    "END",
+    "NOT_READY",
+    "Batch",
+    "Call",
+    "Clock",
+    "ConcatBatches",
+    "Counters",
+    "Engine",
+    "Envelope",
+    "Episode",
+    "Every",
+    "FakeClock",
+    "Learner",
+    "LocalEngine",
+    "Memory",
+    "Operator",
+    "ParallelRollouts",
+    "PrioritizedMemory",
+    "Replay",
+    "Report",
+    "ReportMetrics",
+    "SampleBatch",
+    "Select",
+    "Signal",
+    "StoreToBuffer",
+    "Stream",
+    "SystemClock",
+    "TrainOneStep",
+    "TrainStats",
+    "Union",
+    "UpdatePriorities",
+    "UpdateWeights",
+    "Worker",
+    "WorkerGroup",
+]

@@ -1,0 +1,261 @@
+"""``SampleBatch``: the usual item of a plan, a nested dict of NumPy arrays that knows how its axes are laid out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from rlweave.errors import SpaceError
+
+Layout = Literal["rows", "trajectories"]
+
+
+class SampleBatch:
+    """Environment steps as a nested dict of NumPy arrays. Not copied, not converted: the arrays are the caller's.
+
+    Two layouts:
+
+    * ``"rows"``: every leaf is ``(N, ...)``, one independent transition per row.
+    * ``"trajectories"``: every leaf is time-major ``(T, B, ...)``, B fragments of T steps each. Leaves below the
+      top-level keys in ``per_trajectory`` have no time axis, ``(B, ...)``: the observation after the last step,
+      a recurrent state at the first one.
+
+    >>> import numpy as np
+    >>> batch = SampleBatch({"states": {"a": np.zeros((5, 2))}, "rewards": np.zeros(5)})
+    >>> batch.num_steps, batch["states"]["a"].shape
+    (5, (5, 2))
+    >>> SampleBatch.concat([batch, batch.slice(0, 2)]).num_steps
+    7
+
+    Args:
+        data: Nested dict of arrays with string keys.
+        layout: ``"rows"`` or ``"trajectories"``.
+        per_trajectory: Top-level keys whose leaves have no time axis; only with ``"trajectories"``.
+        env_steps: Environment steps in the batch if they are not one per row, such as in multi-agent batches or
+            with rows that are masked out. Default: N, or T * B.
+
+    Raises:
+        SpaceError: If leaves disagree in their leading axes; the message names the leaf.
+    """
+
+    __slots__ = ("_env_steps", "data", "layout", "leading", "per_trajectory")
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        layout: Layout = "rows",
+        per_trajectory: Iterable[str] = (),
+        env_steps: int | None = None,
+    ) -> None:
+        self.data = dict(data)
+        self.layout = layout
+        self.per_trajectory = frozenset(per_trajectory)
+        self._env_steps = env_steps
+        self.leading = self._leading_axes()
+
+    def _leading_axes(self) -> tuple[int, ...]:
+        """``(N,)`` or ``(T, B)``, after checking that all leaves agree."""
+        if self.layout not in ("rows", "trajectories"):
+            raise SpaceError(
+                "unknown layout", where="SampleBatch", received=repr(self.layout), fix="use 'rows' or 'trajectories'"
+            )
+        unknown = self.per_trajectory - self.data.keys()
+        if unknown or (self.per_trajectory and self.layout == "rows"):
+            raise SpaceError(
+                "per_trajectory names keys of a batch in layout 'trajectories'",
+                where="SampleBatch",
+                received=f"{sorted(self.per_trajectory)} with layout {self.layout!r} and keys {sorted(self.data)}",
+                fix="name top-level keys of the data, and use layout 'trajectories'",
+            )
+        rank = 1 if self.layout == "rows" else 2
+        leading: tuple[int, ...] | None = None
+        first = ""
+        for path, timeless, leaf in self._leaves():
+            if leaf.ndim < (1 if timeless else rank):
+                raise SpaceError(
+                    "a leaf has too few axes for the batch's layout",
+                    where=f"leaf {path!r} of a SampleBatch in layout {self.layout!r}",
+                    received=f"shape {leaf.shape}",
+                    fix="give it leading axes (N, ...) for 'rows', (T, B, ...) for 'trajectories', "
+                    "or name its top-level key in per_trajectory for (B, ...)",
+                )
+            if not timeless and leading is None:
+                leading, first = leaf.shape[:rank], path
+        if leading is None:
+            leading = (0,) * rank
+        for path, timeless, leaf in self._leaves():
+            expected = leading[1:] if timeless else leading
+            if leaf.shape[: len(expected)] != expected:
+                raise SpaceError(
+                    "the leaves of a batch disagree in their leading axes",
+                    where=f"leaf {path!r} of a SampleBatch in layout {self.layout!r}",
+                    received=f"shape {leaf.shape}, where leaf {first!r} says {expected}",
+                    fix="every leaf needs the same leading axes",
+                )
+        return leading
+
+    def _leaves(self) -> Iterator[tuple[str, bool, np.ndarray]]:
+        for key, value in self.data.items():
+            timeless = key in self.per_trajectory
+            for path, leaf in _walk(key, value):
+                yield path, timeless, leaf
+
+    @property
+    def num_steps(self) -> int:
+        """Environment steps in the batch."""
+        if self._env_steps is not None:
+            return self._env_steps
+        return self.leading[0] if self.layout == "rows" else self.leading[0] * self.leading[1]
+
+    def __len__(self) -> int:
+        """The same as ``num_steps``."""
+        return self.num_steps
+
+    def __bool__(self) -> bool:
+        """Always true: an empty batch is still a batch."""
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the arrays take."""
+        return sum(leaf.nbytes for _, _, leaf in self._leaves())
+
+    def __getitem__(self, key: str) -> Any:
+        """The array (or nested dict) at a top-level key."""
+        return self.data[key]
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a top-level key exists."""
+        return key in self.data
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{path}: {leaf.dtype}{list(leaf.shape)}" for path, _, leaf in self._leaves())
+        return f"SampleBatch({self.layout}, {self.num_steps} steps, {{{shapes}}})"
+
+    def slice(self, start: int, stop: int) -> SampleBatch:
+        """Rows ``start:stop``, or trajectories ``start:stop`` (along B, all their steps), as views.
+
+        Raises:
+            SpaceError: If the batch declares its own number of environment steps, which a part cannot know.
+        """
+        if self._env_steps is not None:
+            raise SpaceError(
+                "a batch with its own number of environment steps cannot be sliced",
+                where="SampleBatch.slice",
+                received=f"env_steps={self._env_steps}",
+                fix="slice before declaring env_steps",
+            )
+        return self._map(
+            lambda timeless, leaf: leaf[start:stop] if timeless or self.layout == "rows" else leaf[:, start:stop], None
+        )
+
+    def copy(self) -> SampleBatch:
+        """The same batch with its own arrays."""
+        return self._map(lambda _, leaf: leaf.copy(), self._env_steps)
+
+    def _map(self, function: Callable[[bool, np.ndarray], np.ndarray], env_steps: int | None) -> SampleBatch:
+        data = {
+            key: _map_leaves(functools.partial(function, key in self.per_trajectory), value)
+            for key, value in self.data.items()
+        }
+        return SampleBatch(data, self.layout, self.per_trajectory, env_steps)
+
+    @staticmethod
+    def concat(batches: Sequence[SampleBatch]) -> SampleBatch:
+        """Glues batches together in order: along N, or along B (fragments stay fragments; equal T is needed).
+
+        A single batch comes back as it is, without a copy.
+
+        Raises:
+            SpaceError: If there is no batch, or if layouts, keys, shapes or numbers of steps differ.
+        """
+        if not batches:
+            raise SpaceError("nothing to glue together", where="SampleBatch.concat", fix="give at least one batch")
+        first = batches[0]
+        if len(batches) == 1:
+            return first
+        for other in batches[1:]:
+            same_time = first.layout == "rows" or other.leading[0] == first.leading[0]
+            if other.layout != first.layout or other.per_trajectory != first.per_trajectory or not same_time:
+                raise SpaceError(
+                    "batches of different form cannot be glued together",
+                    where="SampleBatch.concat",
+                    received=f"{first!r} and {other!r}",
+                    fix="use the same layout, the same per_trajectory keys and, in trajectories, the same T",
+                )
+        rows = first.layout == "rows"
+        data = {
+            key: _concat_leaves(key, [batch.data for batch in batches], 0 if rows or key in first.per_trajectory else 1)
+            for key in _same_keys("", [batch.data for batch in batches])
+        }
+        declared = any(batch._env_steps is not None for batch in batches)
+        env_steps = sum(batch.num_steps for batch in batches) if declared else None
+        return SampleBatch(data, first.layout, first.per_trajectory, env_steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able data and arrays, from which ``from_state`` makes the same batch."""
+        return {
+            "layout": self.layout,
+            "per_trajectory": sorted(self.per_trajectory),
+            "env_steps": self._env_steps,
+            "data": _map_leaves(lambda leaf: leaf, self.data),
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> SampleBatch:
+        """The batch that ``state_dict`` described."""
+        return SampleBatch(state["data"], state["layout"], state["per_trajectory"], state["env_steps"])
+
+
+def _walk(path: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, np.ndarray):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _walk(f"{path}/{key}", inner)
+    else:
+        raise SpaceError(
+            "a leaf of a batch is not a NumPy array",
+            where=f"leaf {path!r} of a SampleBatch",
+            received=type(value).__name__,
+            fix="convert it with numpy.asarray before it travels",
+        )
+
+
+def _map_leaves(function: Callable[[np.ndarray], Any], value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _map_leaves(function, inner) for key, inner in value.items()}
+    return function(value)
+
+
+def _same_keys(path: str, mappings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys of the first mapping, in its order; all the others must have the same ones, in any order."""
+    keys = list(mappings[0])
+    for mapping in mappings[1:]:
+        if mapping.keys() != mappings[0].keys():
+            raise SpaceError(
+                "batches with different keys cannot be glued together",
+                where=f"SampleBatch.concat at {path or 'the top level'!r}",
+                received=f"{sorted(keys)} and {sorted(mapping)}",
+                fix="make every worker deliver the same keys",
+            )
+    return keys
+
+
+def _concat_leaves(path: str, mappings: Sequence[Mapping[str, Any]], axis: int) -> Any:
+    key = path.rsplit("/", 1)[-1]
+    values = [mapping[key] for mapping in mappings]
+    if isinstance(values[0], Mapping):
+        return {inner: _concat_leaves(f"{path}/{inner}", values, axis) for inner in _same_keys(path, values)}
+    try:
+        return np.concatenate(values, axis=axis)
+    except ValueError as error:
+        raise SpaceError(
+            "arrays of different shape cannot be glued together",
+            where=f"leaf {path!r} in SampleBatch.concat",
+            received=", ".join(str(value.shape) for value in values),
+            fix="all but the row or trajectory axis must be equal",
+        ) from error

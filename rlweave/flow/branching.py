@@ -1,0 +1,238 @@
+"""Nodes where streams part, meet and wait: split, union, queue."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlweave.errors import ConfigError
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
+from rlweave.flow.item_state import decode_envelopes, encode_envelopes
+from rlweave.flow.item_types import one_of
+from rlweave.flow.node import Node, Port
+from rlweave.flow.operators import positive
+from rlweave.flow.transforms import check_input
+
+if TYPE_CHECKING:
+    from rlweave.flow.context import Context
+
+
+class SplitNode(Node):
+    """Gives every item to each of n branches, as copies. A branch may be ahead of another by ``capacity`` items."""
+
+    def __init__(self, upstream: Port, n: int, capacity: int) -> None:
+        super().__init__("split", [upstream])
+        check_input(upstream, self.name)
+        positive("n", n, "split")
+        self.capacity = positive("capacity", capacity, "split")
+        self.connect()
+        self.outputs = [Port(self, index, upstream.item_type) for index in range(n)]
+        self._waiting: list[deque[Envelope]] = [deque() for _ in range(n)]
+
+    def start(self, context: Context) -> None:
+        """Binds its upstream."""
+        self._upstream = self.puller(self.inputs[0])
+
+    def pull(self, output: int = 0) -> Pulled:
+        """The next item of one branch; not ready when another branch has not taken ``capacity`` items yet."""
+        mine = self._waiting[output]
+        if mine:
+            return mine.popleft()
+        if self.ended:
+            return END
+        if any(len(waiting) >= self.capacity for waiting in self._waiting):
+            return NOT_READY
+        item = self._upstream()
+        if isinstance(item, Signal):
+            self.ended = item is END
+            return item
+        self.timer.items += 1
+        for branch, waiting in enumerate(self._waiting):
+            if branch != output:
+                waiting.append(item.carrying(_copied(item.payload)))
+        return item
+
+    def obstacle(self) -> str:
+        """A branch that is full."""
+        full = [str(branch) for branch, waiting in enumerate(self._waiting) if len(waiting) >= self.capacity]
+        return f"output {', '.join(full)} holds {self.capacity} items that nobody took" if full else ""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Items that branches have not taken yet."""
+        return {"waiting": [encode_envelopes(waiting, self.name) for waiting in self._waiting]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._waiting = [deque(decode_envelopes(waiting)) for waiting in state["waiting"]]
+
+
+def _copied(payload: Any) -> Any:
+    """A copy that shares no array with the original: branches must not see each other's mutations."""
+    own_copy = getattr(payload, "copy", None)
+    if own_copy is not None and not isinstance(payload, dict | list | set):  # whose own copy is shallow
+        return own_copy()
+    return copy.deepcopy(payload)
+
+
+class UnionNode(Node):
+    """Several streams as one.
+
+    ``round_robin`` gives each branch in turn as many items as its weight says; ``async`` asks the next branch after
+    every movement. Both pass over a branch that is not ready, and leave out one that has ended.
+    """
+
+    def __init__(self, branches: Sequence[Port], mode: str, weights: Sequence[int] | None, output: int | None) -> None:
+        super().__init__("union", branches)
+        if not branches:
+            raise ConfigError("a union needs branches", where="Union", received="none", fix="give at least one stream")
+        if mode not in ("round_robin", "async"):
+            raise ConfigError("unknown mode", where="Union", received=repr(mode), fix="use 'round_robin' or 'async'")
+        if weights is not None and (mode == "async" or len(weights) != len(branches)):
+            raise ConfigError(
+                "weights are for mode 'round_robin', one per branch",
+                where="Union",
+                received=f"weights {list(weights)}, {len(branches)} branches, mode {mode!r}",
+                fix="leave weights out, or give one whole number per branch",
+            )
+        if output is not None and not 0 <= output < len(branches):
+            raise ConfigError(
+                "output is the number of a branch",
+                where="Union",
+                received=f"{output} of {len(branches)} branches",
+                fix=f"use 0 to {len(branches) - 1}, or None for the items of all branches",
+            )
+        for branch in branches:
+            check_input(branch, self.name)
+        self.mode, self.output = mode, output
+        self.weights = [positive("weight", weight, "Union") for weight in weights or [1] * len(branches)]
+        self.connect()
+        shown = [branch.item_type for branch in branches] if output is None else [branches[output].item_type]
+        self.outputs = [Port(self, 0, one_of(shown))]
+        self._turn = 0
+        self._given = 0
+        self._over = [False] * len(branches)
+
+    def start(self, context: Context) -> None:
+        """Binds its branches."""
+        self._branches: list[Callable[[], Pulled]] = [self.puller(port) for port in self.inputs]
+
+    def pull(self, output: int = 0) -> Pulled:
+        """The next item of the branch whose turn it is. ABSORBED for an item of a branch that is not the output."""
+        for _ in range(len(self._branches)):
+            turn = self._turn
+            if self._over[turn]:
+                self._pass_on()
+                continue
+            item = self._branches[turn]()
+            if item is NOT_READY:
+                self._pass_on()
+                continue
+            if item is END:
+                self._over[turn] = True
+                self._pass_on()
+                continue
+            if item is ABSORBED:
+                if self.mode == "async":
+                    self._pass_on()
+                return ABSORBED
+            self.timer.items += 1
+            self._given += 1
+            if self._given >= self.weights[turn]:
+                self._pass_on()
+            return item if self.output is None or self.output == turn else ABSORBED
+        self.ended = all(self._over)
+        return END if self.ended else NOT_READY
+
+    def _pass_on(self) -> None:
+        self._turn = (self._turn + 1) % len(self._branches)
+        self._given = 0
+
+    def note(self) -> str:
+        """Settings."""
+        shown = "" if self.output is None else f", output={self.output}"
+        return f"{self.mode}, weights={self.weights}{shown}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Whose turn it is."""
+        return {"turn": self._turn, "given": self._given, "over": list(self._over)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._turn, self._given = int(state["turn"]), int(state["given"])
+        self._over = [bool(over) for over in state["over"]]
+
+
+class QueueNode(Node):
+    """A bounded queue: upstream goes on while downstream is busy elsewhere, as far as capacity and policy allow.
+
+    The scheduler gives every queue one chance to take an item in each step, before it pulls the end of the plan. An
+    item in a queue is done as far as its source is concerned.
+    """
+
+    policies = ("block", "drop_oldest", "drop_newest")
+
+    def __init__(self, upstream: Port, capacity: int, policy: str) -> None:
+        super().__init__("queue", [upstream])
+        check_input(upstream, self.name)
+        if policy not in self.policies:
+            raise ConfigError(
+                "unknown policy of a full queue",
+                where="queue",
+                received=repr(policy),
+                fix="use one of: " + ", ".join(repr(known) for known in self.policies),
+            )
+        self.capacity = positive("capacity", capacity, "queue")
+        self.policy = policy
+        self.connect()
+        self.outputs = [Port(self, 0, upstream.item_type)]
+        self._waiting: deque[Envelope] = deque()
+        self._upstream_over = False
+
+    def __len__(self) -> int:
+        """Items in the queue."""
+        return len(self._waiting)
+
+    def start(self, context: Context) -> None:
+        """Binds its upstream."""
+        self._upstream = self.puller(self.inputs[0])
+        self._counters = context.counters
+
+    def fill(self) -> bool:
+        """Takes one item from upstream if that is allowed, and says whether anything moved."""
+        full = len(self._waiting) >= self.capacity
+        if self._upstream_over or (full and self.policy == "block"):
+            return False
+        item = self._upstream()
+        if isinstance(item, Signal):
+            self._upstream_over = item is END
+            return item is not NOT_READY
+        self.timer.items += 1
+        if full:
+            self._counters.drop(self.name)
+            if self.policy == "drop_newest":
+                return True
+            self._waiting.popleft()
+        self._waiting.append(item)
+        return True
+
+    def pull(self, output: int = 0) -> Pulled:
+        """The oldest item in the queue."""
+        if self._waiting:
+            return self._waiting.popleft()
+        self.ended = self._upstream_over
+        return END if self.ended else NOT_READY
+
+    def note(self) -> str:
+        """Settings."""
+        return f"capacity={self.capacity}, {self.policy}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The items in the queue."""
+        return {"waiting": encode_envelopes(self._waiting, self.name), "upstream_over": self._upstream_over}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._waiting = deque(decode_envelopes(state["waiting"]))
+        self._upstream_over = bool(state["upstream_over"])

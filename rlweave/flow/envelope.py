@@ -1,0 +1,84 @@
+"""What travels through a plan: items in envelopes, and the three answers of an operator that has no item to give."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+
+class Signal(enum.Enum):
+    """What pulling an operator gives when it does not give an item."""
+
+    NOT_READY = "not ready"
+    """Nothing can move here now: the caller passes over this branch, and never spins on it."""
+    ABSORBED = "absorbed"
+    """An item moved and stays inside (buffered, filtered, stored): pull again for more."""
+    END = "end"
+    """The stream is over; every later pull gives the same answer."""
+
+
+NOT_READY: Literal[Signal.NOT_READY] = Signal.NOT_READY
+ABSORBED: Literal[Signal.ABSORBED] = Signal.ABSORBED
+END: Literal[Signal.END] = Signal.END
+
+
+UNKNOWN_VERSION = -1
+
+
+class Envelope(NamedTuple):
+    """One item of a stream together with where it comes from. Immutable.
+
+    Attributes:
+        payload: The item itself.
+        source: Name of the actor or operator that made it, such as ``"parallel_rollouts/2"``.
+        sequence: Its number at that source, from 0, without gaps.
+        weight_version: Version of the weights it was made with (the oldest one for a merged item);
+            ``UNKNOWN_VERSION`` for a sample from a memory, which mixes many.
+        parts: For an item merged from others, the ``(source, sequence)`` of each; else empty.
+    """
+
+    payload: Any
+    source: str
+    sequence: int
+    weight_version: int = 0
+    parts: tuple[tuple[str, int], ...] = ()
+
+    def carrying(self, payload: Any) -> Envelope:
+        """The same envelope around another payload."""
+        return Envelope(payload, self.source, self.sequence, self.weight_version, self.parts)
+
+    @property
+    def origins(self) -> tuple[tuple[str, int], ...]:
+        """``(source, sequence)`` of every item that this one was made of."""
+        return self.parts or ((self.source, self.sequence),)
+
+    def describe(self) -> str:
+        """One line for an error message.
+
+        >>> Envelope([1, 2], "parallel_rollouts/0", 7, 3).describe()
+        'item parallel_rollouts/0#7 (list, weight version 3)'
+        """
+        made_of = ""
+        if self.parts:
+            shown = ", ".join(f"{source}#{sequence}" for source, sequence in self.parts[:8])
+            made_of = f", merged from {shown}" + (", ..." if len(self.parts) > 8 else "")
+        kind = type(self.payload).__name__
+        version = "unknown" if self.weight_version == UNKNOWN_VERSION else str(self.weight_version)
+        return f"item {self.source}#{self.sequence} ({kind}, weight version {version}{made_of})"
+
+
+Pulled = Envelope | Signal
+
+
+def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: int) -> Envelope:
+    """Wraps a payload made of several items: it is as old as the oldest of them and remembers all of them.
+
+    Args:
+        envelopes: The items that went in; at least one.
+        payload: What was made of them.
+        source: Name of the operator that merged them.
+        sequence: Number of the merged item at that operator.
+    """
+    parts = tuple(origin for envelope in envelopes for origin in envelope.origins)
+    return Envelope(payload, source, sequence, min(envelope.weight_version for envelope in envelopes), parts)

@@ -1,0 +1,86 @@
+"""Items as checkpoint data: nested dicts of JSON values and NumPy arrays, never pickles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlweave.errors import CheckpointError
+from rlweave.flow.batch import SampleBatch
+from rlweave.flow.envelope import Envelope
+
+_KIND = "__kind__"
+
+
+def encode(value: Any, operator: str) -> Any:
+    """An item as JSON-able data and arrays.
+
+    Args:
+        value: A SampleBatch, an array, a JSON value, or lists, tuples and dicts (with string keys) of them.
+        operator: Who keeps the item, for the error message.
+
+    Raises:
+        CheckpointError: If the item is of another type.
+    """
+    if value is None or isinstance(value, bool | int | float | str | np.ndarray):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, SampleBatch):
+        return {_KIND: "sample_batch", **value.state_dict()}
+    if isinstance(value, tuple):
+        return {_KIND: "tuple", "items": [encode(inner, operator) for inner in value]}
+    if isinstance(value, list):
+        return [encode(inner, operator) for inner in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value) and _KIND not in value:
+        return {key: encode(inner, operator) for key, inner in value.items()}
+    raise CheckpointError(
+        "an item that an operator keeps cannot be put into a checkpoint",
+        where=f"operator {operator!r}",
+        received=type(value).__name__,
+        fix="let items be SampleBatch, arrays, numbers, strings, or lists and dicts of them",
+    )
+
+
+def decode(value: Any) -> Any:
+    """The item that ``encode`` described."""
+    if isinstance(value, list):
+        return [decode(inner) for inner in value]
+    if isinstance(value, Mapping):
+        kind = value.get(_KIND)
+        if kind == "sample_batch":
+            return SampleBatch.from_state(value)
+        if kind == "tuple":
+            return tuple(decode(inner) for inner in value["items"])
+        return {key: decode(inner) for key, inner in value.items()}
+    return value
+
+
+def encode_envelopes(envelopes: Iterable[Envelope], operator: str) -> list[dict[str, Any]]:
+    """Envelopes as JSON-able data and arrays."""
+    return [
+        {
+            "payload": encode(envelope.payload, operator),
+            "source": envelope.source,
+            "sequence": envelope.sequence,
+            "weight_version": envelope.weight_version,
+            "parts": [list(part) for part in envelope.parts],
+        }
+        for envelope in envelopes
+    ]
+
+
+def decode_envelopes(states: Sequence[Mapping[str, Any]]) -> list[Envelope]:
+    """The envelopes that ``encode_envelopes`` described."""
+    return [
+        Envelope(
+            decode(state["payload"]),
+            state["source"],
+            int(state["sequence"]),
+            int(state["weight_version"]),
+            tuple((str(source), int(sequence)) for source, sequence in state["parts"]),
+        )
+        for state in states
+    ]

@@ -1,0 +1,316 @@
+"""``Operator``: a transformation of items with state, a name, and types; and the small ones behind stream methods."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from rlweave.errors import ConfigError, PlanError, nearest
+from rlweave.flow.envelope import ABSORBED, Envelope, Pulled, merge
+from rlweave.flow.item_state import decode_envelopes, encode_envelopes
+from rlweave.flow.item_types import Signature, signature_of
+from rlweave.flow.node import snake_case
+from rlweave.flow.protocols import BatchType, steps_of
+
+if TYPE_CHECKING:
+    from rlweave.flow.context import Context
+
+Item = TypeVar("Item")
+
+
+class Operator:
+    """Base of operators for ``for_each`` and ``par_for_each``. Any callable will do there too, if it needs no more.
+
+    A subclass defines ``__call__`` with annotations, which are the item types that the plan checks::
+
+        class ScaleRewards(Operator):
+            def __call__(self, batch: SampleBatch) -> SampleBatch: ...
+
+    ``__call__`` may return ``ABSORBED``: nothing comes out for this item. An operator that needs to know where an
+    item comes from overrides ``process`` instead, which takes and gives envelopes.
+    """
+
+    at_source: ClassVar[bool] = True
+    """Whether it may run at the workers; false where it refers to objects of the driver."""
+    fills: Any = None
+    """The memory that it stores into, if any."""
+
+    def __call__(self, item: Any) -> Any:
+        """Transforms one item."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither __call__ nor process")
+
+    def default_name(self) -> str:
+        """Its name in a plan unless the user gives one."""
+        return snake_case(type(self).__name__)
+
+    def signature(self) -> Signature:
+        """Item types taken and given."""
+        return signature_of(self)
+
+    def produced(self, received: Any) -> Any:
+        """Type of the items that come out when items of type ``received`` go in."""
+        return self.signature().produced(received)
+
+    def bind(self, worker: Any) -> None:
+        """Gives an operator that runs at a source its worker, before the first item."""
+
+    def start(self, context: Context, name: str) -> None:
+        """Gets ready on the driver, before the first item."""
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Transforms an envelope: by default its payload alone."""
+        payload: Any = self(envelope.payload)
+        if payload is ABSORBED:
+            return ABSORBED
+        return Envelope(payload, envelope.source, envelope.sequence, envelope.weight_version, envelope.parts)
+
+    def flush(self) -> list[Envelope]:
+        """What is still inside when the stream ends."""
+        return []
+
+    def note(self) -> str:
+        """Settings worth a line in ``explain``."""
+        return ""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: JSON-able data and arrays."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+
+
+class FunctionOperator(Operator):
+    """A plain callable as an operator."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, item: Any) -> Any:
+        """Calls the function."""
+        return self.function(item)
+
+    def default_name(self) -> str:
+        """The function's name."""
+        return snake_case(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def signature(self) -> Signature:
+        """The function's annotations."""
+        return signature_of(self.function)
+
+
+class FilterItems(Operator):
+    """Lets those items through for which a predicate holds. Behind ``Stream.filter``."""
+
+    def __init__(self, predicate: Callable[[Any], bool]) -> None:
+        self.predicate = predicate
+
+    def __call__(self, item: Item) -> Item:
+        """The item, or ABSORBED."""
+        return item if self.predicate(item) else ABSORBED  # type: ignore[return-value]
+
+    def default_name(self) -> str:
+        """``filter``."""
+        return "filter"
+
+    def signature(self) -> Signature:
+        """Takes what the predicate takes; gives what it gets."""
+        takes = signature_of(self.predicate).takes
+        return Signature(takes, Item)
+
+    def produced(self, received: Any) -> Any:
+        """What goes in comes out."""
+        return received
+
+
+class Buffering(Operator):
+    """Base of operators that merge several items into one. What is left at the end of a stream is flushed."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._kept: list[Envelope] = []
+        self._made = 0
+
+    def start(self, context: Context, name: str) -> None:
+        """Learns the name that merged items carry as their source."""
+        self._name = name
+
+    def merged(self, payloads: list[Any]) -> Any:
+        """One payload made of several."""
+        raise NotImplementedError
+
+    def full(self) -> bool:
+        """Whether what is kept makes an item."""
+        raise NotImplementedError
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Keeps the item, and gives the merged one when there is enough."""
+        self._kept.append(envelope)
+        return self._release() if self.full() else ABSORBED
+
+    def _release(self) -> Envelope:
+        payload = self.merged([envelope.payload for envelope in self._kept])
+        item = merge(self._kept, payload, self._name, self._made)
+        self._kept, self._made = [], self._made + 1
+        return item
+
+    def flush(self) -> list[Envelope]:
+        """The last, smaller item."""
+        return [self._release()] if self._kept else []
+
+    def state_dict(self) -> dict[str, Any]:
+        """The items kept, and the number of items made."""
+        return {"made": self._made, "kept": encode_envelopes(self._kept, self._name)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._made = int(state["made"])
+        self._kept = decode_envelopes(state["kept"])
+
+
+class BatchItems(Buffering):
+    """Makes lists of n items; the last one of a stream may be shorter. Behind ``Stream.batch``."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = positive("n", n, "batch")
+
+    def merged(self, payloads: list[Any]) -> list[Any]:
+        """The list itself."""
+        return payloads
+
+    def full(self) -> bool:
+        """Whether there are n."""
+        return len(self._kept) >= self.n
+
+    def default_name(self) -> str:
+        """``batch``."""
+        return "batch"
+
+    def signature(self) -> Signature:
+        """Takes anything."""
+        return Signature(Any, list)
+
+    def produced(self, received: Any) -> Any:
+        """A list of what goes in."""
+        return list[received]
+
+    def note(self) -> str:
+        """The length of the lists."""
+        return f"n={self.n}"
+
+
+class ConcatBatches(Buffering):
+    """Glues whole batches together, in order, until they have at least ``min_steps`` environment steps.
+
+    Args:
+        min_steps: Environment steps that make an item. Nothing is cut, so there may be more; the last item of a
+            stream may have fewer.
+    """
+
+    def __init__(self, min_steps: int) -> None:
+        super().__init__()
+        self.min_steps = positive("min_steps", min_steps, "concat_batches")
+        self._steps = 0
+
+    def __call__(self, batch: BatchType) -> BatchType:
+        """Types only: what goes in comes out. See ``process``."""
+        raise NotImplementedError("ConcatBatches works on envelopes")
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Keeps the batch, and gives the glued one when there is enough."""
+        self._steps += steps_of(envelope.payload)
+        return super().process(envelope)
+
+    def full(self) -> bool:
+        """Whether there are enough steps."""
+        return self._steps >= self.min_steps
+
+    def merged(self, payloads: list[Any]) -> Any:
+        """The glued batch."""
+        self._steps = 0
+        return payloads[0].concat(payloads)
+
+    def note(self) -> str:
+        """The number of steps."""
+        return f"min_steps={self.min_steps}"
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        super().load_state_dict(state)
+        self._steps = sum(steps_of(envelope.payload) for envelope in self._kept)
+
+
+class SelectPolicy(Operator):
+    """Takes one policy's part out of items that are mappings by policy name. Behind ``Stream.select``."""
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+
+    def __call__(self, item: Mapping[str, Any]) -> Any:
+        """The policy's part.
+
+        Raises:
+            PlanError: If the item has no such policy.
+        """
+        try:
+            return item[self.policy]
+        except KeyError:
+            raise PlanError(
+                f"an item has no policy {self.policy!r}",
+                where="select",
+                received=f"policies {sorted(item)}",
+                fix=nearest(self.policy, item),
+            ) from None
+
+    def default_name(self) -> str:
+        """``select``."""
+        return "select"
+
+    def produced(self, received: Any) -> Any:
+        """The value type of the mapping."""
+        arguments = typing.get_args(received)
+        return arguments[-1] if len(arguments) == 2 else Any
+
+    def note(self) -> str:
+        """The policy."""
+        return f"policy={self.policy}"
+
+
+def as_operator(function: Operator | Callable[[Any], Any]) -> Operator:
+    """The operator itself, or a plain callable wrapped as one.
+
+    Raises:
+        PlanError: If it cannot be called, or is an operator class instead of an instance.
+    """
+    if isinstance(function, Operator):
+        return function
+    if isinstance(function, type) and issubclass(function, Operator):
+        raise PlanError(
+            "an operator class was given where an operator is needed",
+            where=f"operator {function.__name__}",
+            received=f"the class {function.__name__}",
+            fix=f"make one: {function.__name__}(...)",
+        )
+    if not callable(function):
+        raise PlanError(
+            "an operator must be callable",
+            where="for_each",
+            received=type(function).__name__,
+            fix="give an Operator or a function of one item",
+        )
+    return FunctionOperator(function)
+
+
+def positive(name: str, value: int, operator: str) -> int:
+    """Checks a count.
+
+    Raises:
+        ConfigError: If it is not a whole number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(
+            f"{name} must be a whole number above 0", where=f"operator {operator!r}", received=repr(value)
+        )
+    return value

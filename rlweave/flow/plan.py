@@ -1,0 +1,380 @@
+"""Plans: a finished graph of operators, and the scheduler that moves its items one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+from rlweave.errors import CheckpointError, PlanError
+from rlweave.flow.branching import QueueNode
+from rlweave.flow.clock import Clock, SystemClock
+from rlweave.flow.context import Context
+from rlweave.flow.counters import Counters, Every
+from rlweave.flow.engine import Engine, LocalEngine
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
+from rlweave.flow.explain import draw, explain
+from rlweave.flow.node import Node, Port
+from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.protocols import Episode
+from rlweave.flow.reports import EpisodeWindow, Report
+from rlweave.flow.rl_operators import Workers
+from rlweave.flow.stream import Stream
+from rlweave.flow.transforms import check_input
+from rlweave.flow.workers import WorkerGroup
+
+
+class Sink(Node):
+    """The end of a plan: counts what arrives."""
+
+    def __init__(self, upstream: Port) -> None:
+        super().__init__("report_metrics", [upstream])
+        check_input(upstream, self.name)
+        self.connect()
+
+    def start(self, context: Context) -> None:
+        """Binds its upstream."""
+        self._upstream = self.puller(self.inputs[0])
+        self._counters = context.counters
+
+    def pull(self, output: int = 0) -> Pulled:
+        """The next item of the plan."""
+        item = self._upstream()
+        if isinstance(item, Signal):
+            self.ended = item is END
+        else:
+            self._counters.items += 1
+        return item
+
+
+class ReportMetrics:
+    """Ends a plan and makes it something to run: the whole graph is checked here, and nothing has started yet.
+
+    `run` iterates over reports. `step` and `pull` move single items, for tests and for who schedules by himself::
+
+        def ppo(workers, learner):
+            rollouts = ParallelRollouts(workers).gather_sync()
+            train = rollouts.for_each(ConcatBatches(min_steps=256)).for_each(TrainOneStep(learner, workers))
+            return ReportMetrics(train, workers)
+
+        for report in ppo(workers, learner).run(until=lambda counters: counters.env_steps_sampled >= 60_000):
+            print(report.env_steps_sampled, report.episode_return)
+
+    Args:
+        stream: What the plan ends with.
+        workers: Whose episodes are reported; None reports none.
+
+    Raises:
+        PlanError: If the plan is wrongly composed.
+    """
+
+    def __init__(self, stream: Stream, workers: Workers | None = None) -> None:
+        self._sink = Sink(stream.port)
+        self._group = None if workers is None else WorkerGroup.of(workers, self._sink.name)
+        self.graph = PlanGraph(self._sink)
+        self.counters = Counters()
+        self.stopped = False
+        """Whether ``stop`` was called, or Ctrl-C was pressed in ``run``."""
+        self._queues = [node for node in self.graph.nodes if isinstance(node, QueueNode)]
+        self._episodes = EpisodeWindow()
+        self._context: Context | None = None
+        self._seconds_before = 0.0
+        self._last_report = (0.0, 0)
+        self._closed = False
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Operators, item types, edges with capacity and policy, and placement, as text."""
+        return explain(self.graph, self._context.engine.name if self._context else LocalEngine.name)
+
+    def draw(self) -> str:
+        """The plan as Mermaid text."""
+        return draw(self.graph)
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def start(self, engine: Engine | None = None, clock: Clock | None = None) -> ReportMetrics:
+        """Makes the actors and gives them the learners' weights. The first step does it if nobody did before.
+
+        Args:
+            engine: Where actors live; by default in this process.
+            clock: Where the time is read; by default the system's.
+
+        Raises:
+            PlanError: If the plan has been started already.
+        """
+        if self._context is not None or self._closed:
+            raise PlanError(
+                "a plan is started once",
+                where=f"plan {self._sink.name!r}",
+                received="a plan that " + ("is closed" if self._closed else "runs"),
+                fix="compose a new plan, and load_state_dict() into it to go on where this one was",
+            )
+        context = Context(engine or LocalEngine(), clock or SystemClock(), self.counters)
+        for node in self.graph.nodes:
+            node.prepare(context)
+        for node in self.graph.nodes:
+            node.start(context)
+        for channel in context.channels():
+            channel.send_all()
+        self._context = context
+        self._started_at = context.clock.now()
+        return self
+
+    def _running(self) -> Context:
+        if self._context is None:
+            self.start()
+        assert self._context is not None
+        return self._context
+
+    def step(self) -> Pulled:
+        """Moves one item from its source as far as it goes.
+
+        Returns:
+            The item's envelope if it reached the end of the plan; ABSORBED if it stays inside; NOT_READY if nothing
+            can move now; END if the plan is over. Never waits.
+
+        Raises:
+            PlanError: If an operator fails, naming operator and item; the original error is its cause.
+        """
+        if self._context is None:
+            self.start()
+        moved = False
+        for queue in self._queues:
+            moved |= queue.fill()
+        item = self._sink.pull()
+        return ABSORBED if moved and item is NOT_READY else item
+
+    def pull(self) -> Pulled:
+        """Steps until an item reaches the end of the plan: its envelope, NOT_READY or END."""
+        while (item := self.step()) is ABSORBED:
+            pass
+        return item
+
+    def items(self) -> Iterator[Envelope]:
+        """The items that reach the end of the plan, waiting where nothing is ready, until the plan is over."""
+        while (item := self.pull()) is not END:
+            if isinstance(item, Envelope):
+                yield item
+            else:
+                self.wait()
+
+    def run(self, until: Callable[[Counters], bool] | None = None, every_steps: int = 0) -> Iterator[Report]:
+        """Runs the plan and gives reports, until it is over, ``until`` holds, or it is stopped.
+
+        Ctrl-C lets the item on its way go through, then ends the iteration; a second Ctrl-C interrupts at once.
+        May be called again to go on with a larger ``until``.
+
+        Args:
+            until: Looks at the absolute counters after every step.
+            every_steps: Environment steps from one report to the next; 0 reports each item that reaches the end.
+                What has happened since is reported when the run ends.
+
+        Raises:
+            PlanError: If an operator fails; if nothing can move any more; or if the plan was stopped before.
+        """
+        if self.stopped:
+            raise PlanError(
+                "the plan was stopped",
+                where=f"plan {self._sink.name!r}",
+                received="run() after stop() or Ctrl-C",
+                fix="check plan.stopped after run(); compose a new plan and load_state_dict() to go on",
+            )
+        context = self._running()
+        counters = self.counters
+        every = Every(every_steps, counters.env_steps_sampled)
+        unreported = False
+        with self._stopping_on_interrupt():
+            while not self.stopped and not (until is not None and until(counters)):
+                item = self.step()
+                if item is END:
+                    break
+                if item is NOT_READY:
+                    self.wait()
+                    continue
+                unreported = True
+                if every(counters.env_steps_sampled) if every_steps else item is not ABSORBED:
+                    unreported = False
+                    yield self.report()
+        if unreported and context is self._context:
+            yield self.report()
+
+    def wait(self) -> None:
+        """Waits until something can move that could not before; uses no processor time.
+
+        Raises:
+            PlanError: If there is nothing to wait for, listing what each operator lacks.
+        """
+        context = self._running()
+        calls = [call for node in self.graph.nodes for call in node.waits_on()]
+        unfinished = {id(call) for call in calls} - {id(call) for call in context.engine.wait(calls, 0)}
+        if unfinished:
+            context.engine.wait([call for call in calls if id(call) in unfinished], None)
+            return
+        obstacles = [f"{node.name}: {node.obstacle()}" for node in self.graph.nodes if node.obstacle()]
+        raise PlanError(
+            "the plan has stalled: nothing can move, and nothing is being waited for",
+            where=f"plan {self._sink.name!r}",
+            received="; ".join(obstacles) or "no operator says why",
+            fix="give the branch that everything waits for a place in the union, or a larger capacity",
+        )
+
+    def stop(self) -> None:
+        """Lets ``run`` end after the item on its way. Safe in a signal handler and from other threads."""
+        self.stopped = True
+
+    def close(self) -> None:
+        """Ends all actors. The plan cannot run after that; its counters can still be read."""
+        self.stopped = self._closed = True
+        if self._context is not None:
+            self._context.kill_actors()
+
+    def __enter__(self) -> ReportMetrics:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _stopping_on_interrupt(self) -> Iterator[None]:
+        """Turns the first Ctrl-C into ``stop``, unless the program has a handler of its own."""
+        main = threading.current_thread() is threading.main_thread()
+        if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def on_interrupt(number: int, frame: FrameType | None) -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.stop()
+
+        signal.signal(signal.SIGINT, on_interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    # -- telling ------------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Time that the plan has been running, earlier parts of a resumed run included."""
+        if self._context is None:
+            return self._seconds_before
+        return self._seconds_before + self._context.clock.now() - self._started_at
+
+    def report(self) -> Report:
+        """What happened so far; episodes and means are those since the last report."""
+        context, counters = self._running(), self.counters
+        episodes = self._new_episodes()
+        self._episodes.add(episodes)
+        seconds, steps = self.seconds, counters.env_steps_sampled
+        last_seconds, last_steps = self._last_report
+        elapsed = seconds - last_seconds
+        self._last_report = (seconds, steps)
+        gather_lag: dict[int, int] = {}
+        for channel in context.channels():
+            for lag, count in channel.gather_lag.counts.items():
+                gather_lag[lag] = gather_lag.get(lag, 0) + count
+        return Report(
+            seconds=seconds,
+            env_steps_sampled=steps,
+            trained_samples=counters.trained_samples,
+            gradient_steps=counters.gradient_steps,
+            updates=counters.updates,
+            replay_ratio=counters.replay_ratio,
+            env_steps_per_second=(steps - last_steps) / elapsed if elapsed > 0 else 0.0,
+            episodes=tuple(episodes),
+            episodes_finished=self._episodes.finished,
+            episode_return=self._episodes.mean_return,
+            episode_length=self._episodes.mean_length,
+            metrics=context.metrics.take(),
+            gather_lag=gather_lag,
+            train_lag=dict(context.train_lag.counts),
+            drops=dict(counters.drops),
+            operator_seconds={node.name: node.timer.seconds for node in self.graph.nodes},
+            operator_items={node.name: node.timer.items for node in self.graph.nodes},
+        )
+
+    def _new_episodes(self) -> list[Episode]:
+        if self._group is None or self._closed:
+            return []
+        context = self._running()
+        calls = [context.engine.call(actor, "episode_stats") for actor in context.actors(self._group)]
+        waiting = list(calls)
+        while waiting:
+            done = {id(call) for call in context.engine.wait(waiting, None)}
+            waiting = [call for call in waiting if id(call) not in done]
+        return [Episode(*episode) for call in calls for episode in call.result()]
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def quiesce(self) -> None:
+        """Brings the plan to a state that a checkpoint can hold: every worker has the newest weights."""
+        for channel in self._running().channels():
+            channel.send_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, timers, versions, operator states and items on their way: JSON-able data and NumPy arrays.
+
+        Quiesces the plan, so a run that goes on after its checkpoint and one that resumes from it are the same.
+        Learners, memories and workers are saved by who owns them.
+
+        Raises:
+            CheckpointError: If an operator keeps items of a type that cannot be saved.
+        """
+        context = self._running()
+        self.quiesce()
+        return {
+            "format": 1,
+            "counters": self.counters.state_dict(),
+            "seconds": self.seconds,
+            "last_report": list(self._last_report),
+            "episodes": self._episodes.state_dict(),
+            "metrics": context.metrics.state_dict(),
+            "train_lag": context.train_lag.state_dict(),
+            "gather_lag": [channel.gather_lag.state_dict() for channel in context.channels()],
+            "operators": {
+                node.name: {"timer": node.timer.state_dict(), "ended": node.ended, "state": node.state_dict()}
+                for node in self.graph.nodes
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where the plan was that gave ``state``. Load the learner first: workers get its weights here.
+
+        Raises:
+            CheckpointError: If the state is of another plan.
+        """
+        context = self._running()
+        saved, here = state["operators"], {node.name for node in self.graph.nodes}
+        if saved.keys() != here or len(state["gather_lag"]) != len(context.channels()):
+            raise CheckpointError(
+                "the checkpoint is of another plan",
+                where=f"plan {self._sink.name!r}",
+                received=f"operators only in the checkpoint: {sorted(saved.keys() - here)}; "
+                f"only in the plan: {sorted(here - saved.keys())}",
+                fix="compose the plan as it was when the checkpoint was written",
+            )
+        self.counters.load_state_dict(state["counters"])
+        self._episodes.load_state_dict(state["episodes"])
+        context.metrics.load_state_dict(state["metrics"])
+        context.train_lag.load_state_dict(state["train_lag"])
+        for channel, lag in zip(context.channels(), state["gather_lag"], strict=True):
+            channel.gather_lag.load_state_dict(lag)
+        for node in self.graph.nodes:
+            node.timer.load_state_dict(saved[node.name]["timer"])
+            node.ended = bool(saved[node.name]["ended"])
+            node.load_state_dict(saved[node.name]["state"])
+        self._seconds_before = float(state["seconds"])
+        self._started_at = context.clock.now()
+        seconds, steps = state["last_report"]
+        self._last_report = (float(seconds), int(steps))
+        for channel in context.channels():
+            channel.forget()
+            channel.send_all()

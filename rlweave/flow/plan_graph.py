@@ -1,0 +1,80 @@
+"""The graph of a plan: all nodes that belong to it, their final names, and what they need to know of each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave.errors import PlanError
+from rlweave.flow.node import Node
+from rlweave.flow.transforms import ForEach
+
+
+class PlanGraph:
+    """All nodes that are connected with a sink, in topological order, checked.
+
+    Args:
+        sink: The end of the plan.
+
+    Raises:
+        PlanError: If an output has no consumer, two operators were given one name, or a node finds itself wrong.
+    """
+
+    def __init__(self, sink: Node) -> None:
+        self.nodes = sorted(_connected(sink), key=lambda node: node.order)
+        self._name_nodes()
+        self._check_consumers(sink)
+        self._ancestors: dict[Node, set[Node]] = {}
+        for node in self.nodes:
+            above = {port.node for port in node.inputs}
+            self._ancestors[node] = above.union(*(self._ancestors[parent] for parent in above))
+        for node in self.nodes:
+            node.check(self)
+
+    def _name_nodes(self) -> None:
+        taken: dict[str, Node] = {}
+        for node in sorted(self.nodes, key=lambda node: (not node.named_by_user, node.order)):
+            name, number = node.base_name, 1
+            if node.named_by_user and name in taken:
+                raise PlanError(
+                    f"two operators are named {name!r}",
+                    where=f"operators {taken[name].name!r} and {name!r}",
+                    received=repr(name),
+                    fix="give them different names",
+                )
+            while name in taken:
+                number += 1
+                name = f"{node.base_name}-{number}"
+            taken[name] = node
+            node.name = name
+
+    def _check_consumers(self, sink: Node) -> None:
+        for node in self.nodes:
+            for port in node.outputs:
+                if port.consumer is None:
+                    raise PlanError(
+                        f"nobody takes the items of {node.name!r}",
+                        where=f"operators {node.name!r} and {sink.name!r}",
+                        received=f"{port.describe()}, without a consumer",
+                        fix=f"make it a branch of a Union that ends in {sink.name!r}, or leave it out",
+                    )
+
+    def ancestors(self, node: Node) -> set[Node]:
+        """All nodes whose items can reach ``node``."""
+        return self._ancestors[node]
+
+    def stores_into(self, memory: Any) -> list[Node]:
+        """All operators that store into a memory."""
+        return [node for node in self.nodes if isinstance(node, ForEach) and node.operator.fills is memory]
+
+
+def _connected(sink: Node) -> set[Node]:
+    found: set[Node] = set()
+    waiting = [sink]
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found.add(node)
+        waiting += [port.node for port in node.inputs]
+        waiting += [port.consumer for port in node.outputs if port.consumer is not None]
+    return found

@@ -1,0 +1,111 @@
+"""Reports: what a plan tells about itself while it runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlweave.flow.protocols import Episode
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened up to now, and since the last report.
+
+    Attributes:
+        seconds: Time that the plan has been running, earlier parts of a resumed run included.
+        env_steps_sampled: Environment steps sampled so far.
+        trained_samples: Samples trained on so far.
+        gradient_steps: Optimizer steps so far.
+        updates: Learner updates so far.
+        replay_ratio: Trained samples per environment step so far.
+        env_steps_per_second: Environment steps per second since the last report (0.0 if no time has passed).
+        episodes: Episodes that finished since the last report.
+        episodes_finished: Number of episodes so far.
+        episode_return: Mean return of the last 100 episodes; None before the first one.
+        episode_length: Mean length of the last 100 episodes; None before the first one.
+        metrics: Mean of every metric of the learners since the last report, as ``"operator/metric"``.
+        gather_lag: Items by weight lag when they left their gather, so far.
+        train_lag: Items by weight lag when a learner trained on them, so far.
+        drops: Items dropped so far, by operator.
+        operator_seconds: Seconds of work so far, by operator.
+        operator_items: Items worked on so far, by operator.
+    """
+
+    seconds: float
+    env_steps_sampled: int
+    trained_samples: int
+    gradient_steps: int
+    updates: int
+    replay_ratio: float
+    env_steps_per_second: float
+    episodes: tuple[Episode, ...]
+    episodes_finished: int
+    episode_return: float | None
+    episode_length: float | None
+    metrics: Mapping[str, float]
+    gather_lag: Mapping[int, int]
+    train_lag: Mapping[int, int]
+    drops: Mapping[str, int]
+    operator_seconds: Mapping[str, float]
+    operator_items: Mapping[str, int]
+
+    def flat(self) -> dict[str, float]:
+        """All single numbers by name, for a table or TensorBoard. What is not known yet is left out."""
+        values: dict[str, float] = {
+            "seconds": self.seconds,
+            "env_steps_sampled": self.env_steps_sampled,
+            "trained_samples": self.trained_samples,
+            "gradient_steps": self.gradient_steps,
+            "updates": self.updates,
+            "replay_ratio": self.replay_ratio,
+            "env_steps_per_second": self.env_steps_per_second,
+            "episodes_finished": self.episodes_finished,
+        }
+        if self.episode_return is not None and self.episode_length is not None:
+            values["episode_return"] = self.episode_return
+            values["episode_length"] = self.episode_length
+        for name, histogram in (("gather_lag", self.gather_lag), ("train_lag", self.train_lag)):
+            if histogram:
+                total = sum(histogram.values())
+                values[f"{name}/mean"] = sum(lag * count for lag, count in histogram.items()) / total
+                values[f"{name}/max"] = max(histogram)
+        values.update(self.metrics)
+        values.update({f"drops/{name}": count for name, count in self.drops.items()})
+        values.update({f"seconds/{name}": seconds for name, seconds in self.operator_seconds.items() if seconds})
+        return values
+
+
+class EpisodeWindow:
+    """The last episodes, and how many there have been."""
+
+    def __init__(self, size: int = 100) -> None:
+        self.finished = 0
+        self._last: deque[Episode] = deque(maxlen=size)
+
+    def add(self, episodes: Sequence[Episode]) -> None:
+        """Adds episodes in order."""
+        self.finished += len(episodes)
+        self._last.extend(episodes)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean return; None if there is no episode."""
+        return sum(episode.episode_return for episode in self._last) / len(self._last) if self._last else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Mean length; None if there is no episode."""
+        return sum(episode.length for episode in self._last) / len(self._last) if self._last else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able state."""
+        return {"finished": self.finished, "last": [[float(r), int(n)] for r, n in self._last]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self.finished = int(state["finished"])
+        self._last.clear()
+        self._last.extend(Episode(float(r), int(n)) for r, n in state["last"])

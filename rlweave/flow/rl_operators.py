@@ -1,0 +1,315 @@
+"""Operators of reinforcement learning: training, storing, weights, priorities, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from rlweave.errors import ConfigError, PlanError, nearest
+from rlweave.flow.counters import Every
+from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.operators import Operator, positive
+from rlweave.flow.protocols import (
+    BatchType,
+    Learner,
+    Memory,
+    PrioritizedMemory,
+    Worker,
+    require,
+    steps_of,
+)
+from rlweave.flow.weights import WeightChannel
+from rlweave.flow.workers import WorkerGroup
+
+if TYPE_CHECKING:
+    from rlweave.flow.context import Context
+
+Item = TypeVar("Item")
+Workers = WorkerGroup | Sequence[Worker]
+
+
+@dataclass(slots=True)
+class TrainStats:
+    """What one call of a learner's ``update`` did.
+
+    Attributes:
+        metrics: The learner's metrics, not read yet if they are on a device.
+        num_steps: Samples trained on, each as often as it was used.
+        gradient_steps: Optimizer steps taken.
+        version: Number of updates of this learner, this one included.
+        priorities: New priorities as (indices, priorities) for `UpdatePriorities`, if the learner gave any.
+    """
+
+    metrics: dict[str, Any] = field(default_factory=dict)
+    num_steps: int = 0
+    gradient_steps: int = 1
+    version: int = 0
+    priorities: tuple[Any, Any] | None = None
+
+
+class TrainOneStep(Operator):
+    """Trains a learner on each item: one call of its ``update``, which makes one new weight version.
+
+    Args:
+        learner: See `rlweave.flow.Learner`.
+        workers: Workers that act on this learner's weights; they get the new ones at once. Without them, let
+            `UpdateWeights` send weights, or nobody.
+        publish_every: Updates between two times that the workers get weights.
+    """
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, learner: Learner, workers: Workers | None = None, publish_every: int = 1) -> None:
+        require(learner, Learner, "train_one_step", "learner")
+        self.learner = learner
+        self.group = None if workers is None else WorkerGroup.of(workers, "train_one_step")
+        self.publish_every = positive("publish_every", publish_every, "train_one_step")
+        self._channel: WeightChannel | None = None
+
+    def __call__(self, batch: BatchType) -> TrainStats:
+        """Types only; see ``process``."""
+        raise NotImplementedError("TrainOneStep works on envelopes")
+
+    def start(self, context: Context, name: str) -> None:
+        """Ties the learner to the workers."""
+        self._context = context
+        self._record = context.learner(self.learner)
+        self.metrics_name = name
+        if self.group is not None:
+            self._channel = context.channel(self.group)
+            self._channel.tie(self._record)
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Trains on the item, counts, and publishes the weights."""
+        context, channel, record = self._context, self._channel, self._record
+        if channel is not None and envelope.weight_version != UNKNOWN_VERSION:
+            context.train_lag.add(channel.version - envelope.weight_version)
+        metrics = dict(self.learner.update(envelope.payload))
+        record.updates += 1
+        stats = TrainStats(
+            num_steps=int(metrics.pop("trained_samples", -1)),
+            gradient_steps=int(metrics.pop("gradient_steps", 1)),
+            version=record.updates,
+            priorities=metrics.pop("priorities", None),
+            metrics=metrics,
+        )
+        if stats.num_steps < 0:
+            stats.num_steps = steps_of(envelope.payload)
+        counters = context.counters
+        counters.trained_samples += stats.num_steps
+        counters.gradient_steps += stats.gradient_steps
+        counters.updates += 1
+        context.metrics.add(self.metrics_name, metrics)
+        if channel is not None and record.updates % self.publish_every == 0:
+            channel.send_all()
+        return envelope.carrying(stats)
+
+    def note(self) -> str:
+        """The learner."""
+        every = f", publish_every={self.publish_every}" if self.publish_every > 1 else ""
+        return type(self.learner).__name__ + every
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weight version. The learner itself is saved by who owns it."""
+        return {"updates": self._record.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._record.updates = int(state["updates"])
+
+
+class StoreToBuffer(Operator):
+    """Stores each item into a memory and passes it on."""
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, memory: Memory) -> None:
+        require(memory, Memory, "store_to_buffer", "memory")
+        self.memory = self.fills = memory
+        self.inserted = 0
+        """Environment steps stored so far."""
+
+    def __call__(self, batch: BatchType) -> BatchType:
+        """Stores the batch."""
+        self.memory.insert(batch)
+        self.inserted += steps_of(batch)
+        return batch
+
+    def note(self) -> str:
+        """The memory."""
+        return type(self.memory).__name__
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of steps stored. The memory itself is saved by who owns it."""
+        return {"inserted": self.inserted}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self.inserted = int(state["inserted"])
+
+
+class UpdateWeights(Operator):
+    """Gives the worker that made an item the learner's newest weights, if it has older ones; passes the item on.
+
+    Weights are read from the learner once per version, however many workers get them.
+
+    Args:
+        learner: Whose weights.
+        workers: Who acts on them.
+        every_steps: Environment steps of one worker between two times that it gets weights; 0 means with every item.
+    """
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, learner: Learner, workers: Workers, every_steps: int = 0) -> None:
+        require(learner, Learner, "update_weights", "learner")
+        self.learner = learner
+        self.group = WorkerGroup.of(workers, "update_weights")
+        self.every_steps = every_steps
+        self._every = [Every(every_steps) for _ in range(len(self.group))]
+        self._steps = [0] * len(self.group)
+
+    def __call__(self, item: Item) -> Item:
+        """Types only; see ``process``."""
+        raise NotImplementedError("UpdateWeights works on envelopes")
+
+    def start(self, context: Context, name: str) -> None:
+        """Ties the learner to the workers."""
+        self._context = context
+        self._channel = context.channel(self.group)
+        self._channel.tie(context.learner(self.learner))
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Sends to those who made the item."""
+        origins = dict.fromkeys(source for source, _ in envelope.origins)
+        steps = steps_of(envelope.payload) // max(1, len(origins))
+        for source in origins:
+            channel, index = self._context.worker_of(source) or (None, 0)
+            if channel is not self._channel:
+                continue
+            self._steps[index] += steps
+            if not self.every_steps or self._every[index](self._steps[index]):
+                self._channel.send(index)
+        return envelope
+
+    def note(self) -> str:
+        """Settings."""
+        return f"every_steps={self.every_steps}" if self.every_steps else ""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps per worker."""
+        return {"steps": list(self._steps), "every": [every.state_dict() for every in self._every]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._steps = [int(steps) for steps in state["steps"]]
+        for every, saved in zip(self._every, state["every"], strict=True):
+            every.load_state_dict(saved)
+
+
+class UpdatePriorities(Operator):
+    """Gives a memory the priorities that a learner found for the items it trained on; passes the statistics on.
+
+    The slides' Ape-X updates priorities before it trains; here training comes first, because there are no TD errors
+    before it.
+    """
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, memory: PrioritizedMemory) -> None:
+        require(memory, PrioritizedMemory, "update_priorities", "memory")
+        self.memory = memory
+
+    def __call__(self, stats: TrainStats) -> TrainStats:
+        """Updates the memory.
+
+        Raises:
+            PlanError: If the learner gave no priorities.
+        """
+        if stats.priorities is None:
+            raise PlanError(
+                "the learner gave no priorities",
+                where="operator 'update_priorities'",
+                received=f"metrics {sorted(stats.metrics)}",
+                fix="let Learner.update return 'priorities': (indices, priorities), or use a memory without priorities",
+            )
+        self.memory.update_priorities(*stats.priorities)
+        return stats
+
+
+class Notify(Operator):
+    """Sends a message upstream for every n-th item, and passes the item on. Behind ``Stream.notify``.
+
+    The receiver's method is called as ``method(message, version)``, where version is the number of learner updates
+    so far.
+    """
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, target: Any, method: str, every: int = 1, message: Callable[[Any], Any] | None = None) -> None:
+        self.target, self.method, self.message = target, method, message
+        self.every = positive("every", every, "notify")
+        self._seen = 0
+        known = list(target.kinds()) if isinstance(target, WorkerGroup) else [target]
+        for kind in known:
+            if kind is not Any and not callable(getattr(kind, method, None)):
+                owner = kind if isinstance(kind, type) else type(kind)
+                raise PlanError(
+                    f"notify() names a method that {owner.__name__} lacks",
+                    where="operator 'notify'",
+                    received=f"{method!r}",
+                    fix=nearest(method, [name for name in dir(owner) if not name.startswith("_")]),
+                )
+
+    def __call__(self, item: Item) -> Item:
+        """Sends the message if it is time."""
+        self._seen += 1
+        if self._seen % self.every == 0:
+            self._send(item if self.message is None else self.message(item))
+        return item
+
+    def start(self, context: Context, name: str) -> None:
+        """Finds the actors."""
+        self._context = context
+        if isinstance(self.target, WorkerGroup):
+            self._channel = context.channel(self.target)
+
+    def _send(self, message: Any) -> None:
+        version = self._context.version()
+        if isinstance(self.target, WorkerGroup):
+            self._channel.tell_all(self.method, message, version)
+        else:
+            getattr(self.target, self.method)(message, version)
+
+    def note(self) -> str:
+        """Whom, and how often."""
+        receiver = "workers" if isinstance(self.target, WorkerGroup) else type(self.target).__name__
+        return f"{receiver}.{self.method}, every={self.every}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Items seen."""
+        return {"seen": self._seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._seen = int(state["seen"])
+
+
+def receiver_of(node: Any) -> Any:
+    """What ``notify`` reaches through a stream: the workers or the memory at its beginning.
+
+    Raises:
+        ConfigError: If the stream begins at several places, or at something that takes no messages.
+    """
+    while len(node.inputs) == 1:
+        node = node.inputs[0].node
+    target = getattr(node, "group", None) or getattr(node, "memory", None)
+    if target is None:
+        raise ConfigError(
+            "notify() needs a stream with one beginning",
+            where=f"operator {node.name!r}",
+            received=f"{len(node.inputs)} inputs",
+            fix="give the stream of one ParallelRollouts or Replay, a group of workers, or an object",
+        )
+    return target

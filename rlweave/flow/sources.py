@@ -1,0 +1,176 @@
+"""Nodes at the beginning of streams: workers, what runs beside them, and memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlweave.errors import PlanError
+from rlweave.flow.envelope import END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.item_types import fits, one_of, signature_of
+from rlweave.flow.node import Node, Port, failure, wrong_type
+from rlweave.flow.operators import Operator, positive
+from rlweave.flow.protocols import Memory, require, steps_of
+from rlweave.flow.transforms import claim
+from rlweave.flow.workers import WorkerGroup
+
+if TYPE_CHECKING:
+    from rlweave.flow.context import Context
+    from rlweave.flow.plan_graph import PlanGraph
+
+
+class RolloutSource(Node):
+    """The workers of a group as a parallel stream. Items stay where they are made until a gather fetches them."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        super().__init__("parallel_rollouts", [])
+        self.group = group
+        self.outputs = [Port(self, 0, one_of(group.item_types()), parallel=True)]
+
+    def placement(self) -> str:
+        """How many actors."""
+        return f"{len(self.group)} actors"
+
+    def check(self, graph: PlanGraph) -> None:
+        """A group of workers is the source of one stream only."""
+        for other in graph.nodes:
+            if isinstance(other, RolloutSource) and other.order > self.order and other.group.key == self.group.key:
+                raise PlanError(
+                    "the same workers are the source of two streams",
+                    where=f"operators {self.name!r} and {other.name!r}",
+                    received=f"one group of {len(self.group)} workers in both",
+                    fix="make one ParallelRollouts and split() its stream",
+                )
+
+
+class ParForEach(Node):
+    """An operator that runs beside each worker, in a copy of its own."""
+
+    def __init__(self, upstream: Port, operator: Operator) -> None:
+        super().__init__(operator.default_name(), [upstream])
+        self.operator = operator
+        self.takes = operator.signature().takes
+        if not upstream.parallel:
+            raise PlanError(
+                f"par_for_each({self.name!r}) needs a parallel stream",
+                where=f"operators {upstream.node.name!r} and {self.name!r}",
+                received=f"{upstream.describe()}, gathered already",
+                fix="use for_each, or call par_for_each before the gather",
+            )
+        if not operator.at_source:
+            raise PlanError(
+                f"{self.name!r} cannot run at the workers",
+                where=f"operators {upstream.node.name!r} and {self.name!r}",
+                received=f"{type(operator).__name__}, which works on objects of the driver",
+                fix="gather first, then use for_each",
+            )
+        if not fits(upstream.item_type, self.takes):
+            raise wrong_type(upstream, self.name, self.takes)
+        claim(operator, self)
+        self.connect()
+        self.outputs = [Port(self, 0, operator.produced(upstream.item_type), parallel=True)]
+
+    def placement(self) -> str:
+        """Beside each worker."""
+        return "at the actors"
+
+    def note(self) -> str:
+        """The operator's settings."""
+        return self.operator.note()
+
+
+class ReplaySource(Node):
+    """Samples from a memory; not ready while the memory cannot serve a batch.
+
+    The stream ends when everything that stores into the memory has ended; a memory that the plan never stores into
+    (an offline data set) has no end.
+    """
+
+    def __init__(self, memory: Memory, min_size: int) -> None:
+        super().__init__("replay", [])
+        require(memory, Memory, self.name, "memory")
+        self.memory = memory
+        self.min_size = positive("min_size", min_size, self.name)
+        self.outputs = [Port(self, 0, signature_of(memory.sample).gives)]
+        self.stores: list[Node] = []
+        self.limited = False
+        self.sampled = 0
+        """Samples served so far."""
+        self._items = 0
+        self._last_size = 1
+
+    def check(self, graph: PlanGraph) -> None:
+        """The memory must be able to fill."""
+        self.stores = graph.stores_into(self.memory)
+        capacity = getattr(self.memory, "capacity", None)
+        problem, fix = "", ""
+        if capacity is not None and self.min_size > capacity:
+            problem = f"min_size {self.min_size} is above the memory's capacity {capacity}"
+            fix = "lower min_size, or use a larger memory"
+        elif not self.memory.ready(self.min_size):
+            fix = "give the plan a branch that ends in StoreToBuffer(memory) with this very memory"
+            if not self.stores:
+                problem = "nothing in the plan stores into it, and it is not filled already"
+            elif all(self in graph.ancestors(store) for store in self.stores):
+                names = ", ".join(repr(store.name) for store in self.stores)
+                problem = f"only {names} stores into it, which itself waits for its samples"
+        if problem:
+            raise PlanError(
+                f"the memory of {self.name!r} can never fill",
+                where=f"operator {self.name!r}, memory {type(self.memory).__name__}",
+                received=problem,
+                fix=fix,
+            )
+
+    def start(self, context: Context) -> None:
+        """Binds the clock."""
+        self._now: Callable[[], float] = context.clock.now
+
+    def exhausted(self) -> bool:
+        """Whether no more data will come."""
+        return bool(self.stores) and all(store.ended for store in self.stores)
+
+    def ready(self) -> bool:
+        """Whether the memory can serve a batch."""
+        return bool(self.memory.ready(self.min_size))
+
+    def next_size(self) -> int:
+        """Samples that the next item will have, as far as is known."""
+        declared = getattr(self.memory, "batch_size", None)
+        return int(declared) if declared is not None else self._last_size
+
+    def pull(self, output: int = 0) -> Pulled:
+        """One sampled batch."""
+        exhausted = not self.limited and self.exhausted()
+        if exhausted or not self.ready():
+            self.ended = exhausted or self.exhausted()
+            return END if self.ended else NOT_READY
+        started = self._now()
+        envelope = Envelope(None, self.name, self._items, UNKNOWN_VERSION)
+        try:
+            batch = self.memory.sample()
+        except Exception as error:
+            raise failure(self.name, envelope, error) from error
+        self._last_size = steps_of(batch)
+        self.sampled += self._last_size
+        self._items += 1
+        self.timer.items += 1
+        self.timer.seconds += self._now() - started
+        return envelope.carrying(batch)
+
+    def obstacle(self) -> str:
+        """A memory that is not filled enough."""
+        return "" if self.ready() else f"the memory cannot serve a batch yet (min_size {self.min_size})"
+
+    def note(self) -> str:
+        """The memory and its minimum."""
+        return f"{type(self.memory).__name__}, min_size={self.min_size}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts. The memory itself is saved by who owns it."""
+        return {"items": self._items, "sampled": self.sampled, "last_size": self._last_size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._items, self.sampled = int(state["items"]), int(state["sampled"])
+        self._last_size = int(state["last_size"])

@@ -1,0 +1,206 @@
+"""Streams: how plans are written. A stream is a handle on one output of the graph; methods add operators to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from rlweave.errors import ConfigError, PlanError
+from rlweave.flow.branching import QueueNode, SplitNode, UnionNode
+from rlweave.flow.gather import GatherAsync, GatherSync
+from rlweave.flow.node import Port
+from rlweave.flow.operators import BatchItems, ConcatBatches, FilterItems, Operator, SelectPolicy, as_operator
+from rlweave.flow.protocols import Memory
+from rlweave.flow.rate_limit import RateLimit
+from rlweave.flow.rl_operators import Notify, Workers, receiver_of
+from rlweave.flow.sources import ParForEach, ReplaySource, RolloutSource
+from rlweave.flow.transforms import Flatten, ForEach
+from rlweave.flow.workers import WorkerGroup
+
+
+class Stream:
+    """Items on their way. Every method makes a new stream; composing runs nothing.
+
+    A stream is *parallel* while its items still are at their sources; then it takes only ``par_for_each``,
+    ``gather_sync``, ``gather_async`` and ``split``.
+
+    All methods raise `PlanError` at once, naming both operators and their types, if items do not fit, a gather is
+    missing, or this stream has a consumer already.
+    """
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+
+    @property
+    def item_type(self) -> Any:
+        """Type of the items, as far as it is annotated."""
+        return self.port.item_type
+
+    def __repr__(self) -> str:
+        return f"<stream of {self.port.describe()}>"
+
+    def named(self, name: str) -> Stream:
+        """Gives the operator that makes this stream a name, and returns the same stream.
+
+        Raises:
+            ConfigError: If the name is empty or contains a slash.
+        """
+        if not name or "/" in name:
+            raise ConfigError("an operator's name must not be empty or contain '/'", where="named", received=repr(name))
+        node = self.port.node
+        node.base_name = node.name = name
+        node.named_by_user = True
+        return self
+
+    def par_for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:
+        """Puts every item through an operator that runs at its source, in a copy of its own for each source."""
+        return Stream(ParForEach(self.port, as_operator(operator)).outputs[0])
+
+    def gather_sync(self) -> Stream:
+        """Fetches one item per source in every round, as a barrier, in the order of the sources."""
+        return Stream(GatherSync(self.port).outputs[0])
+
+    def gather_async(self, num_async: int = 1, max_lag: int | None = None) -> Stream:
+        """Fetches items as they come.
+
+        Args:
+            num_async: Items per source that are asked for ahead.
+            max_lag: Drops (and counts) items that are older than this many weight versions.
+        """
+        return Stream(GatherAsync(self.port, num_async, max_lag).outputs[0])
+
+    def for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:
+        """Puts every item through an operator, in order."""
+        return Stream(ForEach(self.port, as_operator(operator)).outputs[0])
+
+    def filter(self, predicate: Callable[[Any], bool]) -> Stream:
+        """Lets only those items through for which the predicate holds."""
+        return self.for_each(FilterItems(predicate))
+
+    def batch(self, n: int) -> Stream:
+        """Makes lists of n items; the last one may be shorter."""
+        return self.for_each(BatchItems(n))
+
+    def concat(self, min_steps: int) -> Stream:
+        """Glues batches together until they have ``min_steps`` environment steps."""
+        return self.for_each(ConcatBatches(min_steps))
+
+    def flatten(self) -> Stream:
+        """Takes lists apart."""
+        return Stream(Flatten(self.port).outputs[0])
+
+    def select(self, policy: str) -> Stream:
+        """Takes one policy's part of items that are mappings by policy name."""
+        return self.for_each(SelectPolicy(policy))
+
+    def rate_limit(self, samples_per_insert: float, min_size: int = 1, error_buffer: float = 0.0) -> Stream:
+        """Holds the replay ratio of the memory above: see `rlweave.flow.rate_limit.RateLimit`.
+
+        Args:
+            samples_per_insert: Samples trained on per environment step stored.
+            min_size: Environment steps stored before the first sample.
+            error_buffer: Samples by which either side may go ahead of the other.
+        """
+        return Stream(RateLimit(self.port, samples_per_insert, min_size, error_buffer).outputs[0])
+
+    def split(self, n: int = 2, capacity: int = 1) -> tuple[Stream, ...]:
+        """Gives every item to each of n streams. On a parallel stream, gathers synchronously first.
+
+        Args:
+            n: Number of streams.
+            capacity: Items that one branch may be ahead of another; then it has to wait.
+        """
+        stream = self.gather_sync() if self.port.parallel else self
+        return tuple(Stream(port) for port in SplitNode(stream.port, n, capacity).outputs)
+
+    def queue(self, capacity: int, policy: Literal["block", "drop_oldest", "drop_newest"] = "block") -> Stream:
+        """Puts a bounded queue here, so that upstream goes on while downstream is busy. Drops are counted."""
+        return Stream(QueueNode(self.port, capacity, policy).outputs[0])
+
+    def notify(
+        self, upstream: Stream | Workers | Any, method: str, every: int = 1, message: Callable[[Any], Any] | None = None
+    ) -> Stream:
+        """Sends a message upstream with every n-th item: weights, priorities.
+
+        The receivers' method is called as ``method(message, version)``; version is the number of learner updates so
+        far. All receivers see a message before the next item is asked of them.
+
+        Args:
+            upstream: A stream (its workers or memory get the message), workers, or any object.
+            method: Name of the receivers' method.
+            every: Items from one message to the next.
+            message: Makes the message of an item; by default the item itself.
+        """
+        target = receiver_of(upstream.port.node) if isinstance(upstream, Stream) else upstream
+        if isinstance(target, list | tuple):
+            target = WorkerGroup.of(target, "notify")
+        return self.for_each(Notify(target, method, every, message))
+
+
+class ParallelRollouts(Stream):
+    """What workers sample, as a stream.
+
+    Args:
+        workers: Worker objects, or a `WorkerGroup` of factories.
+        mode: ``"raw"`` is the parallel stream. ``"sync"`` gathers it as a barrier and glues each round into one batch,
+            in the order of the workers. ``"async"`` gathers items as they come.
+    """
+
+    def __init__(self, workers: Workers, mode: Literal["raw", "sync", "async"] = "raw") -> None:
+        if mode not in ("raw", "sync", "async"):
+            raise ConfigError(
+                "unknown mode", where="ParallelRollouts", received=repr(mode), fix="use 'raw', 'sync' or 'async'"
+            )
+        port = RolloutSource(WorkerGroup.of(workers, "parallel_rollouts")).outputs[0]
+        if mode == "sync":
+            port = GatherSync(port, concat=True).outputs[0]
+        elif mode == "async":
+            port = GatherAsync(port).outputs[0]
+        super().__init__(port)
+
+
+class Replay(Stream):
+    """Samples from a memory; not ready until it can serve a batch.
+
+    Args:
+        memory: The memory that `StoreToBuffer` fills elsewhere in the plan.
+        min_size: Environment steps that the memory must hold.
+    """
+
+    def __init__(self, memory: Memory, min_size: int = 1) -> None:
+        super().__init__(ReplaySource(memory, min_size).outputs[0])
+
+
+class Select(Stream):
+    """``stream.select(policy)`` in the spelling of the paper."""
+
+    def __init__(self, stream: Stream, policy: str) -> None:
+        super().__init__(stream.select(policy).port)
+
+
+class Union(Stream):
+    """Several streams as one. Passes over branches that are not ready; ends when all have ended.
+
+    Args:
+        branches: The streams.
+        mode: ``"round_robin"`` gives branches turns in order, ``"async"`` takes what is ready.
+        weights: Items per turn of each branch; only with ``"round_robin"``.
+        output: Number of the branch whose items are passed on; the others' are only worked on. None passes on all.
+    """
+
+    def __init__(
+        self,
+        *branches: Stream,
+        mode: Literal["round_robin", "async"] = "round_robin",
+        weights: Sequence[int] | None = None,
+        output: int | None = None,
+    ) -> None:
+        for branch in branches:
+            if not isinstance(branch, Stream):
+                raise PlanError(
+                    "a branch of a union must be a stream",
+                    where="operator 'union'",
+                    received=type(branch).__name__,
+                    fix="give the streams one by one: Union(a, b)",
+                )
+        super().__init__(UnionNode([branch.port for branch in branches], mode, weights, output).outputs[0])

@@ -1,0 +1,147 @@
+"""Nodes that take one stream and give one stream: the host of operators, and the one that takes lists apart."""
+
+from __future__ import annotations
+
+import typing
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlweave.errors import PlanError
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
+from rlweave.flow.item_state import decode_envelopes, encode_envelopes
+from rlweave.flow.item_types import fits
+from rlweave.flow.node import Node, Port, failure, gather_missing, wrong_type
+from rlweave.flow.operators import Operator
+
+if TYPE_CHECKING:
+    from rlweave.flow.context import Context
+
+
+def check_input(producer: Port, consumer: str, takes: Any = Any) -> None:
+    """Checks that items have been gathered, and that they fit.
+
+    Raises:
+        PlanError: Naming both operators and their types.
+    """
+    if producer.parallel:
+        raise gather_missing(producer, consumer)
+    if not fits(producer.item_type, takes):
+        raise wrong_type(producer, consumer, takes)
+
+
+def claim(operator: Operator, node: Node) -> None:
+    """Makes an operator object part of one node only: its buffers and counters belong to one stream.
+
+    Raises:
+        PlanError: If it has a place in a plan already.
+    """
+    owner: Node | None = getattr(operator, "_node", None)
+    if owner is not None:
+        raise PlanError(
+            f"the operator object {owner.name!r} is used twice",
+            where=f"operators {owner.name!r} and {node.name!r}",
+            received=f"one {type(operator).__name__} object at two places",
+            fix="make a second one, or split() the stream behind it",
+        )
+    operator._node = node  # type: ignore[attr-defined]
+
+
+class ForEach(Node):
+    """Puts every item through an operator."""
+
+    def __init__(self, upstream: Port, operator: Operator) -> None:
+        super().__init__(operator.default_name(), [upstream])
+        self.operator = operator
+        self.takes = operator.signature().takes
+        check_input(upstream, self.name, self.takes)
+        claim(operator, self)
+        self.connect()
+        self.outputs = [Port(self, 0, operator.produced(upstream.item_type))]
+        self._flushed: deque[Envelope] = deque()
+
+    def start(self, context: Context) -> None:
+        """Binds what every item needs."""
+        self._upstream = self.puller(self.inputs[0])
+        self._now: Callable[[], float] = context.clock.now
+        self._process = self.operator.process
+        self.operator.start(context, self.name)
+
+    def pull(self, output: int = 0) -> Pulled:
+        """One item from upstream, transformed."""
+        if self.gates and not self.gates_open():
+            return NOT_READY
+        item = self._upstream()
+        if isinstance(item, Signal):
+            return self._at_end() if item is END else item
+        started = self._now()
+        try:
+            result = self._process(item)
+        except Exception as error:
+            raise failure(self.name, item, error) from error
+        timer = self.timer
+        timer.items += 1
+        timer.seconds += self._now() - started
+        return result
+
+    def _at_end(self) -> Pulled:
+        if not self.ended:
+            self.ended = True
+            try:
+                self._flushed.extend(self.operator.flush())
+            except Exception as error:
+                raise failure(self.name, Envelope(None, "end of stream", self.timer.items), error) from error
+        return self._flushed.popleft() if self._flushed else END
+
+    def obstacle(self) -> str:
+        """A closed gate."""
+        return "" if self.gates_open() else "held back by the rate limiter until more samples were trained on"
+
+    def note(self) -> str:
+        """The operator's settings."""
+        return self.operator.note()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The operator's state, and what it flushed that has not come out yet."""
+        return {"operator": self.operator.state_dict(), "flushed": encode_envelopes(self._flushed, self.name)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Gives the operator its state."""
+        self.operator.load_state_dict(state["operator"])
+        self._flushed = deque(decode_envelopes(state["flushed"]))
+
+
+class Flatten(Node):
+    """Takes lists apart: each element becomes an item with its list's source and number."""
+
+    def __init__(self, upstream: Port) -> None:
+        super().__init__("flatten", [upstream])
+        self.takes = list
+        check_input(upstream, self.name, self.takes)
+        self.connect()
+        arguments = typing.get_args(upstream.item_type)
+        self.outputs = [Port(self, 0, arguments[0] if arguments else Any)]
+        self._waiting: deque[Envelope] = deque()
+
+    def start(self, context: Context) -> None:
+        """Binds its upstream."""
+        self._upstream = self.puller(self.inputs[0])
+
+    def pull(self, output: int = 0) -> Pulled:
+        """The next element."""
+        if not self._waiting:
+            item = self._upstream()
+            if isinstance(item, Signal):
+                self.ended = item is END
+                return item
+            self._waiting.extend(item.carrying(element) for element in item.payload)
+            self.timer.items += 1
+        return self._waiting.popleft() if self._waiting else ABSORBED
+
+    def state_dict(self) -> dict[str, Any]:
+        """Elements that have not come out yet."""
+        return {"waiting": encode_envelopes(self._waiting, self.name)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._waiting = deque(decode_envelopes(state["waiting"]))

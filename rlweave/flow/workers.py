@@ -1,0 +1,160 @@
+"""Groups of workers, and the actor that stands for one worker at the place where it lives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rlweave.errors import PlanError
+from rlweave.flow.envelope import ABSORBED, END
+from rlweave.flow.item_types import signature_of
+from rlweave.flow.protocols import Episode, Worker, require, steps_of
+
+
+class SourceItem(NamedTuple):
+    """What a source actor delivers: an item, the environment steps it took, and the weights it was made with."""
+
+    payload: Any
+    num_steps: int
+    weight_version: int
+
+
+class SourceFailure(Exception):  # noqa: N818  (it is not an error that users see: its cause is)
+    """Says at which stage of a source actor an item failed; the error itself is the cause."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(stage)
+        self.stage = stage
+
+
+class SourceActor:
+    """One worker at the place where it lives, with its own copies of the operators of ``par_for_each``.
+
+    Args:
+        make_worker: Makes the worker.
+        stages: ``(name, operator)`` in order; each item goes through them before it leaves.
+    """
+
+    def __init__(self, make_worker: Callable[[], Worker], stages: Sequence[tuple[str, Callable[[Any], Any]]]) -> None:
+        self.worker = make_worker()
+        self.owns_worker = not isinstance(make_worker, _Existing)
+        self.weight_version = 0
+        self.stages = [(name, copy.deepcopy(operator)) for name, operator in stages]
+        for _, operator in self.stages:
+            bind = getattr(operator, "bind", None)
+            if bind is not None:
+                bind(self.worker)
+
+    def next_item(self) -> SourceItem:
+        """Samples, then applies the operators; an END payload says that the worker has no more."""
+        stage, payload = "sample", None
+        try:
+            try:
+                payload = self.worker.sample()
+            except StopIteration:
+                return SourceItem(END, 0, self.weight_version)
+            num_steps = steps_of(payload)
+            for name, operator in self.stages:
+                stage = name
+                payload = operator(payload)
+                if payload is ABSORBED:
+                    break
+        except Exception as error:
+            raise SourceFailure(stage) from error
+        return SourceItem(payload, num_steps, self.weight_version)
+
+    def shares_weights(self) -> bool:
+        """Whether the worker acts on the learner's own weights."""
+        return bool(getattr(self.worker, "shares_weights", False))
+
+    def set_weights(self, weights: Any, version: int) -> None:
+        """Gives the worker newer weights."""
+        self.weight_version = version
+        if not self.shares_weights():
+            self.worker.set_weights(weights, version)
+
+    def episode_stats(self) -> Sequence[Episode]:
+        """The worker's episodes since the last call."""
+        return self.worker.episode_stats()
+
+    def notify(self, method: str, message: Any, version: int) -> None:
+        """Passes a message on to the worker."""
+        getattr(self.worker, method)(message, version)
+
+    def close(self) -> None:
+        """Closes the worker if it can be closed and was made here; a worker object belongs to who made it."""
+        close = getattr(self.worker, "close", None)
+        if close is not None and self.owns_worker:
+            close()
+
+
+class WorkerGroup:
+    """Workers that an engine makes when the plan starts, one per factory.
+
+    A plain sequence of worker objects will do wherever a group is asked for, on the local engine. Factories are needed
+    where the workers live elsewhere, or are to be made anew after a failure.
+
+    Args:
+        factories: One callable without arguments per worker. Its class, or its return annotation, says what it makes.
+    """
+
+    def __init__(self, factories: Sequence[Callable[[], Worker]]) -> None:
+        self.factories = list(factories)
+        self.key: tuple[int, ...] = (id(self),)
+
+    @classmethod
+    def of(cls, workers: WorkerGroup | Sequence[Worker], operator: str) -> WorkerGroup:
+        """The group itself, or a group of worker objects that exist already (equal for equal objects).
+
+        Raises:
+            PlanError: If there are no workers, or one lacks a method of `rlweave.flow.Worker`.
+        """
+        if isinstance(workers, WorkerGroup):
+            group = workers
+        else:
+            if not isinstance(workers, Sequence):
+                raise PlanError(
+                    f"{operator!r} needs a list of workers or a WorkerGroup",
+                    where=f"operator {operator!r}, argument 'workers'",
+                    received=type(workers).__name__,
+                    fix="give a list, also for a single worker",
+                )
+            group = cls([_Existing(worker) for worker in workers])
+            group.key = tuple(id(worker) for worker in workers)
+        if not group.factories:
+            raise PlanError(
+                f"{operator!r} got no workers", where=f"operator {operator!r}", received="[]", fix="give at least one"
+            )
+        for kind in group.kinds():
+            if kind is not Any:
+                require(kind, Worker, operator, "workers")
+        return group
+
+    def __len__(self) -> int:
+        """Number of workers."""
+        return len(self.factories)
+
+    def kinds(self) -> Iterator[Any]:
+        """What is known about each worker: the object, its class, or Any."""
+        for factory in self.factories:
+            yield factory.worker if isinstance(factory, _Existing) else signature_of(factory).gives
+
+    def item_types(self) -> list[Any]:
+        """What each worker's ``sample`` gives, as far as it is annotated."""
+        return [Any if kind is Any else signature_of(_sample_of(kind)).gives for kind in self.kinds()]
+
+
+def _sample_of(kind: Any) -> Callable[..., Any]:
+    sample: Callable[..., Any] = kind.sample
+    return sample
+
+
+class _Existing:
+    """A factory for a worker that exists already."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def __call__(self) -> Worker:
+        return self.worker

@@ -1,0 +1,164 @@
+"""Workers, learners, memories and an engine that are as small as they can be, for tests of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlweave.flow import Call, Episode, FakeClock, SampleBatch
+
+
+class FakeWorker:
+    """Makes batches of ``steps`` rows: who made them, a running step number, and the weight version they saw."""
+
+    def __init__(self, number: int = 0, steps: int = 4, items: int | None = None) -> None:
+        self.number, self.steps, self.items = number, steps, items
+        self.made = 0
+        self.version = -1
+        self.received: list[int] = []
+        self.messages: list[tuple[Any, int]] = []
+        self.episodes: list[Episode] = []
+        self.closed = False
+
+    def sample(self) -> SampleBatch:
+        if self.items is not None and self.made >= self.items:
+            raise StopIteration
+        first = self.made * self.steps
+        self.made += 1
+        self.episodes.append(Episode(float(self.number), self.steps))
+        return SampleBatch(
+            {
+                "worker": np.full(self.steps, self.number),
+                "step": np.arange(first, first + self.steps),
+                "version": np.full(self.steps, self.version),
+            }
+        )
+
+    def set_weights(self, weights: Any, version: int) -> None:
+        self.version = int(weights["w"])
+        self.received.append(version)
+
+    def episode_stats(self) -> Sequence[Episode]:
+        episodes, self.episodes = self.episodes, []
+        return episodes
+
+    def greet(self, message: Any, version: int) -> None:
+        self.messages.append((message, version))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeLearner:
+    """Counts its updates; its one weight is that count."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.weights_read = 0
+        self.batches: list[Any] = []
+        self.keep = True
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        self.updates += 1
+        if self.keep:
+            self.batches.append(batch)
+        return {"loss": 1.0 / self.updates}
+
+    def get_weights(self) -> dict[str, np.ndarray]:
+        self.weights_read += 1
+        return {"w": np.array(self.updates)}
+
+
+class FakeMemory:
+    """Keeps steps as a count and serves batches of ``batch_size`` rows."""
+
+    def __init__(self, batch_size: int = 8, capacity: int = 1_000_000) -> None:
+        self.batch_size, self.capacity = batch_size, capacity
+        self.stored = 0
+        self.sampled = 0
+        self.priorities: list[tuple[Any, Any]] = []
+
+    def insert(self, batch: SampleBatch) -> None:
+        self.stored = min(self.capacity, self.stored + batch.num_steps)
+
+    def ready(self, minimum: int) -> bool:
+        return self.stored >= minimum
+
+    def sample(self) -> SampleBatch:
+        assert self.stored, "sampled from an empty memory"
+        self.sampled += self.batch_size
+        return SampleBatch({"index": np.arange(self.batch_size)})
+
+    def update_priorities(self, indices: Any, priorities: Any) -> None:
+        self.priorities.append((indices, priorities))
+
+
+def workers(n: int, steps: int = 4, items: int | None = None) -> list[FakeWorker]:
+    return [FakeWorker(number, steps, items) for number in range(n)]
+
+
+class SimulatedCall:
+    """A call whose result arrives at some time of a fake clock."""
+
+    def __init__(self, value: Any, error: Exception | None, arrives: float) -> None:
+        self._value, self._error, self.arrives = value, error, arrives
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class SimulatedEngine:
+    """Actors that take time, without any time passing: the second engine that promises are tested on.
+
+    A call does its work when it is started, and its result arrives after the actor's ``seconds``; an actor does one
+    call after the other. Waiting moves the fake clock to the next arrival.
+    """
+
+    name = "simulated"
+
+    def __init__(self, clock: FakeClock, seconds: Callable[[int], float] = lambda index: 1.0) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.busy_until: dict[int, float] = {}
+        self.number: dict[int, int] = {}
+        self.waits: list[float | None] = []
+        self.puts = 0
+
+    def create_actors(self, factories: Sequence[Callable[[], Any]]) -> list[Any]:
+        actors = [factory() for factory in factories]
+        for index, actor in enumerate(actors):
+            self.number[id(actor)] = index
+        return actors
+
+    def call(self, actor: Any, method: str, *arguments: Any) -> SimulatedCall:
+        cost = self.seconds(self.number[id(actor)]) if method == "next_item" else 0.0
+        arrives = max(self.clock.now(), self.busy_until.get(id(actor), 0.0)) + cost
+        self.busy_until[id(actor)] = arrives
+        try:
+            return SimulatedCall(getattr(actor, method)(*arguments), None, arrives)
+        except Exception as error:
+            return SimulatedCall(None, error, arrives)
+
+    def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
+        self.waits.append(timeout)
+        pending: list[SimulatedCall] = list(calls)  # type: ignore[arg-type]
+        done = [call for call in pending if call.arrives <= self.clock.now()]
+        if not done and pending and timeout != 0:
+            first = min(call.arrives for call in pending)
+            self.clock.advance(first - self.clock.now())
+            done = [call for call in pending if call.arrives <= self.clock.now()]
+        return list(done)
+
+    def put(self, value: Any) -> Any:
+        self.puts += 1
+        return value
+
+    def kill(self, actor: Any) -> None:
+        actor.close()
+
+
+def payloads(items: Iterable[Any]) -> list[Any]:
+    return [item.payload for item in items]

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -177,8 +177,6 @@ _YAML_12 = [
 
 
 class _Yaml12Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = [key for key in keys if keys.count(key) > 1]
@@ -188,7 +186,7 @@ class _Yaml12Loader(yaml.SafeLoader):
 
 
 class _Yaml12Dumper(yaml.SafeDumper):
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    """Quotes exactly the texts that `_Yaml12Loader` would read as something else."""
 
 
 def _construct_int(loader: Any, node: Any) -> int:
@@ -200,8 +198,9 @@ def _construct_float(loader: Any, node: Any) -> float:
     return float(re.sub(r"\.(inf|nan)", r"\1", loader.construct_scalar(node).lower()))
 
 
-for _tag, _pattern, _first in _YAML_12:
-    for _class in (_Yaml12Loader, _Yaml12Dumper):
+for _class in (_Yaml12Loader, _Yaml12Dumper):
+    _class.yaml_implicit_resolvers = {}  # forget those of YAML 1.1
+    for _tag, _pattern, _first in _YAML_12:
         # The order matters: an int would also be a float.
         _class.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), list(_first))
 _Yaml12Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)

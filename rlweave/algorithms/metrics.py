@@ -7,6 +7,7 @@ import importlib.util
 import io
 import math
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,9 @@ class MetricsLog:
         import tensorboardX
 
         # Purging makes TensorBoard forget what a cut run wrote after the checkpoint from which it is resumed.
-        self._events = tensorboardX.SummaryWriter(str(self.tensorboard), purge_step=purge_step)
+        # Without the suffix, two files opened in one second have one name, and the second overwrites the first.
+        suffix = f".{time.time_ns()}"
+        self._events = tensorboardX.SummaryWriter(str(self.tensorboard), purge_step=purge_step, filename_suffix=suffix)
 
     def _write_events(self, row: Row) -> None:
         if self.tensorboard is None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from rlweave.errors import BackendError, CheckpointError, ConfigError, RlweaveError, SpecError
 
@@ -40,8 +39,11 @@ def warn(text: str) -> None:
 
 def show_files(files: Mapping[str, Path]) -> None:
     """Prints where things are, those that exist."""
-    table = Table.grid(padding=(0, 2))
-    for name, path in files.items():
-        if path.exists():
-            table.add_row(f"  {name}", escape(str(path)))
-    output().print(table)
+    show_pairs([(name, str(path)) for name, path in files.items() if path.exists()])
+
+
+def show_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Prints names and what belongs to them in two columns; nothing is cut off, however narrow the terminal."""
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, text in pairs:
+        output().print(f"  {escape(name):<{width}}  {escape(text)}".rstrip(), soft_wrap=True)

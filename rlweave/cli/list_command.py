@@ -7,13 +7,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from rlweave.algorithms.environments import environment_names
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends import BACKENDS, is_installed
-from rlweave.cli.console import output
+from rlweave.cli.console import output, show_pairs
 from rlweave.errors import ConfigError, nearest
 
 Rows = list[tuple[str, str]]
@@ -78,8 +76,5 @@ def _first_line(text: str | None) -> str:
 
 
 def _print(title: str, rows: Rows) -> None:
-    table = Table.grid(padding=(0, 2))
-    for name, description in rows:
-        table.add_row(f"  {escape(name)}", escape(description))
     output().print(f"[bold]{title}[/]")
-    output().print(table if rows else "  none")
+    show_pairs(rows or [("none", "")])

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task
+from rich.table import Column
 from rich.text import Text
 
 from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN
@@ -75,14 +76,11 @@ class TrainingProgress:
         self._rate.update(start)
         self._last_line = -math.inf
         self._live: Progress | None = None
+        console.print(f"{title}: {total:,} environment steps")
         if console.is_terminal:
-            self._live = Progress(
-                SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=None), _Steps(), _Figures(),
-                console=console, expand=True, transient=False,
-            )  # fmt: skip
+            bar = BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=6))
+            self._live = Progress(SpinnerColumn(), bar, _Figures(), console=console, expand=True)
             self._task = self._live.add_task(title, total=total, completed=start, figures="starting ...")
-        else:
-            console.print(f"{title}: {total:,} environment steps")
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -99,12 +97,12 @@ class TrainingProgress:
         """Shows a report."""
         steps = int(report[STEP_COLUMN])
         self._rate.update(steps)
-        figures = describe(report, self._rate, self._total)
+        figures = f"{steps:>{len(f'{self._total:,}')},} steps  {describe(report, self._rate, self._total)}"
         if self._live is not None:
             self._live.update(self._task, completed=min(steps, self._total), figures=figures)
         elif self._clock() - self._last_line >= self._quiet_seconds or steps >= self._total:
             self._last_line = self._clock()
-            self._console.print(f"  {steps:>{len(f'{self._total:,}')},} steps  {figures}")
+            self._console.print(f"  {figures}")
 
 
 def describe(report: Report, rate: Rate, total: int) -> str:
@@ -116,7 +114,7 @@ def describe(report: Report, rate: Rate, total: int) -> str:
         total: Length of the training in environment steps.
     """
     mean = float(report.get(RETURN_COLUMN, math.nan))
-    parts = [f"return {mean:8.1f}" if math.isfinite(mean) else "return      ..."]
+    parts = [f"return {mean:7.1f}" if math.isfinite(mean) else "return     ..."]
     per_second = rate.per_second
     parts.append(f"{per_second:>7,.0f} steps/s" if math.isfinite(per_second) else "    ... steps/s")
     left = rate.seconds_left(total)
@@ -135,11 +133,9 @@ def format_seconds(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
 
 
-class _Steps(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{int(task.completed):,}/{int(task.total or 0):,}", style="progress.download")
-
-
 class _Figures(ProgressColumn):
+    def __init__(self) -> None:
+        super().__init__(table_column=Column(no_wrap=True))
+
     def render(self, task: Task) -> Text:
-        return Text(str(task.fields.get("figures", "")), style="bold")
+        return Text(str(task.fields.get("figures", "")))

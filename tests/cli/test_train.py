@@ -1,0 +1,200 @@
+"""`rlweave train` and `rlweave resume`: what they write, print, and return."""
+
+import json
+import shlex
+
+import pytest
+
+from rlweave.algorithms.checkpoint import list_checkpoints, load_checkpoint
+from rlweave.algorithms.config import parse_yaml
+from rlweave.algorithms.metrics import read_metrics
+from rlweave.cli.train import final_evaluation_seed
+
+
+def train(rlweave, *arguments, run_dir="run"):
+    return rlweave("train", "counting", "--env", "CartPole-v1", "--run-dir", run_dir, *arguments)
+
+
+def test_a_run_writes_everything_and_says_where(rlweave, tmp_path):
+    result = train(rlweave, "--seed", 3, "--set", "agent.hidden=[8]")
+    assert result.code == 0, result.err
+    run = tmp_path / "run"
+    config = parse_yaml((run / "config.yaml").read_text())
+    assert config["algorithm"] == "counting"
+    assert config["seed"] == 3
+    assert config["agent"] == {"lr": 2.0, "hidden": [8]}
+    versions = json.loads((run / "versions.json").read_text())
+    assert {"python", "numpy", "gymnasium", "rlweave"} <= set(versions)
+    command = "rlweave train counting --env CartPole-v1 --run-dir run --seed 3 --set 'agent.hidden=[8]'"
+    assert (run / "command.txt").read_text() == command + "\n"
+    metrics = read_metrics(run / "metrics.csv")
+    assert metrics["env_steps"].tolist() == list(range(10, 101, 10))
+    assert metrics["return_mean"][-1] == 200.0
+    assert [path.name for path in list_checkpoints(run / "checkpoints")] == ["step-000000000050", "step-000000000100"]
+    assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (run / "graph.svg").read_text().startswith("<svg")
+    assert list((run / "tensorboard").glob("events.*"))
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert len(evaluation["returns"]) == 20
+    for name in ("config.yaml", "metrics.csv", "learning-curve.png", "graph.svg", "tensorboard", "step-000000000100"):
+        assert f"run/{name}" in result.out.replace("checkpoints/", "")
+    assert "greedy evaluation" in result.out
+    assert "the environment asks for 475" in result.out
+
+
+def test_the_default_run_directory_says_what_the_run_is(rlweave, tmp_path):
+    for _ in range(2):
+        assert rlweave("train", "counting", "--env", "CartPole-v1", "--seed", 7, "--steps", 20).code == 0
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert len(names) == 2
+    assert all(name.startswith("counting-CartPole-v1-2") and "-seed7" in name for name in names)
+
+
+def test_precedence_defaults_preset_file_command_line(rlweave, tmp_path):
+    (tmp_path / "f.yaml").write_text("agent: {lr: 3e-1}\nsteps: 30\nseed: 5\n")
+    train(rlweave, "--config", "f.yaml", "--set", "seed=6", "--num-envs", 2)
+    config = parse_yaml((tmp_path / "run" / "config.yaml").read_text())
+    assert config["agent"] == {"lr": 0.3, "hidden": [64, 64]}
+    assert (config["steps"], config["seed"], config["num_envs"], config["backend"]) == (30, 6, 2, "numpy")
+    train(rlweave, "--no-presets", run_dir="plain")
+    assert parse_yaml((tmp_path / "plain" / "config.yaml").read_text())["agent"]["lr"] == 0.5
+
+
+def test_the_config_of_a_run_repeats_it(rlweave, tmp_path):
+    train(rlweave, "--set", "agent.lr=0.25", "--steps", 40)
+    assert rlweave("train", "counting", "--config", "run/config.yaml", "--run-dir", "again").code == 0
+    assert (tmp_path / "run/config.yaml").read_text() == (tmp_path / "again/config.yaml").read_text()
+    assert (tmp_path / "run/metrics.csv").read_text() == (tmp_path / "again/metrics.csv").read_text()
+    assert (tmp_path / "run/evaluation.json").read_text() == (tmp_path / "again/evaluation.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["train", "conuting", "--env", "CartPole-v1"], "did you mean 'counting'?"),
+        (["train", "counting", "--env", "CartPol-v1"], "did you mean 'CartPole-v1'?"),
+        (["train", "counting", "--env", "cartpole"], "did you mean 'CartPole-v1'?"),
+        (["train", "counting", "--env", "CartPole-v7"], "did you mean 'CartPole-v1'?"),
+        (["train", "counting", "--env", "no_such_module:X-v0"], "no_such_module"),
+        (["train", "counting"], "--env CartPole-v1"),
+        (["train", "counting", "--env", "CartPole-v1", "--backend", "numpyy"], "did you mean 'numpy'?"),
+        (["train", "counting", "--env", "CartPole-v1", "--set", "agent.lrr=1"], "did you mean 'lr'?"),
+        (["train", "counting", "--env", "CartPole-v1", "--set", "agnet.lr=1"], "did you mean 'agent'?"),
+        (["train", "counting", "--env", "CartPole-v1", "--set", "agent.lr=-1"], "greater than 0"),
+        (["train", "counting", "--env", "CartPole-v1", "--set", "steps=many"], "valid integer"),
+        (["train", "counting", "--env", "CartPole-v1", "--set", "steps"], "--set key=value"),
+        (["train", "counting", "--env", "CartPole-v1", "--seed", "1", "--set", "seed=2"], "two values for 'seed'"),
+        (["train", "counting", "--env", "CartPole-v1", "--config", "none.yaml"], "cannot read the config file"),
+        (["train", "counting", "--env", "CartPole-v1", "--sed", "1"], "--seed"),
+        (["trian", "counting"], "train"),
+        (["resume", "nothing"], "no run there"),
+        (["evaluate", "nothing"], "no run there"),
+        (["plot", "nothing"], "no run there"),
+        (["list", "backend"], "did you mean 'backends'?"),
+    ],
+)
+def test_a_wrong_word_is_named_with_the_nearest_right_one(rlweave, tmp_path, arguments, text):
+    result = rlweave(*arguments)
+    assert result.code == 2
+    assert text in result.err
+    assert "Traceback" not in result.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_is_never_overwritten(rlweave, tmp_path):
+    train(rlweave)
+    before = (tmp_path / "run/metrics.csv").read_text()
+    result = train(rlweave, "--steps", 10)
+    assert result.code == 2
+    assert "rlweave resume run" in result.err
+    assert (tmp_path / "run/metrics.csv").read_text() == before
+
+
+def test_a_config_file_for_another_algorithm_is_refused(rlweave, tmp_path):
+    (tmp_path / "f.yaml").write_text("algorithm: ppo\n")
+    result = train(rlweave, "--config", "f.yaml")
+    assert result.code == 2
+    assert "another algorithm" in result.err
+
+
+def test_a_failing_environment_says_how_to_go_on(rlweave, tmp_path):
+    result = train(rlweave, "--set", "fail_at=80")
+    assert result.code == 1
+    assert "env 3, step 7" in result.err
+    assert "rlweave resume run" in result.err
+    assert "Traceback" not in result.err
+    assert len(read_metrics(tmp_path / "run/metrics.csv")["env_steps"]) == 7
+    assert (tmp_path / "run/learning-curve.png").exists()
+
+
+def test_a_cut_run_resumed_has_the_metrics_of_an_uncut_one(rlweave, tmp_path):
+    train(rlweave, run_dir="uncut")
+    train(rlweave, "--set", "fail_at=80", run_dir="cut")
+    config = tmp_path / "cut/config.yaml"
+    config.write_text(config.read_text().replace("fail_at: 80", "fail_at: -1"))
+    result = rlweave("resume", "cut")
+    assert result.code == 0, result.err
+    assert "at 50 environment steps" in result.out
+    assert (tmp_path / "cut/metrics.csv").read_text() == (tmp_path / "uncut/metrics.csv").read_text()
+    assert (tmp_path / "cut/evaluation.json").read_text() == (tmp_path / "uncut/evaluation.json").read_text()
+    commands = (tmp_path / "cut/command.txt").read_text().splitlines()
+    assert [shlex.split(command)[1] for command in commands] == ["train", "resume"]
+
+
+def test_resume_can_lengthen_a_complete_training_and_else_says_so(rlweave, tmp_path):
+    train(rlweave)
+    result = rlweave("resume", "run")
+    assert result.code == 2
+    assert "the training is complete: 100 of 100" in result.err
+    assert rlweave("resume", "run", "--steps", 150).code == 0
+    assert read_metrics(tmp_path / "run/metrics.csv")["env_steps"][-1] == 150
+    assert parse_yaml((tmp_path / "run/config.yaml").read_text())["steps"] == 150
+
+
+def test_resume_passes_over_a_damaged_checkpoint_and_says_so(rlweave, tmp_path):
+    train(rlweave)
+    damaged = list_checkpoints(tmp_path / "run/checkpoints")[-1]
+    (damaged / "arrays.safetensors").write_bytes(b"")
+    result = rlweave("resume", "run")
+    assert result.code == 0, result.err
+    assert f"{damaged.name} is damaged" in result.err
+    assert load_checkpoint(damaged)[1] == {"env_steps": 100}
+
+
+def test_resume_from_an_older_checkpoint_sets_later_ones_aside(rlweave, tmp_path):
+    train(rlweave)
+    result = rlweave("resume", "run/checkpoints/step-000000000050", "--steps", 70)
+    assert result.code == 0, result.err
+    names = [path.name for path in list_checkpoints(tmp_path / "run/checkpoints")]
+    assert names == ["step-000000000050", "step-000000000070"]
+    assert [path.name[:17] for path in (tmp_path / "run/checkpoints/set-aside").iterdir()] == ["step-000000000100"]
+    assert read_metrics(tmp_path / "run/metrics.csv")["env_steps"].tolist() == [10, 20, 30, 40, 50, 60, 70]
+
+
+def test_the_final_evaluation_has_seeds_of_its_own():
+    seeds = [final_evaluation_seed(seed) for seed in range(100)]
+    assert len(set(seeds)) == 100
+    assert not set(seeds) & set(range(10_000))
+
+
+def test_settings_are_shown_with_default_and_unit(rlweave):
+    result = rlweave("train", "counting", "--settings", "--env", "CartPole-v1")
+    assert result.code == 0
+    line = next(line for line in result.out.splitlines() if "agent.lr" in line)
+    assert "size of a step" in line
+    assert "tuned for CartPole-v1; else 0.5" in line
+    assert any("steps" in line and "environment steps" in line and "100" in line for line in result.out.splitlines())
+
+
+def test_the_help_names_default_and_unit_of_each_option(rlweave):
+    text = " ".join(rlweave("train", "--help").out.split())
+    assert "Length of the training, in environment steps [default: 100000]" in text
+    assert "[default: jax]" in text
+    for command in ("evaluate", "resume", "plot", "graph", "list"):
+        assert rlweave(command, "--help").code == 0
+
+
+def test_version(rlweave):
+    import rlweave as package
+
+    assert rlweave("--version").out == f"rlweave {package.__version__}\n"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from rlweave.errors import ConfigError, nearest
 
@@ -132,7 +131,7 @@ def to_config_error(config_class: type[BaseModel], error: ValidationError) -> Co
 def _explain(config_class: type[BaseModel], details: Any) -> ConfigError:
     path = [part for part in details["loc"] if isinstance(part, str | int)]
     key = ".".join(map(str, path))
-    received = repr(details["input"]) if details["input"] is not PydanticUndefined else ""
+    received = repr(details["input"])
     owner = _model_at(config_class, path[:-1])
     if details["type"] == "extra_forbidden" and owner is not None:
         fix = nearest(str(path[-1]), owner.model_fields)

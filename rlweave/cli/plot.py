@@ -24,7 +24,7 @@ def plot(
     column: Annotated[str, typer.Option(help="Column of metrics.csv that is drawn.")] = RETURN_COLUMN,
     smoothing: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Width of the moving average, as a share of the horizontal axis.")
-    ] = 0.02,
+    ] = 0.06,
 ) -> None:
     """Draws learning curves; runs that differ only in their seed share a line and a band."""
     directories = [directory for path in runs for directory in _find_runs(path)]

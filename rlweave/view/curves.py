@@ -43,7 +43,7 @@ def draw_curves(
     *,
     title: str = "",
     label: str = "return (mean of the latest training episodes)",
-    smoothing: float = 0.02,
+    smoothing: float = 0.06,
     threshold: float | None = None,
 ) -> Path:
     """Draws learning curves into a file.
@@ -86,10 +86,8 @@ def draw_curves(
         _draw_group(axes, group, members, width, _COLOURS[index % len(_COLOURS)])
     if threshold is not None:
         axes.axhline(threshold, color="#888888", linewidth=1.0, linestyle="--", zorder=1)
-        axes.annotate(
-            f"solved: {threshold:g}", (1.0, threshold), xycoords=("axes fraction", "data"), xytext=(-4, 3),
-            textcoords="offset points", ha="right", fontsize=8, color="#666666",
-        )  # fmt: skip
+        place = {"xycoords": ("axes fraction", "data"), "xytext": (5, 0), "textcoords": "offset points"}
+        axes.annotate(f"solved\n{threshold:g}", (1.0, threshold), va="center", fontsize=8, color="#666666", **place)
     axes.set_xlabel("environment steps")
     axes.set_ylabel(label)
     axes.set_title(title, loc="left", fontsize=11)
@@ -97,6 +95,7 @@ def draw_curves(
     axes.grid(color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=0.01)
+    axes.set_xlim(left=0)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, loc="best", fontsize=9)

@@ -1,0 +1,37 @@
+"""Environments behind one contract: adapters for Gymnasium and its vector environments, and two small tasks.
+
+`make_env` makes a `VectorEnv` from an id, a function or a vector environment. Whatever it runs on, it yields the same
+list of transitions: see `StepResult`. Importing this registers ``rlweave/GridWorld-v0`` and ``rlweave/Catch-v0``.
+"""
+
+from rlweave.envs.async_env import AsyncEnv
+from rlweave.envs.catch import Catch
+from rlweave.envs.episodes import Episode, EpisodeTracker
+from rlweave.envs.evaluation import Evaluation, evaluate
+from rlweave.envs.gridworld import GridWorld
+from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv
+from rlweave.envs.making import make_env
+from rlweave.envs.registration import register_environments, resolve
+from rlweave.envs.seeding import EVALUATION_WORKER
+from rlweave.envs.sync_env import SyncEnv
+from rlweave.envs.vector_env import StepResult, VectorEnv
+
+register_environments()
+
+__all__ = [
+    "EVALUATION_WORKER",
+    "AsyncEnv",
+    "Catch",
+    "Episode",
+    "EpisodeTracker",
+    "Evaluation",
+    "GridWorld",
+    "GymnasiumVectorEnv",
+    "StepResult",
+    "SyncEnv",
+    "VectorEnv",
+    "evaluate",
+    "make_env",
+    "register_environments",
+    "resolve",
+]

@@ -1,0 +1,243 @@
+"""What runs in the process of one sub-environment of an `AsyncEnv`, and the messages that it exchanges.
+
+The process owns one environment. It answers one reply to each request, in order. Observations travel through shared
+memory; everything else through a pipe. It imports no deep-learning framework.
+"""
+
+from __future__ import annotations
+
+import copy
+import mmap
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import cloudpickle
+import gymnasium
+import numpy as np
+
+from rlweave.envs.batching import Array, Batch, BatchCodec, TextCodec, batch_codec
+from rlweave.envs.failures import describe
+
+
+class Attach(NamedTuple):
+    """Request: use the shared memory in this file."""
+
+    path: str
+    num_envs: int
+
+
+class Reset(NamedTuple):
+    """Request: reset the environment."""
+
+    seed: int | None
+    options: dict[str, Any] | None
+
+
+class Step(NamedTuple):
+    """Request: step the environment, and reset it if the episode ends."""
+
+    action: Any
+
+
+class Constructed(NamedTuple):
+    """Reply of a process that has made its environment."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+
+
+class Attached(NamedTuple):
+    """Reply to `Attach`."""
+
+
+class WasReset(NamedTuple):
+    """Reply to `Reset`; the observation is row `index` of the second batch in shared memory."""
+
+    info: dict[str, Any]
+    observation: Any = None
+
+
+class Stepped(NamedTuple):
+    """Reply to `Step`; the observation is row `index` of the first batch in shared memory.
+
+    Attributes:
+        reward: Of the step.
+        terminated: Of the step.
+        truncated: Of the step.
+        info: Of the step.
+        reset: What a reset after the step gave, if the episode ended.
+        observation: The observation itself, where the space has leaves that shared memory cannot hold.
+    """
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+    reset: WasReset | None
+    observation: Any = None
+
+
+class Failed(NamedTuple):
+    """Reply of a process that ends because its environment failed.
+
+    Attributes:
+        what: What happened, one sentence.
+        trace: The original traceback.
+        during_reset: Whether it happened in a reset.
+    """
+
+    what: str
+    trace: str
+    during_reset: bool
+
+
+class SharedBatches:
+    """Two batches in one file-backed shared memory: final observations, and first observations after a reset.
+
+    Args:
+        path: The file; it must have `size_of` bytes.
+        codec: Codec of the observation space.
+        num_envs: Number of rows.
+    """
+
+    def __init__(self, path: str, codec: BatchCodec, num_envs: int) -> None:
+        with open(path, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), self.size_of(codec, num_envs))
+        self._used = 0
+        self.final: Batch = codec.allocate(num_envs, self._allocate)
+        self.first: Batch = codec.allocate(num_envs, self._allocate)
+
+    @staticmethod
+    def size_of(codec: BatchCodec, num_envs: int) -> int:
+        """Returns the number of bytes that the two batches take; at least one, as empty files cannot be mapped."""
+        return 1 + 2 * sum(
+            _padded(num_envs * int(np.prod(leaf.shape)) * leaf.dtype.itemsize) for leaf in codec.leaves()
+        )
+
+    def _allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        count = int(np.prod(shape))
+        array = (
+            np.frombuffer(self._memory, dtype, count, self._used).reshape(shape) if count else np.zeros(shape, dtype)
+        )
+        self._used += _padded(array.nbytes)
+        return array
+
+
+def can_share(codec: BatchCodec) -> bool:
+    """Tells whether every leaf of a space has a fixed number of bytes, which text has not."""
+    return not any(isinstance(leaf, TextCodec) for leaf in codec.leaves())
+
+
+def run_env_process(connection: Connection, index: int, factory: bytes) -> None:
+    """Serves one environment until the other end of the connection closes.
+
+    Args:
+        connection: Where requests come from and replies go to.
+        index: Index of the environment, its row in shared memory.
+        factory: A pickled function without arguments that makes the environment.
+    """
+    # Ctrl-C reaches the whole process group; it is the parent that decides what becomes of the environments.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    env: gymnasium.Env[Any, Any] | None = None
+    service: _EnvService | None = None
+    try:
+        env = cloudpickle.loads(factory)()
+        service = _EnvService(env, index)
+        is_connected = _send(connection, Constructed(env.observation_space, env.action_space))
+        while is_connected:
+            try:
+                request = connection.recv()
+            except (EOFError, OSError):
+                break
+            is_connected = _send(connection, service.serve(request))
+    except BaseException as error:
+        what, trace = describe(error)
+        _send(connection, Failed(what, trace, service is not None and service.is_resetting))
+    finally:
+        if env is not None:
+            env.close()
+
+
+class _EnvService:
+    """Carries out requests on one environment."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
+        self._env, self._index, self._codec = env, index, batch_codec(env.observation_space)
+        self._shared: SharedBatches | None = None
+        self.is_resetting = False
+
+    def serve(self, request: Attach | Reset | Step) -> Attached | WasReset | Stepped:
+        match request:
+            case Step(action):
+                return self._step(action)
+            case Reset(seed, options):
+                return self._reset(seed, options)
+            case Attach(path, num_envs):
+                self._shared = SharedBatches(path, self._codec, num_envs)
+                return Attached()
+
+    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> WasReset:
+        self.is_resetting = True
+        observation, info = self._env.reset(seed=seed, options=options)
+        if self._shared is not None:
+            self._codec.write(self._shared.first, self._index, observation)
+            observation = None
+        self.is_resetting = False
+        return WasReset(info, observation)
+
+    def _step(self, action: Any) -> Stepped:
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        if self._shared is not None:
+            self._codec.write(self._shared.final, self._index, observation)
+            observation = None
+        elif terminated or truncated:
+            # The reset below may write into the same objects.
+            observation = copy.deepcopy(observation)
+        reset = self._reset(None, None) if terminated or truncated else None
+        return Stepped(float(reward), bool(terminated), bool(truncated), info, reset, observation)
+
+
+def _send(connection: Connection, reply: NamedTuple) -> bool:
+    """Sends a reply and returns whether anyone is there to receive it."""
+    try:
+        data = ForkingPickler.dumps(reply)
+    except Exception as error:
+        keys = _unpicklable_keys(reply)
+        name = f"key {keys[0]!r} of the environment's info" if keys else "what the environment returned"
+        _, trace = describe(error)
+        failed = Failed(f"{name} cannot be pickled: {error}", trace, isinstance(reply, WasReset))
+        data = ForkingPickler.dumps(failed)
+    try:
+        connection.send_bytes(data)
+    except OSError:
+        return False
+    return True
+
+
+def _unpicklable_keys(reply: NamedTuple) -> Sequence[str]:
+    keys = []
+    for key, value in getattr(reply, "info", {}).items():
+        try:
+            ForkingPickler.dumps(value)
+        except Exception:
+            keys.append(key)
+    return keys
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent has gone, even while the environment hangs."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 64) * 64

@@ -1,0 +1,91 @@
+"""Evaluation that does not favour short episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rlweave.envs.batching import Batch
+from rlweave.envs.episodes import Episode
+from rlweave.envs.seeding import EVALUATION_WORKER
+from rlweave.envs.vector_env import VectorEnv
+from rlweave.errors import ConfigError
+
+Act = Callable[[Batch, npt.NDArray[np.bool_]], Batch]
+"""Maps observations (num_envs, *shape) and episode starts (num_envs,) to actions (num_envs, *shape)."""
+
+
+class EnvFactory(Protocol):
+    """Makes the environment to evaluate on, for instance ``functools.partial(make_env, "CartPole-v1", 4)``."""
+
+    def __call__(self, *, seed: int | None, worker: int) -> VectorEnv: ...
+
+
+class Evaluation(NamedTuple):
+    """The episodes of an evaluation.
+
+    Attributes:
+        episodes: The episodes, ordered by sub-environment, then time.
+    """
+
+    episodes: tuple[Episode, ...]
+
+    @property
+    def returns(self) -> npt.NDArray[np.float64]:
+        """Undiscounted returns, shape (episodes,)."""
+        return np.array([episode.episode_return for episode in self.episodes], np.float64)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Lengths in environment steps, shape (episodes,)."""
+        return np.array([episode.length for episode in self.episodes], np.int64)
+
+    @property
+    def mean_return(self) -> float:
+        """Mean of `returns`."""
+        return float(self.returns.mean())
+
+    @property
+    def mean_length(self) -> float:
+        """Mean of `lengths`."""
+        return float(self.lengths.mean())
+
+
+def evaluate(act: Act, env_factory: EnvFactory, episodes: int, seed: int | None = None) -> Evaluation:
+    """Plays a number of episodes on a fresh environment and closes it.
+
+    Each sub-environment plays a quota that is fixed beforehand. Taking the first `episodes` that end instead would
+    favour short episodes: those of a sub-environment whose episodes are long would hardly be counted.
+
+    Args:
+        act: Maps ``(observations, episode_start)`` to actions. `episode_start`, bool (num_envs,), is where an
+            observation is the first of its episode; a recurrent policy starts anew there, any other ignores it.
+        env_factory: Called as ``env_factory(seed=seed, worker=EVALUATION_WORKER)``: no training worker's
+            sub-environment has the seed of one that this makes, even if `seed` is that of the training.
+        episodes: Number of episodes in all.
+        seed: Seed of the evaluation; None takes fresh entropy.
+
+    Raises:
+        ConfigError: If `episodes` is less than 1.
+        EnvError: If an environment fails.
+    """
+    if episodes < 1:
+        raise ConfigError("there is nothing to evaluate", where="episodes", received=str(episodes), fix="at least 1")
+    with env_factory(seed=seed, worker=EVALUATION_WORKER) as env:
+        quota, remainder = divmod(episodes, env.num_envs)
+        quotas = [quota + (index < remainder) for index in range(env.num_envs)]
+        played: list[list[Episode]] = [[] for _ in quotas]
+        observations = env.reset()
+        episode_start = np.ones(env.num_envs, np.bool_)
+        missing = episodes
+        while missing:
+            result = env.step(act(observations, episode_start))
+            for episode in result.episodes:
+                if len(played[episode.env]) < quotas[episode.env]:
+                    played[episode.env].append(episode)
+                    missing -= 1
+            observations, episode_start = result.observations, result.episode_start
+    return Evaluation(tuple(episode for one_env in played for episode in one_env))

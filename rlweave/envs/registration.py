@@ -1,0 +1,77 @@
+"""Environment ids: rlweave's own, and the look-up of any other."""
+
+from __future__ import annotations
+
+import importlib
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from rlweave.errors import EnvError, nearest
+
+GRID_WORLD_ID = "rlweave/GridWorld-v0"
+CATCH_ID = "rlweave/Catch-v0"
+
+
+def register_environments() -> None:
+    """Registers rlweave's own environments with Gymnasium; does nothing the second time."""
+    if GRID_WORLD_ID not in gymnasium.registry:
+        gymnasium.register(GRID_WORLD_ID, "rlweave.envs.gridworld:GridWorld", max_episode_steps=100)
+    if CATCH_ID not in gymnasium.registry:
+        gymnasium.register(CATCH_ID, "rlweave.envs.catch:Catch")
+
+
+def resolve(env_id: str) -> EnvSpec:
+    """Finds the registration of an environment id.
+
+    Args:
+        env_id: An id like ``"CartPole-v1"``, or ``"module:id"`` to import a module that registers it first.
+
+    Raises:
+        EnvError: If no such id is registered; it names the nearest one.
+
+    >>> resolve("CartPole-v1").max_episode_steps
+    500
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise EnvError(
+                f"the module of an environment id cannot be imported: {error}",
+                received=env_id,
+                fix="install it, or correct the part before the colon",
+            ) from error
+    if name.startswith("ALE/"):
+        _register_atari(env_id)
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise EnvError(
+            f"no environment is registered under the id {name!r}",
+            received=env_id,
+            fix=nearest(name, _newest_ids())
+            + "; an environment of your own has to be registered by gymnasium.register first, in a module that is "
+            "imported as 'module:id' where another process is to know it, or passed as a function that makes it",
+        ) from error
+
+
+def _register_atari(env_id: str) -> None:
+    try:
+        ale_py = importlib.import_module("ale_py")
+    except ImportError as error:
+        raise EnvError(
+            "Atari environments need the package ale-py", received=env_id, fix="pip install 'rlweave[atari]'"
+        ) from error
+    gymnasium.register_envs(ale_py)
+
+
+def _newest_ids() -> list[str]:
+    """Returns every registered id in its newest version only: the others would crowd the list of suggestions."""
+    newest: dict[str, EnvSpec] = {}
+    for spec in gymnasium.registry.values():
+        name = f"{spec.namespace}/{spec.name}" if spec.namespace else spec.name
+        if name not in newest or (spec.version or 0) > (newest[name].version or 0):
+            newest[name] = spec
+    return sorted(spec.id for spec in newest.values())

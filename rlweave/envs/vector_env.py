@@ -1,0 +1,312 @@
+"""The one contract that every environment fulfils here, whatever it runs on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector.utils import batch_space
+
+from rlweave.envs.batching import Batch, batch_codec
+from rlweave.envs.episodes import Episode, EpisodeTracker
+from rlweave.envs.failures import environment_failure, step_phase
+from rlweave.envs.seeding import action_seed
+from rlweave.errors import EnvError
+from rlweave.spaces import Space
+from rlweave.spaces.gymnasium_spaces import from_gymnasium
+
+BoolArray = npt.NDArray[np.bool_]
+Infos = Sequence[dict[str, Any]]
+
+
+class StepResult(NamedTuple):
+    """What one vector step gave. Row i belongs to sub-environment i.
+
+    The transition of row i is (observation acted on, action, `rewards`, `terminated`, `truncated`,
+    `next_observations`), if `valid`; the observation acted on is the one that `reset` or the step before returned.
+
+    Attributes:
+        observations: What to act on next, nested (num_envs, *shape). Where an episode ended, this is already the
+            first observation of the next one. It may be the same array as `next_observations`: do not write into it.
+        rewards: Rewards as the environment gave them, float32 (num_envs,).
+        terminated: True where the episode reached a terminal state, bool (num_envs,).
+        truncated: True where the episode was cut by something that is no part of the task, bool (num_envs,).
+            Both may be True on one step.
+        next_observations: The observations that the actions led to, nested (num_envs, *shape); where an episode
+            ended, the final one, never a reset one. Bootstrap from these.
+        valid: True where the row is a transition, bool (num_envs,). All True, except for a vector environment that
+            was passed in, has NEXT_STEP autoreset and cannot reset single rows: see `GymnasiumVectorEnv`.
+        episode_start: True where `observations` is the first of an episode, bool (num_envs,): recurrent state
+            starts anew there.
+        infos: The environments' info dicts of these transitions.
+        episodes: The episodes that this step finished.
+    """
+
+    observations: Batch
+    rewards: npt.NDArray[np.float32]
+    terminated: BoolArray
+    truncated: BoolArray
+    next_observations: Batch
+    valid: BoolArray
+    episode_start: BoolArray
+    infos: Infos
+    episodes: tuple[Episode, ...]
+
+
+class Advance(NamedTuple):
+    """What a kind of vector environment reports to `VectorEnv.step`.
+
+    Attributes:
+        observations: As in `StepResult`; the very object `next_observations` where no row was reset.
+        rewards: Rewards in the environment's precision, float64 (num_envs,).
+        terminated: As in `StepResult`.
+        truncated: As in `StepResult`.
+        next_observations: As in `StepResult`.
+        valid: As in `StepResult`; None says all rows are.
+        episode_start: As in `StepResult`.
+        infos: Infos of the transitions.
+        current_infos: Infos that go with `observations`.
+    """
+
+    observations: Batch
+    rewards: npt.NDArray[np.float64]
+    terminated: BoolArray
+    truncated: BoolArray
+    next_observations: Batch
+    valid: BoolArray | None
+    episode_start: BoolArray
+    infos: Infos
+    current_infos: Infos
+
+
+class VectorEnv(ABC):
+    """Sub-environments that step together and reset themselves; the base of every kind.
+
+    Every kind yields the same list of transitions and the same episodes for the same seed and actions. Reset rows
+    are never transitions. Numbers are float32, int32, bool and uint8, discrete values are indices from 0, and
+    observations are copies.
+
+    Args:
+        gym_observation_space: Gymnasium's space of one sub-environment's observations.
+        gym_action_space: Gymnasium's space of one sub-environment's actions.
+        num_envs: Number of sub-environments.
+        seed: Seed of the run; None takes fresh entropy, which `seed` then holds.
+        worker: Number of the worker that owns the environments; different workers get different sub-seeds.
+        check_finite: Whether a NaN or infinite observation or reward is an error.
+
+    Attributes:
+        gym_observation_space: As given.
+        gym_action_space: As given.
+        observation_space: rlweave's space of one observation, without ranks.
+        action_space: rlweave's space of one action, without ranks.
+        num_envs: Number of sub-environments.
+        seed: The seed in use.
+        worker: The worker number.
+        tracker: Steps, returns and lengths of episodes.
+    """
+
+    def __init__(
+        self,
+        gym_observation_space: gymnasium.Space[Any],
+        gym_action_space: gymnasium.Space[Any],
+        num_envs: int,
+        *,
+        seed: int | None,
+        worker: int,
+        check_finite: bool,
+    ) -> None:
+        self.gym_observation_space = gym_observation_space
+        self.gym_action_space = gym_action_space
+        self.observation_space: Space = from_gymnasium(gym_observation_space)
+        self.action_space: Space = from_gymnasium(gym_action_space)
+        self.num_envs = num_envs
+        self.worker = worker
+        self.tracker = EpisodeTracker(num_envs)
+        self._codec = batch_codec(gym_observation_space)
+        self._action_codec = batch_codec(gym_action_space)
+        self._action_sampler = batch_space(gym_action_space, num_envs)
+        self._check_finite = check_finite
+        self._observations: Batch = None
+        self._infos: Infos = ()
+        self._all_rows = np.ones(num_envs, np.bool_)
+        self._reseed_at_reset = True
+        self._started = self._closed = False
+        self._set_seed(seed)
+
+    @property
+    def observations(self) -> Batch:
+        """The observations to act on next, nested (num_envs, *shape): a training loop can stop and go on here.
+
+        Raises:
+            EnvError: If the environment was not reset yet.
+        """
+        self._require_started()
+        return self._observations
+
+    @property
+    def infos(self) -> Infos:
+        """The info dicts that came with `observations` (an action mask is in these); from a reset where one was.
+
+        Raises:
+            EnvError: If the environment was not reset yet.
+        """
+        self._require_started()
+        return self._infos
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Batch:
+        """Starts a new episode in every sub-environment.
+
+        Episodes in progress are abandoned and count nowhere. Only the first reset, and one with a seed, seeds the
+        sub-environments; any other continues their random streams, so that no episode repeats.
+
+        Args:
+            seed: Starts all random streams (action sampling included) anew from this seed.
+            options: Gymnasium's options for every sub-environment's reset; left as it is.
+
+        Returns:
+            The first observations, nested (num_envs, *shape).
+
+        Raises:
+            EnvError: If a sub-environment fails, or the environment is closed.
+        """
+        self._require_open()
+        if seed is not None:
+            self._set_seed(seed)
+        try:
+            # Gymnasium's vector environments pop keys from the options that they are given.
+            observations, infos = self._reset_all(self._reseed_at_reset, None if options is None else dict(options))
+            self.tracker.abandon()
+            if self._check_finite:
+                self._refuse_nonfinite(observations, "reset")
+        except BaseException:
+            self._abort()
+            raise
+        self._reseed_at_reset = False
+        self._started = True
+        self._observations, self._infos = observations, infos
+        return observations
+
+    def step(self, actions: Batch) -> StepResult:
+        """Steps every sub-environment, and resets those whose episode ended.
+
+        Args:
+            actions: A batch of `action_space` values, nested (num_envs, *shape).
+
+        Returns:
+            One transition per valid row, and what to act on next.
+
+        Raises:
+            EnvError: If a sub-environment fails, hangs (in sub-processes) or returns a value that its space or the
+                finiteness check refuses; all sub-environments are closed then. If the actions do not fit the action
+                space, or the environment was not reset yet; nothing was stepped then.
+        """
+        self._require_started()
+        gym_actions = self._convert_actions(actions)
+        try:
+            result = self._advance(gym_actions)
+            if self._check_finite:
+                self._refuse_nonfinite(result.next_observations, "step", actions)
+                self._refuse_nonfinite_rewards(result.rewards, actions)
+            episodes = self.tracker.update(result.rewards, result.terminated, result.truncated, result.valid)
+            if self._check_finite and result.observations is not result.next_observations:
+                self._refuse_nonfinite(result.observations, "reset")
+        except BaseException:
+            # Replies of sub-processes may still be on their way: going on would pair them with the wrong actions.
+            self._abort()
+            raise
+        self._observations, self._infos = result.observations, result.current_infos
+        return StepResult(
+            result.observations,
+            result.rewards.astype(np.float32),
+            result.terminated,
+            result.truncated,
+            result.next_observations,
+            self._all_rows.copy() if result.valid is None else result.valid,
+            result.episode_start,
+            result.infos,
+            episodes,
+        )
+
+    def sample_actions(self) -> Batch:
+        """Returns uniformly random actions, nested (num_envs, *shape), from the seeded stream of this worker."""
+        return self._action_codec.from_vector(self._action_sampler.sample(), self.num_envs)
+
+    def close(self) -> None:
+        """Closes every sub-environment and ends its process; does nothing the second time."""
+        if not self._closed:
+            self._closed = True
+            self._close_all(failed=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _reset_all(self, reseed: bool, options: dict[str, Any] | None) -> tuple[Batch, Infos]:
+        """Resets every sub-environment, from `self.seed` and `self.worker` if `reseed`."""
+
+    @abstractmethod
+    def _convert_actions(self, actions: Batch) -> Any:
+        """Returns actions in Gymnasium's form, as `_advance` wants them."""
+
+    @abstractmethod
+    def _advance(self, gym_actions: Any) -> Advance:
+        """Steps every sub-environment."""
+
+    @abstractmethod
+    def _close_all(self, failed: bool) -> None:
+        """Closes every sub-environment; after a failure, quickly and without raising."""
+
+    def _set_seed(self, seed: int | None) -> None:
+        entropy = np.random.SeedSequence(seed).entropy
+        assert isinstance(entropy, int)
+        self.seed = entropy
+        self._reseed_at_reset = True
+        self._action_sampler.seed(action_seed(entropy, self.worker))
+
+    def _abort(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._close_all(failed=True)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EnvError("the environment is closed", fix="make a new one; an environment that failed is closed")
+
+    def _require_started(self) -> None:
+        if self._closed or not self._started:
+            self._require_open()
+            raise EnvError("the environment was not reset yet", fix="call reset() before the first step")
+
+    def _refuse_nonfinite(self, batch: Batch, phase: str, actions: Batch = None) -> None:
+        found = self._codec.find_nonfinite(batch)
+        if found is not None:
+            row, path = found
+            leaf = f"leaf {path!r} of the observation" if path else "the observation"
+            self._refuse(f"{leaf} holds NaN or infinity", row, phase, actions)
+
+    def _refuse_nonfinite_rewards(self, rewards: npt.NDArray[np.float64], actions: Batch) -> None:
+        finite = np.isfinite(rewards)
+        if np.count_nonzero(finite) < self.num_envs:
+            row = int(finite.argmin())
+            self._refuse(f"the reward is {rewards[row]}", row, "step", actions)
+
+    def _refuse(self, what: str, row: int, phase: str, actions: Batch) -> None:
+        fix = "repair the environment, or pass check_finite=False if such values are meant"
+        if phase == "reset":
+            raise environment_failure(what, env=row, phase="reset", fix=fix)
+        action = self._action_codec.split(actions, self.num_envs)[row]
+        raise environment_failure(what, env=row, phase=self._step_phase(row), action=action, fix=fix)
+
+    def _step_phase(self, row: int) -> str:
+        """Names the step that is being taken."""
+        return step_phase(int(self.tracker.current_lengths[row]) + 1)

@@ -1,0 +1,43 @@
+"""Numeric backends, loaded only when asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+
+from rlweave.backends.base import Array, Backend, Cell
+from rlweave.errors import BackendError, nearest
+
+__all__ = ["BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
+
+#: Backend name -> (top-level module that it needs, extra that installs it).
+BACKENDS = {"numpy": ("numpy", ""), "torch": ("torch", "torch"), "jax": ("jax", "jax")}
+
+_loaded: dict[str, Backend] = {}
+_lock = threading.Lock()
+
+
+def is_installed(name: str) -> bool:
+    """Whether the framework of a backend is there (without importing it)."""
+    return importlib.util.find_spec(BACKENDS[name][0]) is not None
+
+
+def get_backend(name: str) -> Backend:
+    """Loads a backend on first use.
+
+    Raises:
+        BackendError: Unknown name, or framework not installed (names the extra).
+    """
+    if name not in BACKENDS:
+        raise BackendError("unknown backend", received=repr(name), fix=nearest(str(name), BACKENDS))
+    with _lock:
+        if name not in _loaded:
+            module, extra = BACKENDS[name]
+            if importlib.util.find_spec(module) is None:
+                raise BackendError(
+                    f"backend {name!r} is not installed",
+                    fix=f'install its extra: pip install "rlweave[{extra}]"',
+                )
+            _loaded[name] = importlib.import_module(f"rlweave.backends.{name}_").BACKEND
+        return _loaded[name]

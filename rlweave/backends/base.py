@@ -1,0 +1,142 @@
+"""What every backend offers to the graph layer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+class Cell:
+    """One variable in the store of one executor: a plain object that holds an array.
+
+    Graph functions see cells in place of variables: `.value`, `.assign(x)`, `.assign_at(indices, x)`.
+    """
+
+    __slots__ = ("dtype", "path", "trainable", "value")
+
+    def __init__(self, path: str, value: Array, trainable: bool = False) -> None:
+        self.path, self.value, self.trainable = path, value, trainable
+        self.dtype = getattr(value, "dtype", None)
+
+    def assign(self, x: Array) -> None:
+        raise NotImplementedError
+
+    def assign_at(self, indices: Array, x: Array) -> None:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+
+@dataclass
+class Suspect:
+    """An intermediate array that has the batch axis twice."""
+
+    shape: tuple[int, ...]
+    operands: tuple[tuple[int, ...], ...]
+    location: str
+
+
+@dataclass
+class Evaluation:
+    """What abstract evaluation of a function found: result shapes and dtypes, and double-batch suspects.
+
+    Args:
+        results: (shape, dtype) of each result.
+        suspects: Intermediate arrays with the batch axis twice.
+        aliases: For each result, the positions of arguments it may share memory with.
+    """
+
+    results: list[tuple[tuple[int, ...], str]]
+    suspects: list[Suspect] = field(default_factory=list)
+    aliases: list[set[int]] = field(default_factory=list)
+
+
+class Backend(ABC):
+    """A numeric framework behind the graph layer. One instance per process and framework."""
+
+    name: str
+    #: The module with all ops.
+    ops: Any
+    #: Device runs are handed to a compiler as pure functions (state goes in and comes out).
+    functional: bool
+    #: Gradients exist.
+    differentiable: bool = True
+    #: Extra to install for it.
+    extra: str
+
+    @abstractmethod
+    def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
+        """A fresh array of the backend."""
+
+    @abstractmethod
+    def to_numpy(self, x: Array) -> np.ndarray:
+        """A copy as NumPy."""
+
+    @abstractmethod
+    def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
+        """A store cell that holds an array of the backend."""
+
+    @abstractmethod
+    def evaluate(
+        self,
+        run: Callable[[list[Array]], list[Array]],
+        specs: Sequence[tuple[tuple[int, ...], str]],
+        fill: Sequence[int],
+        batch_sizes: frozenset[int],
+    ) -> Evaluation:
+        """Abstract evaluation.
+
+        Args:
+            run: Function from argument arrays to result arrays.
+            specs: (shape, dtype) of each argument.
+            fill: Value of each argument where real arrays are used.
+            batch_sizes: Sizes that stand for a batch axis.
+        """
+
+    @abstractmethod
+    def random_module(self) -> Any:
+        """The module with `FastRandom`, `initial_state`, `state_to_numpy`, `state_from_numpy`."""
+
+    @abstractmethod
+    def runtime(self) -> dict[str, Any]:
+        """Names that generated code may use: scan, cond, while_loop, vmap, vjp, gradient, copy."""
+
+    @abstractmethod
+    def boundary(self) -> dict[str, Any]:
+        """Names that entry functions use to take arrays in and hand them out; `array_types` among them."""
+
+    def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
+        """Compiles a pure run; the default hands it back."""
+        return function
+
+
+def user_location(depth_limit: int = 60) -> str:
+    """File, line and text of the innermost frame that belongs to a graph function (outside of backends and ops)."""
+    import linecache
+    import sys
+
+    frame: Any = sys._getframe(1)
+    while frame is not None and depth_limit:
+        name = frame.f_code.co_filename
+        if is_user_file(name):
+            text = linecache.getline(name, frame.f_lineno).strip()
+            return f"{name}:{frame.f_lineno}: {text}"
+        frame, depth_limit = frame.f_back, depth_limit - 1
+    return "unknown line"
+
+
+_INTERNAL = ("/rlweave/backends/", "/rlweave/ops/", "/rlweave/graph/", "/site-packages/", "/torch/", "/jax/", "/numpy/")
+
+
+def is_user_file(filename: str) -> bool:
+    """Whether a file holds graph functions (components and user code) and not the machinery below them."""
+    name = filename.replace("\\", "/")
+    return not name.startswith("<") and not any(part in name for part in _INTERNAL)

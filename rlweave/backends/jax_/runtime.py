@@ -1,0 +1,234 @@
+"""JAX: cells, abstract evaluation through the jaxpr, control flow that carries written cells, vjp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, is_user_file
+from rlweave.backends.jax_ import ops
+from rlweave.backends.pytree import tree_map
+
+
+class JaxCell(Cell):
+    """A cell that rebinds; rows are written functionally."""
+
+    __slots__ = ()
+
+    def assign(self, x: Array) -> None:
+        self.value = jnp.asarray(x, self.dtype)
+
+    def assign_at(self, indices: Array, x: Array) -> None:
+        self.value = ops.set_at(self.value, indices, jnp.asarray(x, self.dtype))
+
+
+class JaxBackend(Backend):
+    name, extra = "jax", "jax"
+    functional = True
+    ops = ops
+
+    def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
+        # a copy: on the CPU an aligned NumPy array would be used in place
+        array = jnp.array(x, copy=True)
+        return array if device is None else jax.device_put(array, find_device(device))
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return np.array(x)
+
+    def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
+        return JaxCell(path, value, trainable)
+
+    def random_module(self) -> Any:
+        from rlweave.backends.jax_ import random
+
+        return random
+
+    def evaluate(
+        self,
+        run: Callable[[list[Array]], list[Array]],
+        specs: Sequence[tuple[tuple[int, ...], str]],
+        fill: Sequence[int],
+        batch_sizes: frozenset[int],
+    ) -> Evaluation:
+        args = [jax.ShapeDtypeStruct(shape, np.dtype(dtype)) for shape, dtype in specs]
+        closed, shapes = jax.make_jaxpr(lambda *xs: [jnp.asarray(x) for x in run(list(xs))], return_shape=True)(*args)
+        suspects = list(_double_batch(closed.jaxpr, batch_sizes)) if batch_sizes else []
+        inputs = {id(var): i for i, var in enumerate(closed.jaxpr.invars)}
+        aliases = [{inputs[id(var)]} if id(var) in inputs else set() for var in closed.jaxpr.outvars]
+        return Evaluation([(tuple(x.shape), str(x.dtype)) for x in shapes], suspects, aliases)
+
+    def runtime(self) -> dict[str, Any]:
+        return {
+            "scan": scan,
+            "cond": cond,
+            "while_loop": while_loop,
+            "vmap": vmap,
+            "vjp": vjp,
+            "copy": jnp.copy,
+            "ones_like": jnp.ones_like,
+            "zeros_like": jnp.zeros_like,
+        }
+
+    def boundary(self) -> dict[str, Any]:
+        return {
+            "array_types": frozenset({np.ndarray, type(jnp.zeros(()))}),
+            "numpy_of": np.array,
+            "to_host": _to_host,
+            "staged": _staged,
+            "handed": _handed,
+        }
+
+    def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
+        return jax.jit(function, donate_argnums=tuple(donate))
+
+
+def _to_host(x: Any) -> Any:
+    return np.asarray(x)
+
+
+def _staged(x: Any) -> Any:
+    """A copy of every NumPy leaf, which nobody will refill while a run reads it."""
+    return tree_map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, x)
+
+
+def _handed(x: Any) -> Any:
+    return jnp.array(x, copy=True)
+
+
+def find_device(name: str) -> Any:
+    """A device by "cpu", "gpu:1" and the like."""
+    kind, _, index = name.partition(":")
+    return jax.devices({"cuda": "gpu"}.get(kind, kind))[int(index or 0)]
+
+
+def _double_batch(jaxpr: Any, batch_sizes: frozenset[int]) -> Iterator[Suspect]:
+    for equation in jaxpr.eqns:
+        for value in equation.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from _double_batch(inner, batch_sizes)
+        operands = tuple(tuple(v.aval.shape) for v in equation.invars if hasattr(v.aval, "shape"))
+        for var in equation.outvars:
+            shape = tuple(getattr(var.aval, "shape", ()))
+            if any(shape.count(size) > 1 for size in batch_sizes) and shape not in operands:
+                yield Suspect(shape, operands, _location(equation))
+
+
+def _location(equation: Any) -> str:
+    import linecache
+
+    traceback = getattr(equation.source_info, "traceback", None)
+    for frame in getattr(traceback, "frames", ()):
+        if is_user_file(frame.file_name):
+            text = linecache.getline(frame.file_name, frame.line_num).strip()
+            return f"{frame.file_name}:{frame.line_num}: {text}"
+    return "unknown line"
+
+
+def _values(cells: Sequence[Cell]) -> tuple[Any, ...]:
+    return tuple(cell.value for cell in cells)
+
+
+def _bind(cells: Sequence[Cell], values: Sequence[Any]) -> None:
+    for cell, value in zip(cells, values, strict=True):
+        cell.value = value
+
+
+def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
+    """`graph.scan` as `lax.scan`; the cells that the body writes are carried."""
+
+    def step(state: Any, x: Any) -> Any:
+        carry, values = state
+        _bind(written, values)
+        carry, y = body(carry, x)
+        return (carry, _values(written)), y
+
+    before = _values(written)
+    try:
+        (carry, values), ys = lax.scan(step, (carry, before), xs, length)
+    finally:
+        _bind(written, before)
+    _bind(written, values)
+    return carry, ys
+
+
+def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
+    """`graph.cond` as `lax.cond`; both branches hand out the written cells."""
+    before = _values(written)
+
+    def branch(fn: Callable[[], Any]) -> Callable[[Any], Any]:
+        def run(values: Any) -> Any:
+            _bind(written, values)
+            return fn(), _values(written)
+
+        return run
+
+    try:
+        result, values = lax.cond(pred, branch(f), branch(g), before)
+    finally:
+        _bind(written, before)
+    _bind(written, values)
+    return result
+
+
+def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
+    """`graph.while_` as `lax.while_loop`."""
+    before = _values(written)
+
+    def check(state: Any) -> Any:
+        _bind(written, state[1])
+        return test(state[0])
+
+    def step(state: Any) -> Any:
+        _bind(written, state[1])
+        carry = body(state[0])
+        return carry, _values(written)
+
+    try:
+        carry, values = lax.while_loop(check, step, (carry, before))
+    finally:
+        _bind(written, before)
+    _bind(written, values)
+    return carry
+
+
+def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:
+    """`graph.vmap` as `jax.vmap`."""
+    return jax.vmap(body, in_axes=tuple(in_axes), axis_size=size)(*args)
+
+
+def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Cell], values: Sequence[Any]) -> Any:
+    """Evaluates a segment once and keeps its pull-back.
+
+    Args:
+        segment: Function of `values` that returns (outputs to differentiate, other results).
+        cells: Variables to differentiate by; the segment reads them.
+        written: Variables that the segment writes.
+        values: Values to differentiate by.
+
+    Returns:
+        (outputs, other results, pull-back from output cotangents to (cell cotangents, value cotangents)).
+    """
+    before, before_written = _values(cells), _values(written)
+
+    def pure(cell_values: Any, inner_values: Any) -> Any:
+        _bind(cells, cell_values)
+        outputs, others = segment(*inner_values)
+        return outputs, (others, _values(written))
+
+    try:
+        outputs, pull, (others, after) = jax.vjp(pure, before, tuple(values), has_aux=True)
+    finally:
+        _bind(written, before_written)
+        _bind(cells, before)
+    _bind(written, after)
+    return outputs, others, pull
+
+
+BACKEND = JaxBackend()

@@ -1,0 +1,185 @@
+"""NumPy: cells, abstract evaluation on small real arrays, control flow as Python loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, user_location
+from rlweave.backends.pytree import tree_leaves, tree_map
+from rlweave.errors import BackendError
+
+
+class NumpyCell(Cell):
+    """A cell that owns its array: what is assigned is copied, rows are written in place."""
+
+    __slots__ = ()
+
+    def assign(self, x: Array) -> None:
+        self.value = np.array(x, dtype=self.dtype)
+
+    def assign_at(self, indices: Array, x: Array) -> None:
+        self.value[indices] = x
+
+
+class _Watched(np.ndarray):
+    """An array that reports every result with the batch axis twice."""
+
+    _watch: _Watch | None = None
+
+    def __array_finalize__(self, source: Any) -> None:
+        self._watch = getattr(source, "_watch", None)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        watch = next(x._watch for x in (*inputs, *(out or ())) if isinstance(x, _Watched) and x._watch is not None)
+        plain = [x.view(np.ndarray) if isinstance(x, _Watched) else x for x in inputs]
+        if out is not None:
+            kwargs["out"] = tuple(x.view(np.ndarray) if isinstance(x, _Watched) else x for x in out)
+        result = getattr(ufunc, method)(*plain, **kwargs)
+        return watch.see(result, plain)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        watch = self._watch
+        assert watch is not None
+        args, kwargs = _unwatch(args), _unwatch(kwargs)
+        return watch.see(func(*args, **kwargs), args)
+
+
+def _unwatch(x: Any) -> Any:
+    if isinstance(x, _Watched):
+        return x.view(np.ndarray)
+    if isinstance(x, list | tuple):
+        return type(x)(_unwatch(item) for item in x)
+    if isinstance(x, dict):
+        return {key: _unwatch(item) for key, item in x.items()}
+    return x
+
+
+class _Watch:
+    def __init__(self, batch_sizes: frozenset[int]) -> None:
+        self.batch_sizes = batch_sizes
+        self.suspects: list[Suspect] = []
+
+    def wrap(self, x: np.ndarray) -> np.ndarray:
+        watched = x.view(_Watched)
+        watched._watch = self
+        return watched
+
+    def see(self, result: Any, operands: Any) -> Any:
+        if isinstance(result, tuple | list):
+            return type(result)(self.see(item, operands) for item in result)
+        if isinstance(result, np.generic):
+            return self.wrap(np.asarray(result))
+        if not isinstance(result, np.ndarray):
+            return result
+        if any(result.shape.count(size) > 1 for size in self.batch_sizes):
+            shapes = tuple(x.shape for x in operands if isinstance(x, np.ndarray))
+            if not any(shape == result.shape for shape in shapes):
+                self.suspects.append(Suspect(result.shape, shapes, user_location()))
+        return self.wrap(result)
+
+
+class NumpyBackend(Backend):
+    name, extra = "numpy", ""
+    functional = False
+    differentiable = False
+
+    def __init__(self) -> None:
+        from rlweave.backends.numpy_ import ops
+
+        self.ops = ops
+
+    def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
+        return np.array(x)
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return np.array(x)
+
+    def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
+        return NumpyCell(path, value, trainable)
+
+    def random_module(self) -> Any:
+        from rlweave.backends.numpy_ import random
+
+        return random
+
+    def evaluate(
+        self,
+        run: Callable[[list[Array]], list[Array]],
+        specs: Sequence[tuple[tuple[int, ...], str]],
+        fill: Sequence[int],
+        batch_sizes: frozenset[int],
+    ) -> Evaluation:
+        watch = _Watch(batch_sizes)
+        plain = [
+            np.broadcast_to(np.array(value, dtype), shape)
+            if int(np.prod(shape)) > 65536
+            else np.full(shape, value, dtype)
+            for (shape, dtype), value in zip(specs, fill, strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            results = [np.asarray(_unwatch(x)) for x in run([watch.wrap(x) for x in plain])]
+        aliases = [{i for i, x in enumerate(plain) if np.may_share_memory(x, result)} for result in results]
+        return Evaluation([(x.shape, str(x.dtype)) for x in results], watch.suspects, aliases)
+
+    def runtime(self) -> dict[str, Any]:
+        return {
+            "scan": scan,
+            "cond": cond,
+            "while_loop": while_loop,
+            "vmap": vmap,
+            "copy": np.array,
+            "gradient": _no_gradient,
+        }
+
+    def boundary(self) -> dict[str, Any]:
+        return {"array_types": frozenset({np.ndarray}), "array": np.array}
+
+
+def _no_gradient(*args: Any, **kwargs: Any) -> Any:
+    raise BackendError(
+        "the NumPy backend has no gradients",
+        where="a gradient node",
+        fix='run this method on backend="jax" or backend="torch"',
+    )
+
+
+def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
+    """`graph.scan`: a Python loop; cells are written as it goes."""
+    leaves = tree_leaves(xs)
+    steps = len(leaves[0]) if leaves else length
+    assert steps is not None
+    outputs = []
+    for step in range(steps):
+        carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
+        outputs.append(y)
+    return carry, tree_map(lambda *ys: np.stack(ys), *outputs) if outputs else None
+
+
+def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
+    """`graph.cond`: runs one branch."""
+    return f() if bool(pred) else g()
+
+
+def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
+    """`graph.while_`."""
+    while bool(test(carry)):
+        carry = body(carry)
+    return carry
+
+
+def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:
+    """`graph.vmap`: a loop over the new axis; results are stacked in front."""
+    results = []
+    for index in range(size):
+        row = [
+            arg if axis is None else tree_map(lambda x, axis=axis, index=index: np.take(x, index, axis=axis), arg)
+            for arg, axis in zip(args, in_axes, strict=True)
+        ]
+        results.append(body(*row))
+    return tree_map(lambda *xs: np.stack(xs), *results)
+
+
+BACKEND = NumpyBackend()

@@ -1,0 +1,5 @@
+"""The PyTorch backend."""
+
+from rlweave.backends.torch_.runtime import BACKEND
+
+__all__ = ["BACKEND"]

@@ -1,0 +1,244 @@
+"""PyTorch: cells, abstract evaluation on small real tensors, control flow, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, user_location
+from rlweave.backends.pytree import tree_leaves, tree_map
+from rlweave.backends.torch_ import ops
+
+DTYPES = {
+    name: getattr(torch, name) for name in ("float32", "float64", "int32", "int64", "uint8", "bool", "int8", "int16")
+}
+
+
+class TorchCell(Cell):
+    """A cell that rebinds on `assign`; a trainable one always holds a leaf tensor."""
+
+    __slots__ = ()
+
+    def assign(self, x: Array) -> None:
+        if x is self.value:
+            return
+        x = torch.as_tensor(x, dtype=self.dtype)
+        self.value = x.detach().requires_grad_() if self.trainable else x.detach()
+
+    def assign_at(self, indices: Array, x: Array) -> None:
+        with torch.no_grad():
+            self.value[indices] = torch.as_tensor(x, dtype=self.dtype)
+
+
+class FunctionalTorchCell(Cell):
+    """A cell inside a compiled run: no in-place writes, no leaves."""
+
+    __slots__ = ()
+
+    def assign(self, x: Array) -> None:
+        self.value = x
+
+    def assign_at(self, indices: Array, x: Array) -> None:
+        self.value = ops.set_at(self.value, indices, x)
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self, batch_sizes: frozenset[int]) -> None:
+        super().__init__()
+        self.batch_sizes = batch_sizes
+        self.suspects: list[Suspect] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.dim() > 1:
+            shape = tuple(result.shape)
+            if any(shape.count(size) > 1 for size in self.batch_sizes):
+                operands = tuple(tuple(x.shape) for x in args if isinstance(x, torch.Tensor))
+                # expand / view of what is already double adds nothing; broadcasting makes the first one
+                if shape not in operands:
+                    self.suspects.append(Suspect(shape, operands, user_location()))
+        return result
+
+
+class TorchBackend(Backend):
+    name, extra = "torch", "torch"
+    functional = False
+    ops = ops
+
+    def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
+        tensor = torch.from_numpy(np.array(x))
+        return tensor if device is None else tensor.to(device)
+
+    def to_numpy(self, x: Array) -> np.ndarray:
+        return np.array(x.detach().cpu().numpy())
+
+    def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
+        if trainable:
+            value = value.detach().requires_grad_()
+        return TorchCell(path, value, trainable)
+
+    def random_module(self) -> Any:
+        from rlweave.backends.torch_ import random
+
+        return random
+
+    def evaluate(
+        self,
+        run: Callable[[list[Array]], list[Array]],
+        specs: Sequence[tuple[tuple[int, ...], str]],
+        fill: Sequence[int],
+        batch_sizes: frozenset[int],
+    ) -> Evaluation:
+        args = [
+            torch.full((), value, dtype=DTYPES[dtype]).expand(shape)
+            if int(np.prod(shape)) > 65536
+            else torch.full(shape, value, dtype=DTYPES[dtype])
+            for (shape, dtype), value in zip(specs, fill, strict=True)
+        ]
+        watch = _Watch(batch_sizes)
+        with torch.no_grad(), watch:
+            results = [torch.as_tensor(x) for x in run(list(args))]
+        owners: dict[int, set[int]] = {}
+        for i, x in enumerate(args):
+            owners.setdefault(x.untyped_storage().data_ptr(), set()).add(i)
+        owners.pop(0, None)
+        aliases = [owners.get(x.untyped_storage().data_ptr(), set()) for x in results]
+        return Evaluation([(tuple(x.shape), str(x.dtype)[6:]) for x in results], watch.suspects, aliases)
+
+    def runtime(self) -> dict[str, Any]:
+        return {
+            "scan": scan,
+            "cond": cond,
+            "while_loop": while_loop,
+            "vmap": vmap,
+            "copy": torch.clone,
+            "gradient": gradient,
+            "no_grad": torch.no_grad,
+            "enable_grad": torch.enable_grad,
+            "vjp": vjp,
+            "ones_like": torch.ones_like,
+            "zeros_like": torch.zeros_like,
+        }
+
+    def boundary(self) -> dict[str, Any]:
+        return {
+            "array_types": frozenset({np.ndarray, torch.Tensor}),
+            "from_numpy": from_numpy_shared,
+            "numpy_of": _numpy_of,
+            "copy_numpy_of": self.to_numpy,
+            "plain": _plain,
+            "copy_plain": _copy_plain,
+            "to_host": _to_host,
+            "to_device": _to_device,
+            "inference_mode": torch.inference_mode,
+            "no_grad": torch.no_grad,
+            "convert_nested": _to_device,
+            "staged": _staged,
+            "handed": _to_device,
+        }
+
+    def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
+        if not options.get("compiled"):
+            return function
+        compiled = torch.compile(function, fullgraph=True, dynamic=False)
+
+        def run(donated: Any, kept: Any, *inputs: Any) -> Any:
+            with torch.no_grad():
+                return compiled(
+                    tuple(x.detach() for x in donated), tuple(x.detach() for x in kept), *(_to_device(x) for x in inputs)
+                )
+
+        return run
+
+
+def from_numpy_shared(x: np.ndarray) -> Array:
+    """A tensor that shares memory with a NumPy array (a copy where the array cannot be written)."""
+    return torch.from_numpy(x if x.flags.writeable else x.copy())
+
+
+def _numpy_of(x: Array) -> np.ndarray:
+    return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
+def _plain(x: Array) -> Array:
+    return x.detach() if isinstance(x, torch.Tensor) else x
+
+
+def _copy_plain(x: Array) -> Array:
+    return x.detach().clone() if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
+
+
+def _to_host(x: Any) -> Any:
+    return tree_map(lambda leaf: leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf, x)
+
+
+def _to_device(x: Any) -> Any:
+    return tree_map(lambda leaf: from_numpy_shared(leaf) if isinstance(leaf, np.ndarray) else leaf, x)
+
+
+def _staged(x: Any) -> Any:
+    return tree_map(lambda leaf: torch.from_numpy(np.array(leaf)) if isinstance(leaf, np.ndarray) else leaf, x)
+
+
+def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Cell], values: Sequence[Any]) -> Any:
+    """Evaluates a segment once and keeps its pull-back, by `torch.func.vjp` (inside compiled runs)."""
+    before = tuple(cell.value for cell in cells)
+
+    def pure(cell_values: Any, inner_values: Any) -> Any:
+        for cell, value in zip(cells, cell_values, strict=True):
+            cell.value = value
+        outputs, others = segment(*inner_values)
+        return outputs, (others, tuple(cell.value for cell in written))
+
+    outputs, pull, (others, after) = torch.func.vjp(pure, before, tuple(values), has_aux=True)
+    for cell, value in zip(cells, before, strict=True):
+        cell.value = value
+    for cell, value in zip(written, after, strict=True):
+        cell.value = value
+    return outputs, others, pull
+
+
+def gradient(loss: Any, wrt: list[Any], retain_graph: bool, create_graph: bool) -> tuple[Any, ...]:
+    """Derivatives of a loss; zeros for what it does not depend on."""
+    if not loss.requires_grad:
+        return tuple(torch.zeros_like(x) for x in wrt)
+    grads = torch.autograd.grad(
+        loss, wrt, retain_graph=retain_graph or create_graph, create_graph=create_graph, allow_unused=True
+    )
+    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(wrt, grads, strict=True))
+
+
+def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
+    """`graph.scan`: a Python loop in eager torch."""
+    leaves = tree_leaves(xs)
+    steps = leaves[0].shape[0] if leaves else length
+    assert steps is not None
+    outputs = []
+    for step in range(steps):
+        carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
+        outputs.append(y)
+    return carry, tree_map(lambda *ys: torch.stack(ys), *outputs) if outputs else None
+
+
+def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
+    """`graph.cond`: runs one branch."""
+    return f() if bool(pred) else g()
+
+
+def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
+    """`graph.while_`."""
+    while bool(test(carry)):
+        carry = body(carry)
+    return carry
+
+
+def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:
+    """`graph.vmap` through `torch.func.vmap`."""
+    return torch.func.vmap(body, in_dims=tuple(in_axes))(*args)
+
+
+BACKEND = TorchBackend()

@@ -1,0 +1,34 @@
+"""Component graphs: composition, tracing into the IR, the build, lowering, execution."""
+
+import rlweave.graph.symbolic_ops  # noqa: F401 - gives symbolic values their operators
+from rlweave.graph.building import build
+from rlweave.graph.component import Component, shared
+from rlweave.graph.control import cond, gradients, metric, repeat, scan, substitute, vmap, while_
+from rlweave.graph.decorators import api, graph_fn
+from rlweave.graph.executor import GraphExecutor
+from rlweave.graph.specs import from_spec, register, registered_components, to_spec
+from rlweave.graph.variable import Variable, VariableCollection, orthogonal
+
+__all__ = [
+    "Component",
+    "GraphExecutor",
+    "Variable",
+    "VariableCollection",
+    "api",
+    "build",
+    "cond",
+    "from_spec",
+    "gradients",
+    "graph_fn",
+    "metric",
+    "orthogonal",
+    "register",
+    "registered_components",
+    "repeat",
+    "scan",
+    "shared",
+    "substitute",
+    "to_spec",
+    "vmap",
+    "while_",
+]

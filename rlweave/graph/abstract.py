@@ -1,0 +1,280 @@
+"""Abstract evaluation: the result spaces of a graph function from its input spaces.
+
+Batch and time are varied one at a time, with primes that are no feature size of the graph, and every result axis is
+fitted as `factor * symbols + offset`. Results are cached for the process.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlweave.backends import Backend
+from rlweave.backends.base import Evaluation
+from rlweave.errors import BuildError
+from rlweave.graph.ir import Structure, map_structure
+from rlweave.spaces import Box, Dim, from_axes
+
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
+_LARGEST_OFFSET = 8
+
+
+@dataclass
+class Inference:
+    """What abstract evaluation says about one call.
+
+    Args:
+        result: Nested result with spaces as leaves (constants stay).
+        reads: Positions of the variables read.
+        writes: Positions of the variables written.
+        row_writes: Positions of those written by `assign_at`.
+        aliased_writes: Positions written with an array that may be an argument or another variable.
+        alias_variables: Positions of variables that a result may share memory with.
+        alias_arguments: Whether a result may share memory with an argument.
+        random: Random numbers are drawn.
+    """
+
+    result: Structure
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    row_writes: tuple[int, ...] = ()
+    aliased_writes: tuple[int, ...] = ()
+    alias_variables: tuple[int, ...] = ()
+    alias_arguments: bool = False
+    random: bool = False
+
+
+class RecordingCell:
+    """A cell that notes what a graph function does with it and keeps nothing."""
+
+    __slots__ = ("_log", "_value", "index", "path", "space")
+
+    def __init__(self, index: int, path: str, space: Box, log: CellLog) -> None:
+        self.index, self.path, self.space, self._log = index, path, space, log
+        self._value: Any = None
+
+    @property
+    def value(self) -> Any:
+        self._log.reads.append(self.index)
+        return self._value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(size) for size in self.space.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self._value.dtype
+
+    def assign(self, x: Any) -> None:
+        shape = tuple(getattr(x, "shape", ()))
+        if shape != self.shape:
+            raise BuildError(
+                "a variable was assigned an array of another shape",
+                where=self.path,
+                received=f"shape {shape}, the variable has {self.shape}",
+                fix="assign an array of the variable's shape",
+            )
+        self._log.writes.append(self.index)
+        self._log.written_values.append((self.index, x))
+        self._value = x
+
+    def assign_at(self, indices: Any, x: Any) -> None:
+        self._log.reads.append(self.index)
+        self._log.writes.append(self.index)
+        self._log.row_writes.append(self.index)
+
+
+@dataclass
+class CellLog:
+    reads: list[int] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+    row_writes: list[int] = field(default_factory=list)
+    written_values: list[tuple[int, Any]] = field(default_factory=list)
+
+
+class ScratchRandom:
+    """The state cell of random draws during abstract evaluation."""
+
+    def __init__(self, value: Any) -> None:
+        self._value, self.used = value, False
+
+    @property
+    def value(self) -> Any:
+        self.used = True
+        return self._value
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        pass
+
+
+def infer(
+    backend: Backend,
+    call: Callable[[Sequence[Any]], Structure],
+    leaves: Sequence[Box],
+    cells: Sequence[RecordingCell],
+    log: CellLog,
+    random: ScratchRandom,
+    feature_sizes: set[int],
+    *,
+    mixes_batch: bool,
+    where: str,
+) -> Inference:
+    """Infers result spaces.
+
+    Args:
+        backend: The backend to evaluate on.
+        call: The bound call: from argument leaves to a nested result.
+        leaves: Spaces of the argument leaves.
+        cells: Recording cells of the variables it may touch.
+        log: Their common log.
+        random: State cell of the random draws.
+        feature_sizes: Sizes that may not stand for a batch or time axis.
+        mixes_batch: Arrays with the batch axis twice are meant.
+        where: Component path and function, for errors.
+    """
+    symbols = sorted({symbol for leaf in leaves for axis in leaf.axes if isinstance(axis, Dim) for symbol in axis.symbols})
+    primes = (prime for prime in _PRIMES if prime not in feature_sizes)
+    base = {symbol: next(primes) for symbol in symbols}
+    other = {symbol: next(primes) for symbol in symbols}
+    batch_symbols = [] if mixes_batch else [symbol for symbol in symbols if symbol.startswith("B")]
+    structure: Structure = None
+    written: list[tuple[int, Any]] = []
+
+    def run(arrays: list[Any]) -> list[Any]:
+        nonlocal structure
+        log.written_values.clear()
+        for cell, array in zip(cells, arrays[len(leaves) :], strict=True):
+            cell._value = array
+        result = call(arrays[: len(leaves)])
+        flat: list[Any] = []
+
+        def place(leaf: Any) -> Any:
+            if leaf is None or isinstance(leaf, str):
+                return _Constant(leaf)
+            flat.append(leaf)
+            return _Slot(len(flat) - 1)
+
+        structure = map_structure(place, result)
+        written[:] = log.written_values
+        return flat + [value for _, value in log.written_values]
+
+    variable_specs = [(cell.shape, cell.space.dtype) for cell in cells]
+    fill = [_fill(leaf) for leaf in leaves] + [1] * len(cells)
+
+    def evaluate(sizes: dict[str, int]) -> Evaluation:
+        specs = [(leaf.concrete_shape(sizes), leaf.dtype) for leaf in leaves] + variable_specs
+        return backend.evaluate(run, specs, fill, frozenset(sizes[symbol] for symbol in batch_symbols))
+
+    first = evaluate(base)
+    varied = {symbol: evaluate({**base, symbol: other[symbol]}) for symbol in symbols}
+    for symbol in batch_symbols:
+        if first.suspects and varied[symbol].suspects:
+            _refuse_double_batch(first, base, where)
+    count = len(first.results) - len(written)
+    spaces = [
+        _fit([e.results[i] for e in (first, *varied.values())], symbols, base, other, where) for i in range(count)
+    ]
+    result = map_structure(lambda leaf: leaf.value if isinstance(leaf, _Constant) else spaces[leaf.index], structure)
+    alias_positions = set(itertools.chain.from_iterable(first.aliases[:count]))
+    aliased_writes = [
+        index
+        for (index, _), aliases in zip(written, first.aliases[count:], strict=True)
+        if aliases - {len(leaves) + index}
+    ]
+    return Inference(
+        result=result,
+        reads=tuple(dict.fromkeys(log.reads)),
+        writes=tuple(dict.fromkeys(log.writes)),
+        row_writes=tuple(dict.fromkeys(log.row_writes)),
+        aliased_writes=tuple(dict.fromkeys(aliased_writes)),
+        alias_variables=tuple(sorted(p - len(leaves) for p in alias_positions if p >= len(leaves))),
+        alias_arguments=any(p < len(leaves) for p in alias_positions),
+        random=random.used,
+    )
+
+
+@dataclass
+class _Slot:
+    index: int
+
+
+@dataclass
+class _Constant:
+    value: Any
+
+
+def _fill(leaf: Box) -> int:
+    """One, or zero where one would be out of an index space."""
+    if leaf.dtype.startswith(("int", "uint")) and leaf.high is not None:
+        try:
+            if float(leaf.high.min()) <= 1:
+                return 0
+        except (TypeError, ValueError):
+            return 1
+    return 1
+
+
+def _refuse_double_batch(evaluation: Evaluation, sizes: dict[str, int], where: str) -> None:
+    suspect = evaluation.suspects[0]
+    names = {size: symbol.partition("=")[0] for symbol, size in sizes.items()}
+
+    def name(shape: tuple[int, ...]) -> str:
+        return "(" + ", ".join(names.get(size, str(size)) for size in shape) + ("," if len(shape) == 1 else "") + ")"
+
+    raise BuildError(
+        f"an intermediate array has the batch axis twice: {name(suspect.shape)}",
+        where=f"{where}, {suspect.location}",
+        received="operands of shapes " + " and ".join(name(shape) for shape in suspect.operands),
+        fix="give both operands the same axes (squeeze or expand one of them); if rows of the batch are meant to meet, "
+        "declare @graph_fn(mixes_batch=True)",
+    )
+
+
+def _fit(
+    results: Sequence[tuple[tuple[int, ...], str]],
+    symbols: Sequence[str],
+    base: dict[str, int],
+    other: dict[str, int],
+    where: str,
+) -> Box:
+    shape, dtype = results[0]
+    if any(len(varied) != len(shape) for varied, _ in results[1:]):
+        raise BuildError(
+            "the number of axes of a result depends on the batch or time size",
+            where=where,
+            received=str([result[0] for result in results]),
+            fix="keep the rank of results fixed",
+        )
+    axes: list[int | Dim] = []
+    for axis, size in enumerate(shape):
+        moved = [s for s, (varied, _) in zip(symbols, results[1:], strict=True) if varied[axis] != size]
+        if not moved:
+            axes.append(size)
+            continue
+        if len(moved) == 1:
+            symbol = moved[0]
+            varied_size = results[1 + symbols.index(symbol)][0][axis]
+            factor, rest = divmod(varied_size - size, other[symbol] - base[symbol])
+            offset = size - factor * base[symbol]
+            fits = rest == 0 and abs(offset) <= _LARGEST_OFFSET
+        else:
+            product = 1
+            for symbol in moved:
+                product *= base[symbol]
+            factor, rest = divmod(size, product)
+            offset, fits = 0, rest == 0
+        if not fits:
+            raise BuildError(
+                "a result axis is no multiple of the batch and time sizes",
+                where=where,
+                received=f"axis {axis} of {[result[0] for result in results]} for sizes {base} and {other}",
+                fix="an axis may be a*B*T, a*B, a*T + b or constant",
+            )
+        # time first, as in time-major folding (T, B) -> T*B
+        ordered = tuple(sorted(moved, key=lambda symbol: (not symbol.startswith("T"), symbol)))
+        axes.append(Dim(ordered, factor, offset))
+    return from_axes(tuple(axes), dtype)

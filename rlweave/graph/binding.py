@@ -1,0 +1,184 @@
+"""Binding: a graph function becomes a plain function of one backend.
+
+`ops` (and plain functions that use it) are re-bound in the function's globals, variables become store cells, and
+`self` becomes a view that holds plain attributes. Nothing is looked up by name at run time.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import rlweave.ops as vocabulary
+from rlweave.errors import ExecutionError
+from rlweave.graph.component import Component
+from rlweave.graph.decorators import ApiMethod, GraphFunction
+from rlweave.graph.ir import has_leaf, leaves_of
+from rlweave.graph.variable import Variable, VariableCollection
+
+CellOf = Callable[[Variable], Any]
+
+
+class BoundCollection:
+    """A variable collection inside a running graph function: cells by path.
+
+    Args:
+        cells: Store cells by variable path.
+        donate: The arrays of these cells may be overwritten in place by this call.
+    """
+
+    __slots__ = ("_by_path", "_list", "donate")
+
+    def __init__(self, cells: dict[str, Any], donate: bool = False) -> None:
+        self._by_path, self.donate = cells, donate
+        self._list = list(cells.values())
+
+    def __iter__(self) -> Any:
+        return iter(self._list)
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __getitem__(self, path: str) -> Any:
+        return self._by_path[path]
+
+    def keys(self) -> Any:
+        return self._by_path.keys()
+
+    def values(self) -> Any:
+        return self._by_path.values()
+
+    def items(self) -> Any:
+        return self._by_path.items()
+
+
+class Binder:
+    """Binds graph functions to one set of ops; one per executor (and per abstract evaluation).
+
+    Args:
+        ops: The bound ops namespace that takes the place of `rlweave.ops`.
+        keep_module_names: Whether re-bound functions keep `__name__` in their globals (torch.compile looks it up
+            and would find the unbound module).
+    """
+
+    def __init__(self, ops: Any, keep_module_names: bool = True) -> None:
+        self.ops = ops
+        self.keep_module_names = keep_module_names
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._functions: dict[int, tuple[Any, Any]] = {}
+        self._classes: dict[type, type] = {}
+
+    def rebind(self, function: Any) -> Any:
+        """A copy of a plain function whose globals hold the bound ops."""
+        if id(function) in self._functions:
+            return self._functions[id(function)][1]
+        closure = function.__closure__
+        bound = types.FunctionType(
+            function.__code__, self._bound_globals(function.__globals__), function.__name__, function.__defaults__, closure
+        )
+        bound.__kwdefaults__ = function.__kwdefaults__
+        bound.__qualname__, bound.__module__ = function.__qualname__, function.__module__
+        self._functions[id(function)] = (function, bound)
+        return bound
+
+    def _bound_globals(self, original: dict[str, Any]) -> dict[str, Any]:
+        if id(original) in self._globals:
+            return self._globals[id(original)][1]
+        bound = dict(original)
+        self._globals[id(original)] = (original, bound)
+        if not self.keep_module_names:
+            bound.pop("__name__", None)
+        for name, value in original.items():
+            if value is vocabulary:
+                bound[name] = self.ops
+            elif isinstance(value, types.FunctionType) and uses_ops(value):
+                bound[name] = self.rebind(value)
+        return bound
+
+    def view(self, component: Component, cell_of: CellOf) -> Any:
+        """The `self` of bound graph functions of a component."""
+        cls = self._classes.get(type(component))
+        if cls is None:
+            cls = self._classes[type(component)] = self._view_class(type(component))
+        view = object.__new__(cls)
+
+        def convert(value: Any) -> Any:
+            if isinstance(value, Variable):
+                return cell_of(value)
+            if isinstance(value, list | tuple) and has_leaf(value, Variable):
+                return type(value)(convert(item) for item in value)
+            if isinstance(value, dict) and has_leaf(value, Variable):
+                return {key: convert(item) for key, item in value.items()}
+            return value
+
+        view.__dict__.update({name: convert(value) for name, value in component.__dict__.items()})
+        return view
+
+    def _view_class(self, cls: type) -> type:
+        members: dict[str, Any] = {"__setattr__": _refuse_attribute, "__slots__": ()}
+        for base in reversed(cls.__mro__):
+            if base is object or base is Component:
+                continue
+            for name, value in vars(base).items():
+                if isinstance(value, GraphFunction):
+                    members[name] = self.rebind(value.function)
+                elif isinstance(value, ApiMethod):
+                    members[name] = _RefusedApi(name)
+                elif isinstance(value, types.FunctionType) and uses_ops(value):
+                    members[name] = self.rebind(value)
+                elif isinstance(value, staticmethod) and uses_ops(value.__func__):
+                    members[name] = staticmethod(self.rebind(value.__func__))
+                elif name in members:
+                    del members[name]
+        members["__slots__"] = ()
+        return type(cls.__name__, (cls,), members)
+
+    def collection(self, collection: VariableCollection, cell_of: CellOf, donate: bool = False) -> BoundCollection:
+        return BoundCollection({path: cell_of(variable) for path, variable in collection.items()}, donate)
+
+
+class _RefusedApi:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, view: Any, cls: type) -> Any:
+        raise ExecutionError(
+            f"API method {self.name!r} was called inside a graph function",
+            where=cls.__name__,
+            fix="call API methods in API methods, and pass their results to the graph function",
+        )
+
+
+def _refuse_attribute(self: Any, name: str, value: Any) -> None:
+    raise ExecutionError(
+        f"attribute {name!r} was set inside a graph function",
+        where=type(self).__name__,
+        fix="keep state in variables: self.variable(...) in create_variables, .assign(x) in the graph function",
+    )
+
+
+def uses_ops(function: Any, seen: set[int] | None = None) -> bool:
+    """Whether a plain function, or a plain function that it calls by a global name, uses `rlweave.ops`."""
+    seen = set() if seen is None else seen
+    if id(function) in seen:
+        return False
+    seen.add(id(function))
+    scope = function.__globals__
+    return any(_code_uses(code, scope, seen) for code in _codes(function.__code__))
+
+
+def _code_uses(code: types.CodeType, scope: dict[str, Any], seen: set[int]) -> bool:
+    for name in code.co_names:
+        value = scope.get(name)
+        if value is vocabulary or (isinstance(value, types.FunctionType) and uses_ops(value, seen)):
+            return True
+    return False
+
+
+def _codes(code: types.CodeType) -> list[types.CodeType]:
+    found = [code]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += _codes(constant)
+    return found

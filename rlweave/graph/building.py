@@ -1,0 +1,326 @@
+"""`build`: from a root component and input spaces to an executor."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rlweave.backends import get_backend
+from rlweave.errors import BuildError, nearest
+from rlweave.graph.component import Component, api_methods
+from rlweave.graph.decorators import describe
+from rlweave.graph.executor import GraphExecutor
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, has_leaf, leaves_of
+from rlweave.graph.session import Session, nested_boxes
+from rlweave.graph.store import Store
+from rlweave.graph.trace import Trace, make_inputs, tracing
+from rlweave.spaces import Space
+
+_BUILD_LOCK = threading.RLock()
+
+
+def build(
+    root: Component,
+    input_spaces: Mapping[str, Space] | None = None,
+    *,
+    backend: str = "numpy",
+    seed: int = 0,
+    mode: str = "compiled",
+    rng: str = "fast",
+    device: str | Mapping[str, str] | None = None,
+    methods: Iterable[str] | None = None,
+    static: Mapping[str, Mapping[str, Any]] | None = None,
+    store: Store | None = None,
+    float_dtype: str = "float32",
+    torch_compile: bool = False,
+) -> GraphExecutor:
+    """Builds a component graph.
+
+    Args:
+        root: The component whose API methods the executor offers.
+        input_spaces: Space of each API input by parameter name, or by "method.parameter" where methods differ.
+        backend: "numpy", "torch" or "jax".
+        seed: Seeds initial weights (by variable path) and random state.
+        mode: "compiled", or "eager": API methods run step by step, so that a debugger stops in them.
+        rng: "fast", or "portable": the same random numbers on every backend.
+        device: Device of the root, or devices by component path.
+        methods: API methods to build; all by default.
+        static: Static arguments by method, to trace those variants at build time.
+        store: Store of another root to share state with.
+        float_dtype: "float64" on NumPy evaluates the whole graph in double precision.
+        torch_compile: Hand device runs to torch.compile(fullgraph=True).
+
+    Returns:
+        The executor.
+
+    Raises:
+        BuildError: The graph cannot be built; the message names component, method, spaces and fix.
+    """
+    if mode not in ("compiled", "eager"):
+        raise BuildError("unknown mode", received=repr(mode), fix='use "compiled" or "eager"')
+    if float_dtype not in ("float32", "float64") or (float_dtype == "float64" and backend != "numpy"):
+        raise BuildError("float64 graphs run on NumPy only", received=f"{float_dtype} on {backend}", fix="use float32")
+    if torch_compile and backend != "torch":
+        raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
+    with _BUILD_LOCK:
+        start = time.perf_counter()
+        chosen = get_backend(backend)
+        _place(root, device)
+        session = Session(root, chosen, rng)
+        builder = _Builder(session, dict(input_spaces or {}), methods, dict(static or {}))
+        builder.run()
+        if store is None:
+            store = Store(chosen, get_backend("numpy"), rng, seed, float_dtype)
+        initial_start = time.perf_counter()
+        _fill_store(session, store, builder.graphs)
+        initializer_seconds = time.perf_counter() - initial_start
+        if mode == "eager":
+            from rlweave.graph.eager import EagerExecutor
+
+            executor: GraphExecutor = EagerExecutor(session, store, builder.trace_later)
+        else:
+            executor = GraphExecutor(session, store, builder.trace_later, torch_compile)
+        for graph in builder.graphs:
+            executor.install(graph)
+        for name in builder.wanted:
+            executor.add_method(name)
+        executor.build_seconds = {
+            "total": time.perf_counter() - start,
+            "abstract evaluation": session.evaluation_seconds,
+            "initializers": initializer_seconds,
+        }
+        return executor
+
+
+def _place(root: Component, device: str | Mapping[str, str] | None) -> None:
+    if device is None:
+        return
+    if isinstance(device, str):
+        object.__setattr__(root, "_device", device)
+        return
+    by_path = {component.path: component for component in root.tree()}
+    for path, name in device.items():
+        full = path if path in by_path else f"{root.path}/{path}"
+        if full not in by_path:
+            raise BuildError("a device was given for no component", received=path, fix=nearest(path, by_path))
+        object.__setattr__(by_path[full], "_device", name)
+
+
+def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None:
+    """Creates the cells of all variables, where the nodes that touch them run."""
+    touched: dict[str, set[bool]] = {}
+    owner: dict[tuple[str, bool], str] = {}
+    random: set[str] = set()
+    for graph in graphs:
+        for node in graph.nodes:
+            for path in (*node.reads, *node.writes):
+                if path in (RANDOM, HOST_RANDOM):
+                    random.add(path)
+                else:
+                    touched.setdefault(path, set()).add(node.host)
+                    owner[path, node.host] = node.label
+    for variable in session.all_variables():
+        path = variable.path
+        places = touched.get(path, {variable.owner.device == "host"})
+        if len(places) > 1:
+            raise BuildError(
+                "a variable is used by host and device nodes",
+                where=path,
+                received=f"host: {owner[path, True]}, device: {owner[path, False]}",
+                fix="pass its value as a result of an API method between them",
+            )
+        if path not in store.cells:
+            host = next(iter(places))
+            device = None if variable.owner.device == "host" else variable.owner.device
+            trainable = variable.trainable and variable.owner.trainable
+            store.add(path, variable.initial_value(store.seed), trainable, host, device)
+    store.add_random(RANDOM, host=False)
+    if HOST_RANDOM in random or any(node.host for graph in graphs for node in graph.nodes):
+        store.add_random(HOST_RANDOM, host=True)
+
+
+class _Builder:
+    def __init__(
+        self,
+        session: Session,
+        input_spaces: dict[str, Space],
+        methods: Iterable[str] | None,
+        static: dict[str, Mapping[str, Any]],
+    ) -> None:
+        self.session, self.input_spaces, self.static = session, input_spaces, static
+        self.declared = api_methods(type(session.root))
+        self.wanted = list(self.declared) if methods is None else list(methods)
+        for name in (*self.wanted, *static):
+            if name not in self.declared:
+                raise BuildError(
+                    f"{type(session.root).__name__} has no API method {name!r}",
+                    where=session.root.path,
+                    fix=nearest(name, self.declared),
+                )
+        if not self.wanted:
+            raise BuildError("the root has no API methods", where=session.root.path, fix="declare one with @api")
+        self.graphs: list[Graph] = []
+        self._check_input_names()
+
+    def _check_input_names(self) -> None:
+        known = {p for m in self.declared for p in self.declared[m].parameters}
+        known |= {f"{m}.{p}" for m in self.declared for p in self.declared[m].parameters}
+        for name, space in self.input_spaces.items():
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                raise BuildError(
+                    f"unknown input {name!r}: no API method of the root has such a parameter",
+                    where=self.session.root.path,
+                    received=repr(space),
+                    fix=f"did you mean {close[0]!r}?" if close else f"parameters are {sorted(p for p in known if '.' not in p)}",
+                )
+
+    def space_of(self, method: str, parameter: str) -> Any:
+        return self.input_spaces.get(f"{method}.{parameter}", self.input_spaces.get(parameter))
+
+    def run(self) -> None:
+        """Traces all methods, in rounds, until all of them are known."""
+        session = self.session
+        for component in session.components:
+            session.complete_if_possible(component)
+        waiting: list[tuple[str, dict[str, Any]]] = []
+        for name in self.wanted:
+            static = self._static_for(name)
+            if static is not None:
+                waiting.append((name, static))
+        done: dict[str, Graph] = {}
+        while waiting:
+            complete_before = sum(session.is_complete(c) for c in session.components)
+            session.unknown_calls.clear()
+            again: list[tuple[str, dict[str, Any]]] = []
+            reasons: dict[str, str] = {}
+            for name, static in waiting:
+                graph, reason = self.trace(name, static)
+                if graph is None:
+                    again.append((name, static))
+                    reasons[name] = reason
+                else:
+                    done[name + repr(static)] = graph
+                    self.graphs.append(graph)
+            complete_now = sum(session.is_complete(c) for c in session.components)
+            if again and len(again) == len(waiting) and complete_now == complete_before:
+                self._stuck(reasons)
+            waiting = again
+        order = {name: i for i, name in enumerate(self.wanted)}
+        self.graphs.sort(key=lambda graph: order[graph.name])
+
+    def _static_for(self, name: str) -> dict[str, Any] | None:
+        """Static arguments to trace at build time: given ones, defaults; None when some are not known yet."""
+        declared = self.declared[name]
+        static: dict[str, Any] = {}
+        given = self.static.get(name, {})
+        for parameter in given:
+            if parameter not in declared.static:
+                raise BuildError(
+                    f"{parameter!r} is no static argument of {name!r}",
+                    where=self.session.root.path,
+                    fix=nearest(parameter, declared.static) if declared.static else "declare it with @api(static=...)",
+                )
+        for parameter in declared.static:
+            default = declared.signature.parameters[parameter].default
+            if parameter in given:
+                static[parameter] = given[parameter]
+            elif default is not declared.signature.empty:
+                static[parameter] = default
+            else:
+                return None
+        return static
+
+    def trace(self, name: str, static: Mapping[str, Any]) -> tuple[Graph | None, str]:
+        """Traces one method; (None, reason) when it has to be traced again."""
+        declared, root = self.declared[name], self.session.root
+        graph = Graph(name, tuple(p for p in declared.parameters if p not in declared.static), static=dict(static))
+        arguments: dict[str, Structure] = dict(static)
+        for parameter in graph.parameters:
+            space = self.space_of(name, parameter)
+            default = declared.signature.parameters[parameter].default
+            if space is None:
+                if default is not declared.signature.empty:
+                    arguments[parameter] = default
+                    continue
+                raise BuildError(
+                    f"no space for input {parameter!r}",
+                    where=f"{root.path}.{name}",
+                    received=f"input spaces for {sorted(self.input_spaces)}",
+                    fix=f'add {{"{parameter}": <space>}} to input_spaces, or leave the method out with methods=[...]',
+                )
+            if not isinstance(space, Space):
+                raise BuildError(
+                    f"the space of input {parameter!r} is no space",
+                    where=f"{root.path}.{name}",
+                    received=describe(space),
+                    fix="pass a FloatBox, IntBox, BoolBox, Dict or Tuple",
+                )
+            self.session.feature_sizes.update(space.feature_sizes())
+            graph.inputs[parameter] = arguments[parameter] = make_inputs(nested_boxes(space), parameter)
+        graph.parameters = tuple(graph.inputs)
+        trace = Trace(self.session, graph)
+        with tracing(trace):
+            try:
+                graph.outputs = trace.call(root, declared, (), arguments)
+            except NotReady as reason:
+                return None, str(reason)
+        if trace.unknown or has_leaf(graph.outputs, Unknown):
+            return None, "unknown values"
+        return graph, ""
+
+    def trace_later(self, executor: GraphExecutor, name: str, static: Mapping[str, Any]) -> None:
+        """Traces a static variant at its first call."""
+        with _BUILD_LOCK:
+            self.session.activate()
+            graph, reason = self.trace(name, static)
+            if graph is None:
+                again, reason = self.trace(name, static)
+                if again is None:
+                    self._stuck({name: reason})
+                graph = again
+            assert graph is not None
+            _fill_store(self.session, executor.store, [*executor.graphs.values(), graph])
+            executor.install(graph)
+
+    def _stuck(self, reasons: dict[str, str]) -> None:
+        session = self.session
+        lines = []
+        for component in session.components:
+            state = session.states[id(component)]
+            if state.complete:
+                continue
+            missing = [name for name in state.needs if name not in state.inputs]
+            suppliers = {
+                name: [m for m, d in api_methods(type(component)).items() if name in d.parameters] for name in missing
+            }
+            for name in missing:
+                callers = [
+                    f"{where} with {describe(arguments)}"
+                    for where, (owner, arguments) in session.unknown_calls.items()
+                    if owner is not component and has_leaf(arguments, Unknown)
+                ]
+                called = [where for where, (owner, _) in session.unknown_calls.items() if owner is component]
+                if not suppliers[name]:
+                    lines.append(f"{component.path}: create_variables needs {name!r}, which is no API input of it")
+                elif called or callers:
+                    lines.append(
+                        f"{component.path}: input {name!r} (of {', '.join(suppliers[name])}) is only ever passed values "
+                        f"that are unknown themselves: circular through {', '.join(called or callers)}"
+                    )
+                else:
+                    lines.append(
+                        f"{component.path}: input {name!r} is never fed; API methods that would supply it: "
+                        f"{', '.join(suppliers[name])}, called by nobody"
+                    )
+        details = "\n    ".join(lines) or str(reasons)
+        raise BuildError(
+            "the build is stuck: no component became complete in the last round",
+            where=", ".join(f"{session.root.path}.{name}" for name in reasons),
+            received="\n    " + details,
+            fix="feed each missing input from an API method that is called with known spaces, or take the parameter out "
+            "of create_variables",
+        )

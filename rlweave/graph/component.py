@@ -1,0 +1,343 @@
+"""`Component`: the unit of composition."""
+
+from __future__ import annotations
+
+import copy as copying
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from rlweave.errors import BuildError, nearest
+from rlweave.graph.decorators import ApiMethod, GraphFunction
+from rlweave.graph.ir import NotReady
+from rlweave.graph.trace import current_session, current_trace
+from rlweave.graph.variable import Initializer, Variable, VariableCollection, variable_space
+
+
+class UnknownApiError(BuildError, AttributeError):
+    """A component was asked for an API method or attribute that it does not have."""
+
+
+class Shared:
+    """Marks a component that is used here and owned elsewhere; see `shared`."""
+
+    def __init__(self, component: Component) -> None:
+        self.component = component
+
+
+def shared(component: Component) -> Any:
+    """Refers to a component that is owned elsewhere: `self.trunk = shared(trunk)`.
+
+    The component keeps its one owner and its one set of variables (actor and critic on one trunk).
+    """
+    return Shared(component)
+
+
+class Component:
+    """A part of an algorithm: sub-components, variables, API methods and graph functions.
+
+    Assigning a component (or a list or dict of them) to an attribute makes it a sub-component with this one as
+    its owner. Components exchange data only through calls of declared API methods.
+
+    Args:
+        scope: Name within the owner; siblings of one name are numbered (`dense-0`, `dense-1`).
+        device: Where its variables live: None (as its owner), "host", or a device name of the backend.
+        trainable: False freezes all variables below.
+    """
+
+    #: Set by `register`: the name of the class in specs.
+    spec_type: ClassVar[str | None] = None
+    #: API methods may mix rows of the batch (attention over the batch, batch statistics).
+    mixes_batch: ClassVar[bool] = False
+
+    def __init__(self, scope: str = "", device: str | None = None, trainable: bool = True) -> None:
+        scope = scope or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(self).__name__).lower()
+        if not re.fullmatch(r"[A-Za-z0-9_.\-]+", scope):
+            raise BuildError(
+                "a scope may hold letters, digits, '-', '_' and '.' only",
+                where=type(self).__name__,
+                received=repr(scope),
+                fix="choose another scope",
+            )
+        self._scope, self._device, self._trainable = scope, device, trainable
+        self._owner: Component | None = None
+        self._name: str | None = None  # scope, numbered among its siblings
+        self._same_as: Component | None = None  # the component whose initial weights a copy takes
+
+    # -- composition ---------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+            return
+        if "_scope" not in self.__dict__:
+            raise BuildError(
+                "an attribute was set before Component.__init__",
+                where=f"{type(self).__name__}.{name}",
+                fix="call super().__init__(scope) first",
+            )
+        if current_trace() is not None:
+            session = current_session()
+            if session is None or session.creating is not self:
+                raise BuildError(
+                    "an attribute of a component was set while its graph is being traced",
+                    where=f"{self.path}.{name}",
+                    received=repr(value)[:80],
+                    fix="keep state in variables (self.variable in create_variables); API methods and graph functions "
+                    "may run several times during a build and must be free of side effects",
+                )
+            session.record_attribute(self, name, value)
+        object.__setattr__(self, name, self._adopt(value))
+
+    def _adopt(self, value: Any) -> Any:
+        if isinstance(value, Shared):
+            return value.component
+        if isinstance(value, Component):
+            if value._owner is not None and value._owner is not self:
+                raise BuildError(
+                    "a component has two owners",
+                    where=f"{value.path}, owned by {value._owner.path!r}",
+                    received=f"also assigned to an attribute of {self.path!r}",
+                    fix="use shared(component) where it is only referred to, or component.copy() for a second one",
+                )
+            ancestor: Component | None = self
+            while ancestor is not None:
+                if ancestor is value:
+                    raise BuildError("a component cannot own itself", where=value.path, fix="use shared(component)")
+                ancestor = ancestor._owner
+            value._owner = self
+        elif isinstance(value, list | tuple) and any(isinstance(item, Component | Shared) for item in value):
+            return type(value)(self._adopt(item) for item in value)
+        elif isinstance(value, dict) and any(isinstance(item, Component | Shared) for item in value.values()):
+            return {key: self._adopt(item) for key, item in value.items()}
+        return value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        known = [n for n in api_methods(type(self))] + [n for n in self.__dict__ if not n.startswith("_")]
+        raise UnknownApiError(
+            f"{type(self).__name__} has no API method or attribute {name!r}",
+            where=self.path,
+            fix=nearest(name, known) if known else "declare it with @api",
+        )
+
+    @property
+    def scope(self) -> str:
+        return self._name or self._scope
+
+    @property
+    def path(self) -> str:
+        """Global path: scopes from the root down, joined by "/"."""
+        return f"{self._owner.path}/{self.scope}" if self._owner is not None else self.scope
+
+    @property
+    def seed_path(self) -> str:
+        """The path that seeds its initial weights: that of its source for a copy with the same weights."""
+        if self._same_as is not None:
+            return self._same_as.seed_path
+        return f"{self._owner.seed_path}/{self.scope}" if self._owner is not None else self.scope
+
+    @property
+    def device(self) -> str | None:
+        if self._device is not None or self._owner is None:
+            return self._device
+        return self._owner.device
+
+    @property
+    def trainable(self) -> bool:
+        return self._trainable and (self._owner is None or self._owner.trainable)
+
+    @property
+    def owner(self) -> Component | None:
+        return self._owner
+
+    def sub_components(self) -> list[Component]:
+        """Components that this one owns, in the order of their attributes."""
+        return [component for component in self._referenced() if component._owner is self]
+
+    def _referenced(self) -> list[Component]:
+        found: dict[int, Component] = {}
+        for name, value in self.__dict__.items():
+            if name.startswith("_"):
+                continue
+            for component in _components_in(value):
+                found.setdefault(id(component), component)
+        return list(found.values())
+
+    def tree(self) -> Iterator[Component]:
+        """This component and all below it, depth first."""
+        yield self
+        for child in self.sub_components():
+            yield from child.tree()
+
+    def copy(self, scope: str = "", *, trainable: bool | None = None, initial: str = "same") -> Any:
+        """A copy of this composition, with variables of its own.
+
+        Args:
+            scope: Scope of the copy.
+            trainable: Overrides whether it can be trained (a target network: False).
+            initial: "same" starts with the weights of the original (target network), "fresh" with other ones
+                (twin critic).
+        """
+        if initial not in ("same", "fresh"):
+            raise BuildError("unknown kind of copy", received=f"initial={initial!r}", fix='use "same" or "fresh"')
+        clone = self._clone({})
+        clone._scope, clone._name = scope or f"{self._scope}-copy", None
+        if trainable is not None:
+            clone._trainable = trainable
+        if initial == "fresh":
+            for component in clone.tree():
+                component._same_as = None
+        return clone
+
+    def _clone(self, memo: dict[int, Component]) -> Component:
+        clone = object.__new__(type(self))
+        memo[id(self)] = clone
+        owned = {id(component) for component in self.sub_components()}
+
+        def convert(value: Any) -> Any:
+            if isinstance(value, Component):
+                if id(value) in memo:
+                    return memo[id(value)]
+                if id(value) not in owned:
+                    return value  # shared, and owned outside of what is copied
+                child = value._clone(memo)
+                child._owner = clone
+                return child
+            if isinstance(value, list | tuple) and list(_components_in(value)):
+                return type(value)(convert(item) for item in value)
+            if isinstance(value, dict) and list(_components_in(value)):
+                return {key: convert(item) for key, item in value.items()}
+            if isinstance(value, Variable):
+                return None  # made anew by the build
+            return copying.deepcopy(value) if isinstance(value, list | dict | set) else value
+
+        for name in ("_scope", "_device", "_trainable", "_name"):
+            object.__setattr__(clone, name, self.__dict__[name])
+        object.__setattr__(clone, "_owner", None)
+        object.__setattr__(clone, "_same_as", self)
+        # owned components first, so that references to them from siblings find the copies
+        for component in self.sub_components():
+            convert(component)
+        for name, value in self.__dict__.items():
+            if name not in ("_scope", "_device", "_trainable", "_name", "_owner", "_same_as"):
+                object.__setattr__(clone, name, convert(value))
+        return clone
+
+    # -- variables -----------------------------------------------------------------------------------------------
+
+    def create_variables(self) -> None:
+        """Creates the variables; override it with the API inputs it needs as parameters.
+
+        It is called once by the build, when the spaces of all those inputs are known, with these spaces.
+        """
+
+    def variable(
+        self,
+        name: str,
+        shape_or_space: Any,
+        initializer: Initializer = 0.0,
+        trainable: bool = True,
+        dtype: str | None = None,
+    ) -> Variable:
+        """Declares a variable; only inside `create_variables`.
+
+        Args:
+            name: Unique within the component.
+            shape_or_space: A shape, or a space without ranks.
+            initializer: Name, number, array, or function of (NumPy generator, shape).
+            trainable: Whether `variables(trainable=True)` has it.
+            dtype: Overrides the dtype (default "float32").
+        """
+        session = current_session()
+        if session is None or session.creating is not self:
+            raise BuildError(
+                "a variable was made outside create_variables",
+                where=f"{self.path}, variable {name!r}",
+                fix="move the call of self.variable into create_variables(self, ...)",
+            )
+        space = variable_space(shape_or_space, dtype)
+        trainable = trainable and space.dtype.startswith("float")
+        variable = Variable(self, name, space, initializer, trainable)
+        session.add_variable(variable)
+        return variable
+
+    def variables(self, trainable: bool | None = True) -> VariableCollection:
+        """Its variables and those of all components below, shared ones included, by path.
+
+        Args:
+            trainable: True for those that can be trained, False for the others, None for all.
+        """
+        session = current_session()
+        if session is None:
+            raise BuildError(
+                "variables() was called outside a build",
+                where=self.path,
+                fix="call it inside an API method; of a built graph use executor.get_weights()",
+            )
+        found: dict[str, Variable] = {}
+        for component in self._reachable():
+            if not session.is_complete(component):
+                raise NotReady(f"variables of {component.path}")
+            for variable in session.variables_of(component):
+                can_train = variable.trainable and component.trainable
+                if trainable is None or can_train == trainable:
+                    found[variable.path] = variable
+        return VariableCollection(found, root=self.path)
+
+    def _reachable(self) -> list[Component]:
+        seen: dict[int, Component] = {}
+        stack: list[Component] = [self]
+        while stack:
+            component = stack.pop(0)
+            if id(component) not in seen:
+                seen[id(component)] = component
+                stack.extend(component._referenced())
+        return list(seen.values())
+
+    def sync(self, source: Component, tau: Any = 1.0) -> None:
+        """Moves all variables towards those of an equally built component: `v += tau * (source - v)`.
+
+        Args:
+            source: Component with variables of the same relative paths and shapes.
+            tau: 1 copies; smaller is Polyak averaging. A number or a symbolic scalar.
+        """
+        from rlweave.graph.sync import sync_variables
+
+        sync_variables(self, source, tau)
+
+    # -- specs ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_spec(cls, spec: Any) -> Any:
+        """Makes a component from a JSON-like spec; see `rlweave.graph.specs`."""
+        from rlweave.graph.specs import from_spec
+
+        return from_spec(spec, cls)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"
+
+
+def _components_in(value: Any) -> Iterator[Component]:
+    if isinstance(value, Component):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _components_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _components_in(item)
+
+
+def api_methods(cls: type) -> dict[str, ApiMethod | GraphFunction]:
+    """API methods of a component class: `@api` methods, and graph functions with a public name."""
+    found: dict[str, ApiMethod | GraphFunction] = {}
+    for base in reversed(cls.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, ApiMethod) or (isinstance(value, GraphFunction) and not name.startswith("_")):
+                found[name] = value
+            else:
+                found.pop(name, None)
+    return found

@@ -1,0 +1,444 @@
+"""Gradients, control flow, substitution, vmap and metrics: what API methods can say beyond calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rlweave import ops
+from rlweave.errors import BuildError
+from rlweave.graph.component import Component
+from rlweave.graph.decorators import describe
+from rlweave.graph.ir import Graph, Node, NotReady, Structure, Unknown, Value, has_leaf, leaves_of, map_structure, unique
+from rlweave.graph.trace import Trace, make_result, require_trace, spaces_of
+from rlweave.graph.variable import VariableCollection
+from rlweave.spaces import Box, Dim, from_axes
+
+
+def gradients(loss: Value, variables: VariableCollection | Structure) -> Any:
+    """The derivative of a loss, as it was computed, by variables as they were read (or by values).
+
+    Args:
+        loss: A scalar float value.
+        variables: A variable collection, or nested values made in this graph (substituted weights, say).
+
+    Returns:
+        For a collection a dict of gradients by variable path; for values the same nesting.
+
+    Raises:
+        BuildError: The loss is no scalar; a write, a host node or a while loop lies on the differentiated path.
+    """
+    trace = require_trace("gradients")
+    if has_leaf((loss, variables), Unknown):
+        trace.unknown = True
+        return Unknown("gradients")
+    if not isinstance(loss, Value) or loss.space.axes != () or not loss.space.dtype.startswith("float"):
+        raise BuildError(
+            "gradients need a scalar float loss",
+            where=trace.calls[-1] if trace.calls else trace.graph.name,
+            received=describe(loss),
+            fix="reduce it (ops.mean over all axes) in the graph function that computes it",
+        )
+    if not isinstance(variables, VariableCollection) and not has_leaf(variables, Value):
+        raise BuildError(
+            "gradients need variables or values to differentiate by",
+            received=describe(variables),
+            fix="pass component.variables()",
+        )
+    node = Node("gradient", f"{trace.graph.name}.gradients", args=(loss, variables))
+    node.extra["loss"] = loss
+    if isinstance(variables, VariableCollection):
+        node.extra["paths"] = tuple(variables.keys())
+        node.reads = node.extra["paths"]
+        spaces: Structure = {path: variable.space for path, variable in variables.items()}
+    else:
+        node.extra["values"] = tuple(leaves_of(variables, Value))
+        spaces = map_structure(lambda leaf: leaf.space if isinstance(leaf, Value) else leaf, variables)
+    node.result = make_result(node, spaces)
+    # which nodes the derivative goes through is found here, so that errors name the line of the user
+    from rlweave.graph.differentiation import check_path
+
+    check_path(trace, node)
+    trace.emit(node)
+    return node.result
+
+
+def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, length: int | None = None) -> Any:
+    """Loops over time: `carry, y = method(carry, x)`; variables that the body writes are carried along.
+
+    Args:
+        method: API method or plain function over values, of (carry, x), returning (carry, y).
+        carry: Nested values of fixed spaces.
+        xs: Nested values with a leading axis to loop over, or None.
+        length: Number of steps where there is no `xs`.
+
+    Returns:
+        (last carry, ys with a leading axis).
+    """
+    trace = require_trace("scan")
+    if has_leaf((carry, xs), Unknown):
+        trace.unknown = True
+        return (Unknown("scan"), Unknown("scan"))
+    carry = lift(carry)
+    xs_spaces = map_structure(lambda leaf: _without_first(leaf) if isinstance(leaf, Value) else leaf, xs)
+    leading = next((leaf.space.axes[0] for leaf in leaves_of(xs, Value)), length)
+    if leading is None:
+        raise BuildError("scan needs a length", where=trace.graph.name, fix="pass xs, or length=")
+    body = trace.body("scan", method, (spaces_of(carry), xs_spaces))
+    _forbid_host(body, "scan")
+    if not isinstance(body.outputs, tuple) or len(body.outputs) != 2:
+        raise BuildError(
+            "the body of a scan returned something else than (carry, y)",
+            where=trace.graph.name,
+            received=describe(body.outputs),
+            fix="return a pair; None as y where there is none",
+        )
+    _same_spaces(spaces_of(carry), spaces_of(body.outputs[0]), "carry of a scan", trace)
+    stacked = map_structure(lambda leaf: _with_first(leaf, leading), spaces_of(body.outputs[1]))
+    metrics = tuple((metric.name, metric.reduce) for metric in body.metrics)
+    stacked_metrics = tuple(_with_first(metric.value.space, leading) for metric in body.metrics)
+    body.outputs = (body.outputs[0], (body.outputs[1], tuple(metric.value for metric in body.metrics)))
+    body.metrics = []
+    node = _body_node("scan", trace, {"body": body}, (carry, xs), {"length": length})
+    node.result = make_result(node, (spaces_of(carry), (stacked, stacked_metrics)))
+    trace.emit(node)
+    _reduce_metrics(trace, metrics, node.result[1][1])
+    return node.result[0], node.result[1][0]
+
+
+def repeat(n: int, method: Callable[..., Any], carry: Structure = ()) -> Any:
+    """Runs a body n times: `carry = method(*carry)` for a tuple of values, or for its effects on variables only.
+
+    Args:
+        n: A Python constant.
+        method: API method or plain function; returns the new carry (or None when there is none).
+        carry: Tuple of nested values.
+
+    Returns:
+        The last carry.
+    """
+
+    def step(state: Any, _: Any) -> Any:
+        result = method(*state)
+        return (() if result is None else result if isinstance(result, tuple) else (result,)), None
+
+    last, _ = scan(step, carry if isinstance(carry, tuple) else (carry,), None, n)
+    return last if isinstance(carry, tuple) else last[0]
+
+
+def cond(pred: Value, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
+    """Runs one of two bodies; what the other one would write does not happen.
+
+    Args:
+        pred: A scalar bool.
+        f: Body when true (a function without arguments over values in reach).
+        g: Body when false; its results have the same spaces.
+    """
+    trace = require_trace("cond")
+    if has_leaf(pred, Unknown):
+        trace.unknown = True
+        return Unknown("cond")
+    if not isinstance(pred, Value) or pred.space.axes != ():
+        raise BuildError(
+            "cond needs a scalar bool value",
+            where=trace.graph.name,
+            received=describe(pred),
+            fix="reduce it with ops.any or ops.all; use ops.where to choose per element",
+        )
+    bodies = {"true": trace.body("true", f, ()), "false": trace.body("false", g, ())}
+    for body in bodies.values():
+        _forbid_host(body, "cond")
+        if body.metrics:
+            raise BuildError(
+                "a metric is reported inside cond", where=trace.graph.name, fix="return the number, and report it outside"
+            )
+    _same_spaces(spaces_of(bodies["true"].outputs), spaces_of(bodies["false"].outputs), "branches of a cond", trace)
+    node = _body_node("cond", trace, bodies, (pred,), {})
+    node.result = make_result(node, spaces_of(bodies["true"].outputs))
+    trace.emit(node)
+    return node.result
+
+
+def while_(test: Callable[..., Value], body: Callable[..., Any], carry: Structure) -> Any:
+    """Loops while `test(carry)`: `carry = body(carry)`. It cannot be differentiated; `scan` can.
+
+    Args:
+        test: Function of the carry that returns a scalar bool value; it writes nothing.
+        body: Function of the carry that returns the new one, of the same spaces.
+        carry: Nested values.
+    """
+    trace = require_trace("while_")
+    if has_leaf(carry, Unknown):
+        trace.unknown = True
+        return Unknown("while_")
+    carry = lift(carry)
+    bodies = {
+        "test": trace.body("test", test, (spaces_of(carry),)),
+        "body": trace.body("body", body, (spaces_of(carry),)),
+    }
+    for graph in bodies.values():
+        _forbid_host(graph, "while_")
+        if graph.metrics:
+            raise BuildError("a metric is reported inside while_", where=trace.graph.name, fix="report it outside")
+    if bodies["test"].writes:
+        raise BuildError(
+            "the test of a while loop writes variables",
+            where=trace.graph.name,
+            received=str(bodies["test"].writes),
+            fix="write them in the body",
+        )
+    _same_spaces(spaces_of(carry), spaces_of(bodies["body"].outputs), "carry of a while loop", trace)
+    node = _body_node("while", trace, bodies, (carry,), {})
+    node.result = make_result(node, spaces_of(carry))
+    trace.emit(node)
+    return node.result
+
+
+def vmap(
+    method: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0, axis_size: int | None = None
+) -> Callable[..., Any]:
+    """One API method over a new leading axis: populations, ensembles, replicas.
+
+    Args:
+        method: API method or plain function over values; it writes no variables.
+        in_axes: For each argument the axis to map over, or None to repeat it.
+        axis_size: Length of the axis; needed where it cannot be read from an argument.
+
+    Returns:
+        A function of the arguments; its results have the new axis in front.
+    """
+
+    def mapped(*args: Structure) -> Any:
+        trace = require_trace("vmap")
+        if has_leaf(args, Unknown):
+            trace.unknown = True
+            return Unknown("vmap")
+        axes = tuple(in_axes) if isinstance(in_axes, Sequence) else (in_axes,) * len(args)
+        if len(axes) != len(args):
+            raise BuildError(
+                "vmap has not one axis per argument",
+                where=trace.graph.name,
+                received=f"in_axes={axes} for {len(args)} arguments",
+                fix="give one axis (or None) for each",
+            )
+        spaces, sizes = [], set()
+        for argument, axis in zip(args, axes, strict=True):
+            if axis is None:
+                spaces.append(spaces_of(argument))
+                continue
+            sizes |= {leaf.space.axes[axis] for leaf in leaves_of(argument, Value)}
+            spaces.append(
+                map_structure(
+                    lambda leaf, axis=axis: _without_axis(leaf.space, axis) if isinstance(leaf, Value) else leaf, argument
+                )
+            )
+        size = axis_size if axis_size is not None else next(iter(sizes), None)
+        if size is None or any(other != size for other in sizes):
+            raise BuildError(
+                "vmap needs one axis size",
+                where=trace.graph.name,
+                received=f"sizes {sorted(map(str, sizes))}, axis_size={axis_size}",
+                fix="map over axes of one length, or pass axis_size",
+            )
+        outer = trace.in_vmap
+        trace.in_vmap = True
+        try:
+            body = trace.body("vmap", method, tuple(spaces))
+        finally:
+            trace.in_vmap = outer
+        _forbid_host(body, "vmap")
+        metrics = tuple((metric.name, metric.reduce) for metric in body.metrics)
+        metric_values = tuple(metric.value for metric in body.metrics)
+        body.outputs, body.metrics = (body.outputs, metric_values), []
+        node = _body_node("vmap", trace, {"body": body}, args, {"in_axes": axes, "axis_size": size})
+        node.result = make_result(node, map_structure(lambda leaf: _with_first(leaf, size), spaces_of(body.outputs)))
+        trace.emit(node)
+        _reduce_metrics(trace, metrics, node.result[1])
+        return node.result[0]
+
+    return mapped
+
+
+class SubstitutedComponent:
+    """A component whose variables read given values; made by `substitute`."""
+
+    def __init__(self, component: Component, mapping: dict[str, Value]) -> None:
+        self._component, self._mapping = component, mapping
+
+    def variables(self, trainable: bool | None = True) -> dict[str, Value]:
+        """The substituted values by variable path."""
+        return dict(self._mapping)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._component, name)
+        if isinstance(attribute, Component):
+            return SubstitutedComponent(attribute, self._mapping)
+        if not callable(attribute):
+            return attribute
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            trace = require_trace("a substituted component")
+            with _substituting(trace, self._mapping):
+                return attribute(*args, **kwargs)
+
+        return call
+
+
+@contextmanager
+def _substituting(trace: Trace, mapping: dict[str, Value]) -> Iterator[None]:
+    trace.substitutions.append(mapping)
+    try:
+        yield
+    finally:
+        trace.substitutions.pop()
+
+
+def substitute(component: Component, values: Mapping[str, Value] | Sequence[Value]) -> Any:
+    """A view of a component whose variables read given values instead of the store.
+
+    Args:
+        component: Any component of the graph.
+        values: By variable path, as `component.variables().read()` and `gradients` give them, or in that order.
+    """
+    trace = require_trace("substitute")
+    if has_leaf(values if isinstance(values, dict) else [values], Unknown):
+        trace.unknown = True
+        raise NotReady("substituted values")
+    variables = component.variables(trainable=None)
+    if not isinstance(values, Mapping):
+        trainable = component.variables()
+        values = dict(zip(trainable.keys(), values, strict=True))
+    for path, value in values.items():
+        if path not in variables.keys():  # noqa: SIM118 - iterating a collection yields variables
+            raise BuildError(
+                "a value was substituted for a variable that the component does not have",
+                where=component.path,
+                received=path,
+                fix=f"its variables are {list(variables.keys())}",
+            )
+        if not isinstance(value, Value) or value.space.axes != variables[path].space.shape:
+            raise BuildError(
+                "a substituted value has another shape than its variable",
+                where=path,
+                received=describe(value),
+                fix=f"pass {variables[path].space!r}",
+            )
+    return SubstitutedComponent(component, dict(values))
+
+
+def metric(name: str, value: Value, reduce: str = "mean") -> None:
+    """Reports a scalar from anywhere in a graph, scans included; the executor hands it out beside the result.
+
+    Args:
+        name: Name of the metric.
+        value: A scalar.
+        reduce: "mean", "sum" or "last", over the steps of a scan and the rows of a vmap.
+    """
+    trace = require_trace("metric")
+    if reduce not in ("mean", "sum", "last"):
+        raise BuildError("unknown reduction", where=f"metric {name!r}", received=repr(reduce), fix="mean, sum or last")
+    if isinstance(value, Unknown):
+        trace.unknown = True
+        return
+    value = lift(value)
+    if value.space.axes != ():
+        raise BuildError(
+            "a metric has to be a scalar", where=f"metric {name!r}", received=describe(value), fix="reduce it first"
+        )
+    trace.metric(name, value, reduce)
+
+
+# -- details -----------------------------------------------------------------------------------------------------
+
+
+def _body_node(kind: str, trace: Trace, bodies: dict[str, Graph], args: tuple[Any, ...], extra: dict[str, Any]) -> Node:
+    node = Node(kind, f"{trace.graph.name}.{kind}", args=args, bodies=bodies, extra=extra)
+    node.reads = unique(path for body in bodies.values() for path in body.reads)
+    node.writes = unique(path for body in bodies.values() for path in body.writes)
+    node.extra["row_writes"] = unique(
+        p for body in bodies.values() for inner in body.nodes for p in inner.extra.get("row_writes", ())
+    )
+    node.extra["alias_variables"] = unique(
+        p for body in bodies.values() for inner in body.nodes for p in inner.extra.get("alias_variables", ())
+    )
+    node.aliases = True
+    node.differentiable = kind != "while"
+    return node
+
+
+def _forbid_host(body: Graph, kind: str) -> None:
+    for node in body.nodes:
+        if node.host:
+            raise BuildError(
+                f"a host node inside {kind}",
+                where=node.label,
+                fix="call it before or after, and pass its results in",
+            )
+
+
+def lift(structure: Structure) -> Structure:
+    """Constants in a carry become values, so that the body may change them."""
+    trace = require_trace("control flow")
+
+    def lift(leaf: Any) -> Any:
+        if isinstance(leaf, Value | Unknown) or leaf is None:
+            return leaf
+        space = spaces_of(leaf)
+        return trace.call_internal(_constant, "constant", (), kwargs={"value": leaf, "dtype": space.dtype})
+
+    return map_structure(lift, structure)
+
+
+def _constant(value: Any, dtype: str) -> Any:
+    return ops.asarray(value, dtype)
+
+
+def _without_axis(space: Box, axis: int) -> Box:
+    axes = list(space.axes)
+    del axes[axis]
+    return from_axes(tuple(axes), space.dtype)
+
+
+def _without_first(value: Value) -> Box:
+    if not value.space.axes:
+        raise BuildError("scan over a value without axes", received=repr(value.space), fix="pass it in the carry")
+    return _without_axis(value.space, 0)
+
+
+def _with_first(space: Any, size: int | Dim) -> Any:
+    return from_axes((size, *space.axes), space.dtype) if isinstance(space, Box) else space
+
+
+def _same_spaces(before: Structure, after: Structure, what: str, trace: Trace) -> None:
+    def plain(structure: Structure) -> Any:
+        return map_structure(lambda s: (s.axes, s.dtype) if isinstance(s, Box) else s, structure)
+
+    if plain(before) != plain(after):
+        raise BuildError(
+            f"the {what} must have the same spaces",
+            where=trace.graph.name,
+            received=f"{before!r} and {after!r}",
+            fix="return values of the same shapes and dtypes (ops.astype, ops.reshape)",
+        )
+
+
+def _reduce_metrics(trace: Trace, metrics: tuple[tuple[str, str], ...], values: Sequence[Value]) -> None:
+    for (name, reduce), value in zip(metrics, values, strict=True):
+        reduced = trace.call_internal(_REDUCTIONS[reduce], f"metric_{reduce}", (value,))
+        trace.metric(name, reduced, reduce)
+
+
+def _mean(x: Any) -> Any:
+    return ops.mean(x)
+
+
+def _sum(x: Any) -> Any:
+    return ops.sum(x)
+
+
+def _last(x: Any) -> Any:
+    return x[-1]
+
+
+_REDUCTIONS = {"mean": _mean, "sum": _sum, "last": _last}

@@ -1,0 +1,354 @@
+"""`GraphExecutor`: the API methods of a built graph over a store."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlweave.backends import Cell
+from rlweave.errors import BuildError, ExecutionError, nearest
+from rlweave.graph import guard
+from rlweave.graph.component import Component, api_methods
+from rlweave.graph.input_checks import InputCheck, disagree
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, Node, Structure
+from rlweave.graph.passes.dead_nodes import drop_dead_nodes
+from rlweave.graph.program import Program, write_program
+from rlweave.graph.session import Session, bind_node_function
+from rlweave.graph.store import Store, make_binder
+
+_serial = itertools.count()
+
+
+class GraphExecutor:
+    """A built component graph: its API methods as functions from NumPy to NumPy, over one store.
+
+    Each API method of the root is an attribute: `executor.update(batch)`. Two keywords are common to all of them:
+    `as_numpy=False` hands out arrays of the framework, `with_metrics=True` returns `(result, metrics)`.
+    Made by `build`.
+    """
+
+    def __init__(self, session: Session, store: Store, tracer: Any, torch_compile: bool = False) -> None:
+        self.session, self.store, self._tracer = session, store, tracer
+        self.root: Component = session.root
+        self.backend = session.backend
+        self.torch_compile = torch_compile
+        self.functional = self.backend.functional or torch_compile
+        self.serial = next(_serial)
+        self._programs = 0
+        self._lock = threading.RLock()
+        self._guard = guard.Guard(self._lock)
+        guard.install()
+        self.inplace_paths: set[str] = set()
+        self.programs: dict[tuple[str, tuple[Any, ...]], Program] = {}
+        self.graphs: dict[tuple[str, tuple[Any, ...]], Graph] = {}
+        self.compilations = 0
+        self._work_cells: dict[str, Cell] = {}
+        self._substituted: dict[tuple[int, str], Cell] = {}
+        self._methods = api_methods(type(self.root))
+        self._device_binder: Any = None
+        self._host_binder: Any = None
+
+    # -- what the lowering asks for ------------------------------------------------------------------------------
+
+    def count_program(self) -> int:
+        self._programs += 1
+        return self._programs
+
+    def working_cell(self, path: str, host: bool) -> Cell:
+        """The cell that bound graph functions use: the store's own, or one for traced values."""
+        host = host or path in self.store.host_paths
+        if host or not self.functional:
+            return self.store.cells[path]
+        if path not in self._work_cells:
+            cell = self.store.cells[path]
+            kind = type(cell)
+            if self.torch_compile and kind is not Cell:
+                from rlweave.backends.torch_.runtime import FunctionalTorchCell
+
+                kind = FunctionalTorchCell
+            work = kind(path, cell.value, cell.trainable)
+            work.value = None
+            self._work_cells[path] = work
+        return self._work_cells[path]
+
+    def substituted_cell(self, node: Node, path: str) -> Cell:
+        key = (id(node), path)
+        if key not in self._substituted:
+            cell = self.store.cells[path]
+            fresh = Cell(path, cell.value)
+            fresh.value = None
+            self._substituted[key] = fresh
+        return self._substituted[key]
+
+    def binder(self, host: bool) -> Any:
+        if host and self.backend.name != "numpy":
+            if self._host_binder is None:
+                cell = self.store.add_random(HOST_RANDOM, host=True)
+                self._host_binder = make_binder(self.store.host_backend, self.store.rng, cell)
+            return self._host_binder
+        if self._device_binder is None:
+            path = HOST_RANDOM if host else RANDOM
+            self.store.add_random(RANDOM, host=False)
+            self._device_binder = make_binder(
+                self.backend, self.store.rng, self.working_cell(path if path == RANDOM else RANDOM, False), self.store.float_dtype
+            )
+        return self._device_binder
+
+    def _cell_of(self, node: Node) -> Callable[[Any], Cell]:
+        def cell_of(variable: Any) -> Cell:
+            path = variable.path
+            if path in node.substitution:
+                return self.substituted_cell(node, path)
+            return self.working_cell(path, node.host)
+
+        return cell_of
+
+    def bind(self, node: Node) -> Any:
+        return bind_node_function(self.binder(node.host), node, self._cell_of(node))
+
+    def bound_collection(self, node: Node, collection: Any, donate: bool) -> Any:
+        return self.binder(node.host).collection(collection, self._cell_of(node), donate)
+
+    def input_check(self, method: str, parameter: str, structure: Structure) -> InputCheck:
+        return InputCheck(f"{self.root.path}.{method}", parameter, structure, self.backend, self.store.float_dtype)
+
+    def dtypes(self, name: str) -> frozenset[Any]:
+        if name == "float32":
+            name = self.store.float_dtype
+        found: set[Any] = {np.dtype(name)}
+        if self.backend.name == "torch":
+            from rlweave.backends.torch_.runtime import DTYPES
+
+            found.add(DTYPES[name])
+        return frozenset(found)
+
+    def program_globals(self) -> dict[str, Any]:
+        runtime = dict(self.backend.runtime())
+        runtime.update(self.backend.boundary())
+        runtime.update(lock=self._lock, guard=self._guard, ndarray=np.ndarray, disagree=disagree, own=_own)
+        return runtime
+
+    def compile_run(self, function: Any, donate: Any) -> Any:
+        if self.torch_compile:
+            return self.backend.compile(function, donate, compiled=True)
+        return self.backend.compile(function, donate)
+
+    # -- methods -------------------------------------------------------------------------------------------------
+
+    def install(self, graph: Graph) -> None:
+        """Takes a traced graph in; it is lowered when it is first called."""
+        drop_dead_nodes(graph)
+        self.graphs[graph.name, _static_key(graph.static)] = graph
+        for node in graph.nodes:
+            self.inplace_paths.update(node.extra.get("row_writes", ()))
+
+    def add_method(self, name: str) -> None:
+        """Makes an API method of the root an attribute."""
+        declared = self._methods[name]
+        if declared.static:
+            object.__setattr__(self, name, _StaticMethod(self, name, declared))
+        else:
+            object.__setattr__(self, name, _LazyMethod(self, name))
+
+    def program(self, name: str, static: Mapping[str, Any] | None = None) -> Program:
+        """The lowered program of a method and static variant, made on first use."""
+        static = dict(static or {})
+        key = (name, _static_key(static))
+        with self._lock:
+            if key not in self.programs:
+                if key not in self.graphs:
+                    self._tracer(self, name, static)
+                self.compilations += 1
+                self.programs[key] = write_program(self, self.graphs[key])
+            return self.programs[key]
+
+    def execute(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Calls an API method by name."""
+        return getattr(self, name)(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise ExecutionError(
+            f"the graph has no API method {name!r}",
+            where=self.root.path,
+            fix=nearest(name, [n for n in self._methods]),
+        )
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def get_weights(self, prefix: str = "") -> dict[str, np.ndarray]:
+        """Copies of all variables (random state apart) whose path starts with a prefix."""
+        with self._lock:
+            return {
+                path: self.store.to_numpy(path)
+                for path in self.store.cells
+                if path.startswith(prefix) and not path.startswith("random")
+            }
+
+    def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Sets variables by path; the others stay.
+
+        Raises:
+            ExecutionError: Unknown path, or wrong shape; then nothing has changed.
+        """
+        self._load(weights, complete=False)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of everything in the store, random state included."""
+        with self._lock:
+            return {path: self.store.to_numpy(path) for path in self.store.cells}
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restores what `state_dict` gave.
+
+        Raises:
+            ExecutionError: A path is missing, unknown or of another shape; then nothing has changed.
+        """
+        self._load(state, complete=True)
+
+    def _load(self, values: Mapping[str, np.ndarray], complete: bool) -> None:
+        with self._guard:
+            unknown = [path for path in values if path not in self.store.cells]
+            if unknown:
+                raise ExecutionError(
+                    "unknown variable",
+                    where=self.root.path,
+                    received=repr(unknown[0]),
+                    fix=nearest(unknown[0], self.store.cells),
+                )
+            missing = [path for path in self.store.cells if path not in values]
+            if complete and missing:
+                raise ExecutionError(
+                    "a variable is missing from the state", where=self.root.path, received=repr(missing[0]), fix="save all"
+                )
+            arrays = {}
+            for path, value in values.items():
+                if not path.startswith("random"):
+                    wanted = tuple(self.store.cells[path].value.shape)
+                    if tuple(np.shape(value)) != wanted:
+                        raise ExecutionError(
+                            "a variable was given an array of another shape",
+                            where=path,
+                            received=f"shape {tuple(np.shape(value))}, the variable has {wanted}",
+                            fix="build both graphs from the same spaces and configuration",
+                        )
+                    dtype = str(self.store.cells[path].value.dtype).replace("torch.", "")
+                    value = np.asarray(value).astype(dtype, copy=True)
+                arrays[path] = self.store.from_numpy(path, np.asarray(value))
+            for path, array in arrays.items():
+                self.store.cells[path].value = array
+
+    def code(self, name: str, **static: Any) -> str:
+        """The source of the program that runs for an API method (of the given static variant)."""
+        if name not in self._methods:
+            self.__getattr__(name)
+        return self.program(name, self._complete_static(name, static)).source
+
+    def _complete_static(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        declared = self._methods[name]
+        static = {}
+        for parameter in declared.static:
+            default = declared.signature.parameters[parameter].default
+            if parameter in given:
+                static[parameter] = given[parameter]
+            elif default is not declared.signature.empty:
+                static[parameter] = default
+            else:
+                traced = [dict(zip(declared.static, key, strict=True)) for method, key in self.graphs if method == name]
+                if len(traced) != 1:
+                    raise ExecutionError(
+                        f"static argument {parameter!r} is needed",
+                        where=f"{self.root.path}.{name}",
+                        fix=f"pass {parameter}=...",
+                    )
+                static[parameter] = traced[0][parameter]
+        return static
+
+    def draw(self, form: str = "mermaid") -> str:
+        """The component graph as "mermaid" text or "svg"."""
+        from rlweave.graph.drawing import draw
+
+        return draw(self, form)
+
+
+def _own(cell: Cell) -> None:
+    """Gives a cell an array of its own, after it was assigned one that somebody else may hold."""
+    value = cell.value
+    copy = value.clone() if hasattr(value, "clone") else value.copy()
+    cell.assign(copy)
+
+
+def _static_key(static: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(static.values())
+
+
+class _LazyMethod:
+    """An API method that has not been called yet: lowers on the first call and replaces itself."""
+
+    def __init__(self, executor: GraphExecutor, name: str) -> None:
+        self._executor, self._name = executor, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program = self._executor.program(self._name)
+        entry = program.entry
+        object.__setattr__(self._executor, self._name, entry)
+        return call_entry(self._executor, self._name, entry, args, kwargs)
+
+
+class _StaticMethod:
+    """An API method with static arguments: one program per combination."""
+
+    def __init__(self, executor: GraphExecutor, name: str, declared: Any) -> None:
+        self._executor, self._name, self._declared = executor, name, declared
+        self._entries: dict[tuple[Any, ...], Any] = {}
+        self._static = declared.static
+        self._defaults = {
+            p: declared.signature.parameters[p].default
+            for p in declared.static
+            if declared.signature.parameters[p].default is not declared.signature.empty
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        declared = self._declared
+        if args and len(args) > 0 and any(p in self._static for p in declared.parameters[: len(args)]):
+            named = dict(zip(declared.parameters, args, strict=False))
+            static_named = {p: named.pop(p) for p in list(named) if p in self._static}
+            kwargs = {**kwargs, **static_named}
+            args = tuple(named[p] for p in declared.parameters[: len(declared.parameters)] if p in named)
+        try:
+            key = tuple([kwargs.pop(p) if p in kwargs else self._defaults[p] for p in self._static])
+        except KeyError as error:
+            raise ExecutionError(
+                f"static argument {error.args[0]!r} is missing",
+                where=f"{self._executor.root.path}.{self._name}",
+                fix=f"pass {error.args[0]}=...",
+            ) from None
+        entry = self._entries.get(key)
+        if entry is None:
+            static = dict(zip(self._static, key, strict=True))
+            entry = self._entries[key] = self._executor.program(self._name, static).entry
+            return call_entry(self._executor, self._name, entry, args, kwargs)
+        return entry(*args, **kwargs)
+
+
+def call_entry(executor: GraphExecutor, name: str, entry: Any, args: Any, kwargs: Any) -> Any:
+    """The first call of an entry: argument errors are explained (later calls get Python's own)."""
+    import inspect
+
+    try:
+        inspect.signature(entry).bind(*args, **kwargs)
+    except TypeError as error:
+        raise ExecutionError(
+            f"wrong arguments: {error}",
+            where=f"{executor.root.path}.{name}",
+            fix=f"its parameters are {list(executor._methods[name].parameters)}",
+        ) from None
+    return entry(*args, **kwargs)
+
+
+__all__ = ["BuildError", "GraphExecutor"]

@@ -1,0 +1,60 @@
+"""The guard around calls that write state: one thread at a time, and interrupts wait until state is whole."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+_state = {"installed": False, "depth": 0, "pending": False, "previous": None}
+
+
+def _on_interrupt(signum: int, frame: FrameType | None) -> None:
+    if _state["depth"]:
+        _state["pending"] = True
+        return
+    previous: Any = _state["previous"]
+    if callable(previous):
+        previous(signum, frame)
+    else:
+        raise KeyboardInterrupt
+
+
+def install() -> None:
+    """Lets Ctrl-C wait for the end of a guarded call (main thread only; asked for by every build)."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    current = signal.getsignal(signal.SIGINT)
+    if current is _on_interrupt or current is signal.SIG_IGN or current is None:
+        return
+    _state["previous"] = current
+    signal.signal(signal.SIGINT, _on_interrupt)
+    _state["installed"] = True
+
+
+_MAIN = threading.main_thread().ident
+
+
+class Guard:
+    """Lock of one executor that defers interrupts of the main thread while it is held."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if threading.get_ident() == _MAIN:
+            _state["depth"] += 1  # type: ignore[operator]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        if threading.get_ident() == _MAIN:
+            _state["depth"] -= 1  # type: ignore[operator]
+            if _state["pending"] and not _state["depth"]:
+                _state["pending"] = False
+                raise KeyboardInterrupt

@@ -1,0 +1,267 @@
+"""The graph IR: values, nodes and graphs.
+
+A `Graph` is the list of nodes of one API method of a root component, in program order. A node is one call of a
+graph function, or one of the structured kinds (gradient, scan, cond, while, vmap). Results are nested dicts, tuples
+and lists whose leaves are `Value` objects; state is named by variable paths in `reads` and `writes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rlweave.errors import BuildError
+from rlweave.spaces import Box
+
+if TYPE_CHECKING:
+    from rlweave.graph.component import Component
+    from rlweave.graph.variable import Variable, VariableCollection
+
+#: Anything nested in dicts, tuples and lists.
+Structure = Any
+
+RANDOM = "random"
+HOST_RANDOM = "random/host"
+
+
+def _symbolic(action: str, fix: str) -> Callable[..., Any]:
+    def refuse(self: Value, *args: Any, **kwargs: Any) -> Any:
+        raise BuildError(
+            f"{action} of a symbolic value while a graph is being traced",
+            where=f"result of {self.node.label}" if self.node else "an API input",
+            received=f"Value of {self.space!r}",
+            fix=fix,
+        )
+
+    return refuse
+
+
+class Value:
+    """A symbolic array: its space and the node that makes it (None for an input of the graph)."""
+
+    __slots__ = ("array", "key", "name", "node", "space")
+
+    def __init__(self, space: Box, node: Node | None, key: tuple[Any, ...] = (), name: str = "") -> None:
+        self.space, self.node, self.key, self.name = space, node, key, name
+        self.array: Any = None  # only in eager mode: what the value is right now
+
+    def __repr__(self) -> str:
+        return f"Value({self.space!r}, from {self.node.label if self.node else self.name})"
+
+    _branch = "make it static with @api(static=(...)), or use graph.cond, graph.scan or ops.where"
+    __bool__ = _symbolic("a branch on the truth", _branch)
+    __int__ = __index__ = _symbolic("int()", _branch)
+    __float__ = _symbolic("float()", _branch)
+    __len__ = _symbolic("len()", "use .space.shape for feature sizes, graph.scan to loop over time")
+    __iter__ = _symbolic("iteration", "use graph.scan to loop, or a graph function to take the array apart")
+    __format__ = _symbolic("formatting", "return the value from the API method, or use graph.metric to report it")
+    __contains__ = _symbolic("`in`", _branch)
+
+
+class Unknown:
+    """The result of a graph function whose component is not complete yet. It only flows on."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: str = "") -> None:
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"Unknown(from {self.source})"
+
+    def __getitem__(self, key: Any) -> Unknown:
+        return Unknown(self.source)
+
+    def _not_ready(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotReady(f"a value of unknown structure from {self.source}")
+
+    __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = __contains__ = _not_ready
+    items = keys = values = get = _not_ready
+    __format__ = _not_ready  # type: ignore[assignment]
+
+
+class NotReady(Exception):  # noqa: N818 - control flow of the build, not an error
+    """The API method being traced needs something that a later round of the build will know."""
+
+
+@dataclass(eq=False)
+class Node:
+    """One step of a graph.
+
+    Args:
+        kind: "call", "gradient", "scan", "cond", "while" or "vmap".
+        label: Where it comes from, for people: `dqn/policy/dense-0.call`.
+        component: The component whose graph function is called.
+        function: The undecorated graph function, or a plain callable for "op" nodes.
+        args: Positional arguments, nested, with values, constants and variable collections as leaves.
+        kwargs: Keyword arguments, likewise.
+        reads: Paths of the variables that it reads.
+        writes: Paths of the variables that it writes.
+        host: Runs in NumPy on the host.
+        differentiable: Gradients may flow through it.
+        substitution: Variables read from values instead of the store.
+        bodies: Sub-graphs of structured nodes.
+        extra: What a structured kind needs besides.
+        aliases: Result leaves that may share memory with a variable or an argument.
+    """
+
+    kind: str
+    label: str
+    component: Component | None = None
+    function: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    host: bool = False
+    differentiable: bool = True
+    substitution: dict[str, Value] = field(default_factory=dict)
+    bodies: dict[str, Graph] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    result: Structure = None
+    aliases: bool = False
+    device: str | None = None
+
+    def inputs(self) -> Iterator[Value]:
+        """All values that it uses, those that its bodies take from outside included."""
+        yield from leaves_of((self.args, self.kwargs, tuple(self.substitution.values())), Value)
+        for body in self.bodies.values():
+            yield from body.free_values()
+
+    def values(self) -> list[Value]:
+        """The leaves of its result."""
+        return list(leaves_of(self.result, Value))
+
+
+@dataclass(eq=False)
+class Metric:
+    """A number reported from inside a graph by `graph.metric`."""
+
+    name: str
+    value: Value
+    reduce: str
+
+
+@dataclass(eq=False)
+class Graph:
+    """The nodes of one API method (or of a body) in program order.
+
+    Args:
+        name: Name of the API method or body.
+        parameters: Parameter names in order.
+        inputs: Parameter name to nested structure of input values.
+        nodes: Program order.
+        outputs: Nested structure of values and constants.
+        static: Static arguments of this variant.
+        metrics: What was reported.
+    """
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    inputs: dict[str, Structure] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: Structure = None
+    static: dict[str, Any] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return unique(path for node in self.nodes for path in node.reads)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return unique(path for node in self.nodes for path in node.writes)
+
+    def output_values(self) -> list[Value]:
+        return [*leaves_of(self.outputs, Value), *(metric.value for metric in self.metrics)]
+
+    def free_values(self) -> list[Value]:
+        """Values used inside that are made outside (closures of a body)."""
+        inside = {id(value) for value in leaves_of(self.inputs, Value)}
+        free: dict[int, Value] = {}
+        for node in self.nodes:
+            for value in node.inputs():
+                if id(value) not in inside:
+                    free.setdefault(id(value), value)
+            inside.update(id(value) for value in node.values())
+        for value in self.output_values():
+            if id(value) not in inside:
+                free.setdefault(id(value), value)
+        return list(free.values())
+
+
+def unique(items: Any) -> tuple[Any, ...]:
+    """Distinct items in first-seen order."""
+    return tuple(dict.fromkeys(items))
+
+
+def leaves_of(structure: Structure, kind: type | tuple[type, ...]) -> Iterator[Any]:
+    """All leaves of a nested dict / tuple / list that are of a kind, in order."""
+    if isinstance(structure, kind):
+        yield structure
+    elif isinstance(structure, dict):
+        for value in structure.values():
+            yield from leaves_of(value, kind)
+    elif isinstance(structure, tuple | list):
+        for value in structure:
+            yield from leaves_of(value, kind)
+
+
+def has_leaf(structure: Structure, kind: type | tuple[type, ...]) -> bool:
+    """Whether a nested structure has a leaf of a kind."""
+    return next(leaves_of(structure, kind), None) is not None
+
+
+def map_structure(fn: Callable[[Any], Any], structure: Structure) -> Structure:
+    """Applies a function to every leaf of nested dicts, tuples and lists."""
+    if isinstance(structure, dict):
+        return {key: map_structure(fn, value) for key, value in structure.items()}
+    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+        return type(structure)(*(map_structure(fn, value) for value in structure))
+    if isinstance(structure, tuple | list):
+        return type(structure)(map_structure(fn, value) for value in structure)
+    return fn(structure)
+
+
+def map_with_key(fn: Callable[[tuple[Any, ...], Any], Any], structure: Structure, key: tuple[Any, ...] = ()) -> Structure:
+    """`map_structure` with the path of keys to each leaf as first argument."""
+    if isinstance(structure, dict):
+        return {name: map_with_key(fn, value, (*key, name)) for name, value in structure.items()}
+    if isinstance(structure, tuple | list):
+        items = [map_with_key(fn, value, (*key, index)) for index, value in enumerate(structure)]
+        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
+    return fn(key, structure)
+
+
+def flatten_structure(structure: Structure, prefix: str = "") -> dict[str, Any]:
+    """Flat dict with path keys ("a/b", "0/x"); a single leaf has the key ""."""
+    if isinstance(structure, dict):
+        pairs: list[tuple[str, Any]] = [(str(key), value) for key, value in structure.items()]
+    elif isinstance(structure, tuple | list):
+        pairs = [(str(index), value) for index, value in enumerate(structure)]
+    else:
+        return {prefix: structure}
+    flat: dict[str, Any] = {}
+    for key, value in pairs:
+        flat.update(flatten_structure(value, f"{prefix}/{key}" if prefix else key))
+    return flat
+
+
+def unflatten_like(structure: Structure, flat: dict[str, Any], prefix: str = "") -> Structure:
+    """Nests a flat dict with path keys like a structure."""
+    if isinstance(structure, dict):
+        return {k: unflatten_like(v, flat, f"{prefix}/{k}" if prefix else str(k)) for k, v in structure.items()}
+    if isinstance(structure, tuple | list):
+        return type(structure)(
+            unflatten_like(v, flat, f"{prefix}/{i}" if prefix else str(i)) for i, v in enumerate(structure)
+        )
+    return flat[prefix]
+
+
+def variables_in(args: Structure) -> list[Variable]:
+    """All variables of the collections among the arguments, in order."""
+    from rlweave.graph.variable import VariableCollection
+
+    found: list[VariableCollection] = list(leaves_of(args, VariableCollection))
+    return [variable for collection in found for variable in collection]

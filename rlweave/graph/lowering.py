@@ -1,0 +1,523 @@
+"""Lowering: a graph becomes one flat, readable Python function, which is the object that runs."""
+
+from __future__ import annotations
+
+import keyword
+import linecache
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rlweave.errors import BuildError
+from rlweave.graph.ir import Graph, Node, Structure, Value, leaves_of, map_structure, unique
+from rlweave.graph.passes.ordering import Piece, gradients_early, pieces
+from rlweave.graph.variable import VariableCollection
+
+
+def identifier(text: str) -> str:
+    """A Python name from a path."""
+    name = re.sub(r"\W+", "_", text).strip("_") or "value"
+    return f"{name}_" if keyword.iskeyword(name) or name[0].isdigit() else name
+
+
+class Names:
+    """Names of one source file: what values are called, and the global objects of the generated functions."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.objects: dict[str, Any] = {}
+        self._known: dict[int, tuple[Any, str]] = {}
+
+    def fresh(self, text: str) -> str:
+        name = base = identifier(text)
+        number = 1
+        while name in self.taken:
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
+
+    def constant(self, text: str, value: Any) -> str:
+        """The name of a global object."""
+        if id(value) in self._known:
+            return self._known[id(value)][1]
+        name = self.fresh(text)
+        self.objects[name] = value
+        self._known[id(value)] = (value, name)
+        return name
+
+
+class Writer:
+    """Lines of one source file."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.indent = 0
+
+    def line(self, text: str = "") -> None:
+        self.lines.append("    " * self.indent + text if text else "")
+
+    def source(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def register_source(filename: str, source: str) -> None:
+    """Shows generated code to tracebacks and debuggers."""
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+
+
+class BlockWriter:
+    """Writes nodes as lines.
+
+    Args:
+        executor: What binds nodes and knows the cells.
+        names: Names of the file.
+        out: Where lines go.
+        functional: Gradients by vjp of segments (JAX, compiled torch) or by the backend's tape.
+    """
+
+    def __init__(self, executor: Any, names: Names, out: Writer, functional: bool) -> None:
+        self.executor, self.names, self.out, self.functional = executor, names, out, functional
+        self.expressions: dict[int, str] = {}
+        self.containers: dict[int, str] = {}
+        self.parameters: dict[str, Structure] = {}
+        self.inplace_paths: set[str] = set()
+        self.aliased_paths: set[str] = set()
+        self._outer_gradients = False
+        self._escaping: set[int] = set()
+        self._seen: list[dict[str, int]] = []
+        self._wanted: dict[int, dict[str, list[int]]] = {}
+        self._pulls: dict[int, list[tuple[Piece, str, list[Value], list[str], list[Value]]]] = {}
+        self._saved: dict[tuple[str, int], str] = {}
+
+    # -- expressions ---------------------------------------------------------------------------------------------
+
+    def expression(self, structure: Structure) -> str:
+        """The expression of a nested argument."""
+        if isinstance(structure, Value):
+            return self.expressions[id(structure)]
+        if isinstance(structure, dict | tuple | list):
+            whole = self._whole(structure)
+            if whole is not None:
+                return whole
+        if isinstance(structure, dict):
+            if len(structure) > 3:
+                return self._wide_dict(structure)
+            items = ", ".join(f"{self._literal(key)}: {self.expression(value)}" for key, value in structure.items())
+            return "{" + items + "}"
+        if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+            fields = ", ".join(self.expression(item) for item in structure)
+            return f"{self.names.constant(type(structure).__name__, type(structure))}({fields})"
+        if isinstance(structure, tuple):
+            items = ", ".join(self.expression(item) for item in structure)
+            return f"({items},)" if len(structure) == 1 else f"({items})"
+        if isinstance(structure, list):
+            return "[" + ", ".join(self.expression(item) for item in structure) + "]"
+        return self._literal(structure)
+
+    def _wide_dict(self, structure: dict[Any, Any]) -> str:
+        inner = "    " * (self.out.indent + 1)
+        lines = [f"{inner}{self._literal(key)}: {self.expression(value)}," for key, value in structure.items()]
+        return "{\n" + "\n".join(lines) + "\n" + "    " * self.out.indent + "}"
+
+    def _literal(self, value: Any) -> str:
+        if value is None or isinstance(value, bool | int | str):
+            return repr(value)
+        if isinstance(value, float) and value == value and abs(value) != float("inf"):
+            return repr(value)
+        return self.names.constant(type(value).__name__, value)
+
+    def _whole(self, structure: Structure) -> str | None:
+        """The variable that already holds exactly this nesting, if there is one."""
+        values = list(leaves_of(structure, Value))
+        if not values:
+            return None
+        node, name = values[0].node, values[0].name
+        source = node.result if node is not None else self.parameters.get(name)
+        holder = self.containers.get(id(node)) if node is not None else name
+        if holder is None or source is None or not _same_nesting(source, structure):
+            return None
+        return holder
+
+    # -- blocks --------------------------------------------------------------------------------------------------
+
+    def block(self, nodes: Sequence[Node]) -> None:
+        """Writes the nodes of a block in an order that nobody can tell from program order."""
+        if self.functional:
+            for item in pieces(nodes):
+                if isinstance(item, Piece):
+                    self.segment(item, nodes)
+                else:
+                    self.node(item)
+            return
+        ordered = gradients_early(nodes)
+        on_path = {id(n) for g in ordered if g.kind == "gradient" for n in g.extra["path"]}
+        tape = self.executor.backend.name == "torch"
+        if tape:
+            self._plan_versions(ordered)
+        open_tape = False
+        has_gradients = self._outer_gradients or any(node.kind == "gradient" for node in ordered)
+        outer_gradients = self._outer_gradients
+        for position, node in enumerate(ordered):
+            wanted = tape and id(node) in on_path
+            if wanted and not open_tape:
+                self.out.line("with enable_grad():")
+                self.out.indent += 1
+            elif open_tape and not wanted:
+                self.out.indent -= 1
+            open_tape = wanted
+            if tape:
+                self._save_versions(ordered, position)
+            if node.kind == "gradient":
+                self._tape_gradient(node, ordered, position)
+            else:
+                donate = tape and not outer_gradients and self._may_donate(node, ordered, position)
+                self._outer_gradients = has_gradients
+                self.node(node, donate)
+                self._outer_gradients = outer_gradients
+        if open_tape:
+            self.out.indent -= 1
+
+    def node(self, node: Node, donate: bool = False) -> None:
+        """Writes one node."""
+        if node.kind == "gradient":
+            self.pull_gradient(node)
+            return
+        if node.kind == "call":
+            call = self._call(node, donate)
+        elif node.kind == "scan":
+            body = self.body(node.bodies["body"], "scan_body")
+            carry, xs = node.args
+            length = node.extra["length"]
+            call = f"scan({body}, {self.expression(carry)}, {self.expression(xs)}, {length!r}, {self._written(node)})"
+        elif node.kind == "cond":
+            true, false = self.body(node.bodies["true"], "if_true"), self.body(node.bodies["false"], "if_false")
+            call = f"cond({self.expression(node.args[0])}, {true}, {false}, {self._written(node)})"
+        elif node.kind == "while":
+            test, body = self.body(node.bodies["test"], "test"), self.body(node.bodies["body"], "while_body")
+            call = f"while_loop({test}, {body}, {self.expression(node.args[0])}, {self._written(node)})"
+        elif node.kind == "vmap":
+            body = self.body(node.bodies["body"], "vmap_body")
+            size = self._axis_size(node)
+            call = f"vmap({body}, {node.extra['in_axes']!r}, {size}, {self.expression(tuple(node.args))})"
+        else:
+            raise AssertionError(f"a {node.kind} node outside of its pass")
+        self._assign(node, call)
+        if set(node.extra.get("alias_variables", ())) & self.inplace_paths:
+            for value in node.values():
+                name = self.names.fresh(self.expressions[id(value)])
+                self.out.line(f"{name} = copy({self.expressions[id(value)]})  # its variable is written in place")
+                self.expressions[id(value)] = name
+            self.containers.pop(id(node), None)
+        for path in node.extra.get("aliased_writes", ()):
+            self.out.line(f"own({self.cell(path, node.host)})")
+
+    def _call(self, node: Node, donate: bool) -> str:
+        for path, value in node.substitution.items():
+            cell = self.executor.substituted_cell(node, path)
+            self.out.line(f"{self.names.constant(f'fast_{path}', cell)}.value = {self.expression(value)}")
+        function = self.executor.bind(node)
+        name = self.names.constant(node.extra.get("op_label") or f"{_short(node.label)}", function)
+
+        def argument(structure: Structure) -> str:
+            collections = list(leaves_of(structure, VariableCollection))
+            if not collections:
+                return self.expression(structure)
+            return self.expression(
+                map_structure(
+                    lambda leaf: (
+                        self.executor.bound_collection(node, leaf, donate)
+                        if isinstance(leaf, VariableCollection)
+                        else leaf
+                    ),
+                    structure,
+                )
+            )
+
+        arguments = [argument(item) for item in node.args]
+        arguments += [f"{key}={argument(value)}" for key, value in node.kwargs.items()]
+        return f"{name}({', '.join(arguments)})"
+
+    def _assign(self, node: Node, call: str) -> None:
+        result = node.result
+        last = _result_name(node.label)
+        if not node.values():
+            self.out.line(call)
+        elif isinstance(result, Value):
+            name = self.names.fresh(last)
+            self.expressions[id(result)] = name
+            self.out.line(f"{name} = {call}")
+        elif isinstance(result, tuple) and result and all(isinstance(item, Value) for item in result):
+            names = [self.names.fresh(f"{last}_{i}") for i in range(len(result))]
+            for value, name in zip(result, names, strict=True):
+                self.expressions[id(value)] = name
+            self.out.line(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}")
+        else:
+            name = self.names.fresh(last)
+            self.containers[id(node)] = name
+            self._name_leaves(result, name)
+            self.out.line(f"{name} = {call}")
+
+    def _name_leaves(self, structure: Structure, holder: str) -> None:
+        if isinstance(structure, Value):
+            self.expressions[id(structure)] = holder
+        elif isinstance(structure, dict):
+            for key, item in structure.items():
+                self._name_leaves(item, f"{holder}[{key!r}]")
+        elif isinstance(structure, tuple | list):
+            for index, item in enumerate(structure):
+                self._name_leaves(item, f"{holder}[{index}]")
+
+    def cell(self, path: str, host: bool = False) -> str:
+        return self.names.constant(f"c_{path}", self.executor.working_cell(path, host))
+
+    def _cells(self, paths: Sequence[str]) -> str:
+        items = ", ".join(self.cell(path) for path in paths)
+        return f"({items},)" if len(paths) == 1 else f"({items})"
+
+    def _written(self, node: Node) -> str:
+        return self._cells(node.writes)
+
+    def _axis_size(self, node: Node) -> str:
+        size = node.extra["axis_size"]
+        if isinstance(size, int):
+            return repr(size)
+        for argument, axis in zip(node.args, node.extra["in_axes"], strict=True):
+            for value in leaves_of(argument, Value) if axis is not None else ():
+                return f"{self.expression(value)}.shape[{axis}]"
+        raise AssertionError("a symbolic axis size comes from an argument")
+
+    def body(self, graph: Graph, label: str) -> str:
+        """Writes a body as a nested function and returns its name."""
+        name = self.names.fresh(label)
+        parameters = [self.names.fresh(parameter) for parameter in graph.parameters]
+        self.out.line(f"def {name}({', '.join(parameters)}):")
+        self.out.indent += 1
+        for parameter, holder in zip(graph.parameters, parameters, strict=True):
+            self._name_leaves(graph.inputs[parameter], holder)
+        kept = self._saved, self._seen, self._wanted, self._escaping
+        self._saved, self._escaping = {}, {id(value) for value in graph.output_values()}
+        self.block(graph.nodes)
+        self._saved, self._seen, self._wanted, self._escaping = kept
+        self.out.line(f"return {self.expression(graph.outputs)}")
+        self.out.indent -= 1
+        return name
+
+    # -- gradients by the tape of the backend --------------------------------------------------------------------
+
+    def _plan_versions(self, ordered: Sequence[Node]) -> None:
+        """Which version of each variable every node sees, as (path, number of writes before)."""
+        versions: dict[str, int] = {}
+        self._seen = []
+        for node in ordered:
+            self._seen.append({path: versions.get(path, 0) for path in node.reads})
+            for path in node.writes:
+                versions[path] = versions.get(path, 0) + 1
+        self._wanted = {}
+        position = {id(node): i for i, node in enumerate(ordered)}
+        for node in ordered:
+            if node.kind == "gradient":
+                wanted: dict[str, list[int]] = {}
+                for path in node.extra.get("paths", ()):
+                    seen = [
+                        self._seen[position[id(n)]][path]
+                        for n in node.extra["path"]
+                        if n.kind != "gradient" and id(n) in position and path in self._seen[position[id(n)]]
+                    ]
+                    wanted[path] = list(unique(seen))
+                self._wanted[id(node)] = wanted
+
+    def _save_versions(self, ordered: Sequence[Node], position: int) -> None:
+        """Keeps the array of a variable that this node overwrites and a later gradient needs."""
+        node = ordered[position]
+        for path in node.writes:
+            version = sum(path in earlier.writes for earlier in ordered[:position])
+            later = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
+            if any(version in self._wanted[id(g)].get(path, ()) for g in later) and (path, version) not in self._saved:
+                name = self.names.fresh(f"before_{path}")
+                self.out.line(f"{name} = {self.cell(path)}.value")
+                self._saved[path, version] = name
+
+    def _may_donate(self, node: Node, ordered: Sequence[Node], position: int) -> bool:
+        """Whether the arrays that a node overwrites are needed by nobody else."""
+        pending = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
+        needed = {path for g in pending for n in g.extra["path"] for path in n.reads}
+        return not (set(node.writes) & (needed | self.aliased_paths))
+
+    def _tape_gradient(self, node: Node, ordered: Sequence[Node], position: int) -> None:
+        loss = self.expression(node.args[0])
+        later = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
+        mine = {id(n) for n in node.extra["path"]}
+        retain = any(mine & {id(n) for n in g.extra["path"]} for g in later)
+        create = any(id(node) in {id(n) for n in g.extra["path"]} for g in ordered if g.kind == "gradient")
+        flags = f"{retain}, {create}"
+        if "values" in node.extra:
+            values = tuple(node.extra["values"])
+            name = self.names.fresh("gradients")
+            self.out.line(f"{name} = gradient({loss}, {self.expression(values)}, {flags})")
+            for i, value in enumerate(node.values()):
+                self.expressions[id(value)] = f"{name}[{i}]"
+            return
+        current = {p: sum(p in n.writes for n in ordered[:position]) for p in node.extra["paths"]}
+        arrays: list[str] = []
+        parts: dict[str, list[int]] = {}
+        for path in node.extra["paths"]:
+            versions = self._wanted.get(id(node), {}).get(path) or [current[path]]
+            for version in versions:
+                parts.setdefault(path, []).append(len(arrays))
+                saved = self._saved.get((path, version))
+                arrays.append(saved if saved is not None and version != current[path] else f"{self.cell(path)}.value")
+        name = self.names.fresh("gradients")
+        self.out.line(f"{name} = gradient({loss}, ({', '.join(arrays)},), {flags})")
+        by_path = {path: " + ".join(f"{name}[{i}]" for i in indices) for path, indices in parts.items()}
+        for path, value in node.result.items():
+            text = by_path[path]
+            self.expressions[id(value)] = f"({text})" if "+" in text else text
+
+    # -- gradients by vjp of segments ----------------------------------------------------------------------------
+
+    def segment(self, piece: Piece, block: Sequence[Node]) -> None:
+        """Writes a piece of differentiated path as a function, evaluates it once and keeps its pull-back."""
+        gradients = [n for n in piece.nodes if n.kind == "gradient"]
+        inside = {id(n) for n in piece.nodes}
+        nested = {id(g) for g in gradients}
+        for g in gradients:
+            if any(id(n) not in inside for n in g.extra["path"]):
+                raise BuildError(
+                    "a nested gradient is entangled with writes that lie between it and its forward nodes",
+                    where=g.label,
+                    fix="take the inner gradient directly after its loss, before other variables are written",
+                )
+        tops = [g for g in block if g.kind == "gradient" and id(g) not in nested and any(id(n) in inside for n in g.extra["path"])]
+        made = {id(v) for n in piece.nodes for v in n.values()}
+        paths = unique(
+            p
+            for g in tops
+            for n in g.extra["path"]
+            if id(n) in inside and n.kind != "gradient"
+            for p in n.reads
+            if p in g.extra.get("paths", ())
+        )
+        writes = unique(p for n in piece.nodes for p in n.writes)
+        explicit = {id(v) for g in tops for v in g.extra.get("values", ())}
+        earlier = {
+            id(v)
+            for g in tops
+            for _, _, outputs, _, _ in self._pulls.get(id(g), ())
+            for v in outputs
+        }
+        values = list(
+            {
+                id(v): v
+                for n in piece.nodes
+                for v in n.inputs()
+                if id(v) not in made and (id(v) in explicit or id(v) in earlier)
+            }.values()
+        )
+        outside = [n for n in block if id(n) not in inside]
+        used = {id(v) for n in outside for v in n.inputs()} | self._escaping
+        losses = {id(g.extra["loss"]) for g in tops}
+        later_path = {id(v) for g in tops for n in g.extra["path"] if id(n) not in inside for v in n.inputs()}
+        results = [v for n in piece.nodes for v in n.values()]
+        outputs = [v for v in results if _is_float(v) and (id(v) in losses or id(v) in later_path)]
+        chosen = {id(v) for v in outputs}
+        others = [v for v in results if id(v) in used and id(v) not in chosen]
+        name = self.names.fresh("segment")
+        arguments = [self.names.fresh(f"{identifier(self.expressions[id(v)])}_in") for v in values]
+        arguments_outside = [self.expressions[id(v)] for v in values]
+        self.out.line(f"def {name}({', '.join(arguments)}):")
+        self.out.indent += 1
+        before = {id(v): self.expressions[id(v)] for v in values}
+        for v, argument in zip(values, arguments, strict=True):
+            self.expressions[id(v)] = argument
+        hidden, self._escaping = self._escaping, self._escaping | {id(v) for v in (*outputs, *others)}
+        inner = [n for n in piece.nodes]
+        if gradients:
+            kept_pulls, self._pulls = self._pulls, {}
+            self.block(inner)
+            self._pulls = kept_pulls
+        else:
+            for n in inner:
+                self.node(n)
+        self._escaping = hidden
+        self.out.line(f"return {_tuple([self.expressions[id(v)] for v in outputs])}, {_tuple([self.expressions[id(v)] for v in others])}")
+        self.out.indent -= 1
+        self.expressions.update(before)
+        for n in piece.nodes:
+            self.containers.pop(id(n), None)
+        out_names = [self.names.fresh(identifier(self.expressions[id(v)])) for v in outputs]
+        other_names = [self.names.fresh(identifier(self.expressions[id(v)])) for v in others]
+        pull = self.names.fresh(f"pull_{name}")
+        self.out.line(
+            f"{_tuple(out_names)}, {_tuple(other_names)}, {pull} = vjp({name}, {self._cells(paths)}, "
+            f"{self._cells(writes)}, {_tuple(arguments_outside)})"
+        )
+        for v, text in zip((*outputs, *others), (*out_names, *other_names), strict=True):
+            self.expressions[id(v)] = text
+        record = (piece, pull, outputs, list(paths), values)
+        for g in tops:
+            self._pulls.setdefault(id(g), []).append(record)
+
+    def pull_gradient(self, node: Node) -> None:
+        """Writes a gradient node: pull-backs of its pieces, last one first."""
+        loss = node.extra["loss"]
+        cotangents: dict[int, str] = {id(loss): f"ones_like({self.expressions[id(loss)]})"}
+        by_path: dict[str, list[str]] = {}
+        for _piece, pull, outputs, paths, values in reversed(self._pulls.get(id(node), [])):
+            if not any(id(v) in cotangents for v in outputs):
+                continue
+            seeds = [cotangents.get(id(v), f"zeros_like({self.expressions[id(v)]})") for v in outputs]
+            name = self.names.fresh("cotangents")
+            self.out.line(f"{name} = {pull}({_tuple(seeds)})")
+            for i, path in enumerate(paths):
+                by_path.setdefault(path, []).append(f"{name}[0][{i}]")
+            for i, v in enumerate(values):
+                text = f"{name}[1][{i}]"
+                cotangents[id(v)] = f"({cotangents[id(v)]} + {text})" if id(v) in cotangents else text
+        if "values" in node.extra:
+            for value, source in zip(node.values(), node.extra["values"], strict=True):
+                self.expressions[id(value)] = cotangents.get(id(source), f"zeros_like({self.expressions[id(source)]})")
+            return
+        for path, value in node.result.items():
+            parts = by_path.get(path)
+            text = " + ".join(parts) if parts else f"zeros_like({self.cell(path)}.value)"
+            self.expressions[id(value)] = f"({text})" if parts and len(parts) > 1 else text
+
+
+def _is_float(value: Value) -> bool:
+    return value.space.dtype.startswith("float")
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _short(label: str) -> str:
+    path, _, function = label.rpartition(".")
+    parts = [part for part in path.split("/") if part]
+    return identifier("_".join([*parts[-1:], function.lstrip("_")]))
+
+
+def _result_name(label: str) -> str:
+    """`dense_0` for `policy/dense-0.call`, `loss` for `dqn._loss`."""
+    path, _, function = label.rpartition(".")
+    function = function.lstrip("_")
+    return identifier(path.rpartition("/")[2] if function in ("call", "") else function)
+
+
+def _same_nesting(source: Structure, structure: Structure) -> bool:
+    if isinstance(source, Value) or isinstance(structure, Value):
+        return source is structure
+    if isinstance(source, dict):
+        return (
+            isinstance(structure, dict)
+            and list(source) == list(structure)
+            and all(_same_nesting(source[key], structure[key]) for key in source)
+        )
+    if isinstance(source, tuple | list):
+        return (
+            type(structure) is type(source)
+            and len(structure) == len(source)
+            and all(_same_nesting(a, b) for a, b in zip(source, structure, strict=True))
+        )
+    return source is structure

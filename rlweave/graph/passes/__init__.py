@@ -1,0 +1,1 @@
+"""Passes over a graph, one file each."""

@@ -1,0 +1,198 @@
+"""Dependencies between nodes, and orders that nobody can tell from program order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlweave.graph.differentiation import full_path
+from rlweave.graph.ir import Node
+
+
+def dependencies(nodes: Sequence[Node]) -> list[set[int]]:
+    """For each node the positions of those that have to run before it: values, and reads and writes of a path.
+
+    A gradient pulls back what the forward nodes have read, so it reads no state of its own.
+    """
+    maker = {id(value): i for i, node in enumerate(nodes) for value in node.values()}
+    before: list[set[int]] = []
+    last_write: dict[str, int] = {}
+    readers: dict[str, set[int]] = {}
+    for i, node in enumerate(nodes):
+        found = {maker[id(value)] for value in node.inputs() if id(value) in maker}
+        if node.kind == "gradient":
+            position = {id(n): k for k, n in enumerate(nodes)}
+            found |= {position[id(n)] for n in full_path(node) if id(n) in position}
+        else:
+            for path in node.reads:
+                if path in last_write:
+                    found.add(last_write[path])
+            for path in node.writes:
+                if path in last_write:
+                    found.add(last_write[path])
+                found |= readers.get(path, set())
+            for path in node.reads:
+                readers.setdefault(path, set()).add(i)
+            for path in node.writes:
+                last_write[path] = i
+                readers[path] = set()
+        found.discard(i)
+        before.append(found)
+    return before
+
+
+def stable_order(before: Sequence[set[int]], prefer: Callable[[int, int | None], Any]) -> list[int]:
+    """Topological order; among the ready ones the smallest `prefer(item, last item)`.
+
+    Raises:
+        ValueError: There is a cycle.
+    """
+    waiting = [set(items) for items in before]
+    after: list[list[int]] = [[] for _ in before]
+    for i, items in enumerate(before):
+        for j in items:
+            after[j].append(i)
+    ready = {i for i, items in enumerate(waiting) if not items}
+    order: list[int] = []
+    last: int | None = None
+    while ready:
+        last = min(ready, key=lambda i: prefer(i, last))
+        ready.remove(last)
+        order.append(last)
+        for i in after[last]:
+            waiting[i].discard(last)
+            if not waiting[i]:
+                ready.add(i)
+    if len(order) != len(before):
+        raise ValueError("cycle")
+    return order
+
+
+def gradients_early(nodes: Sequence[Node]) -> list[Node]:
+    """Moves each gradient to directly after what it needs (eager torch: before its variables are overwritten)."""
+    before = dependencies(nodes)
+    result: list[int] = []
+    placed: set[int] = set()
+    waiting = [i for i, node in enumerate(nodes) if node.kind == "gradient"]
+    for i, node in enumerate(nodes):
+        if node.kind != "gradient":
+            result.append(i)
+            placed.add(i)
+        progress = True
+        while progress:
+            progress = False
+            for g in list(waiting):
+                if before[g] <= placed:
+                    result.append(g)
+                    placed.add(g)
+                    waiting.remove(g)
+                    progress = True
+    return [nodes[i] for i in result]
+
+
+def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Cuts the program into runs of one place each, with as few runs as a greedy order finds."""
+    if not nodes:
+        return []
+    before = dependencies(nodes)
+    places = [_place(node) for node in nodes]
+    order = stable_order(before, lambda i, last: (last is not None and places[i] != places[last], i))
+    runs: list[list[Node]] = []
+    for i in order:
+        if not runs or _place(runs[-1][-1]) != places[i]:
+            runs.append([])
+        runs[-1].append(nodes[i])
+    return runs
+
+
+def _place(node: Node) -> str:
+    return "host" if node.host else "device"
+
+
+@dataclass(eq=False)
+class Piece:
+    """Nodes of differentiated paths that are evaluated together, once, where the forward stands."""
+
+    nodes: list[Node]
+    group: int
+
+
+def pieces(nodes: Sequence[Node]) -> list[Node | Piece]:
+    """Groups the differentiated paths of a block into as few contiguous pieces as its dependencies allow."""
+    nested = {id(n) for g in nodes if g.kind == "gradient" for n in g.extra["path"] if n.kind == "gradient"}
+    tops = [node for node in nodes if node.kind == "gradient" and id(node) not in nested]
+    if not tops:
+        return list(nodes)
+    group_of: dict[int, int] = {}
+    for number, top in enumerate(tops):
+        members = {id(n) for n in full_path(top)}
+        merged = {group_of[m] for m in members if m in group_of}
+        for member in [m for m, g in group_of.items() if g in merged]:
+            group_of[member] = number
+        for member in members:
+            group_of[member] = number
+    cuts = {id(value) for top in tops for value in top.extra.get("values", ())}
+    before = dependencies(nodes)
+    made = _cut(nodes, before, group_of, cuts)
+    for pieces_made in (made, [[i] for group in made for i in group]):
+        try:
+            return _arrange(nodes, before, pieces_made, group_of)
+        except ValueError:
+            continue
+    raise AssertionError("single nodes in program order cannot form a cycle")
+
+
+def _cut(
+    nodes: Sequence[Node], before: list[set[int]], group_of: dict[int, int], cuts: set[int]
+) -> list[list[int]]:
+    ancestors: list[int] = []
+    for items in before:
+        mask = 0
+        for j in items:
+            mask |= ancestors[j] | (1 << j)
+        ancestors.append(mask)
+    open_piece: dict[int, list[int]] = {}
+    made: list[list[int]] = []
+    for i, node in enumerate(nodes):
+        if id(node) not in group_of:
+            continue
+        group = group_of[id(node)]
+        piece = open_piece.get(group)
+        if piece is not None:
+            inside = sum(1 << j for j in piece)
+            between = [x for x in range(i) if (ancestors[i] >> x) & 1 and not (inside >> x) & 1]
+            made_here = {id(value) for j in piece for value in nodes[j].values()}
+            uses_cut = any(id(value) in cuts and id(value) in made_here for value in node.inputs())
+            if any(ancestors[x] & inside for x in between) or uses_cut:
+                piece = None
+        if piece is None:
+            piece = open_piece[group] = []
+            made.append(piece)
+        piece.append(i)
+    return made
+
+
+def _arrange(
+    nodes: Sequence[Node], before: list[set[int]], made: list[list[int]], group_of: dict[int, int]
+) -> list[Node | Piece]:
+    unit_of: dict[int, int] = {}
+    units: list[list[int]] = []
+    in_piece = {i: piece for piece in made for i in piece}
+    for i in range(len(nodes)):
+        if i in unit_of:
+            continue
+        members = in_piece.get(i, [i])
+        for j in members:
+            unit_of[j] = len(units)
+        units.append(members)
+    unit_before = [{unit_of[j] for i in unit for j in before[i]} - {k} for k, unit in enumerate(units)]
+    order = stable_order(unit_before, lambda k, last: units[k][-1])
+    result: list[Node | Piece] = []
+    for k in order:
+        first = nodes[units[k][0]]
+        if id(first) in group_of:
+            result.append(Piece([nodes[i] for i in units[k]], group_of[id(first)]))
+        else:
+            result.append(first)
+    return result

@@ -1,0 +1,398 @@
+"""Programs: the entry function of one API method, with its runs on host and device, compiled from source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlweave.errors import BuildError
+from rlweave.graph.differentiation import full_path
+from rlweave.graph.ir import Graph, Node, Structure, Value, has_leaf, leaves_of, unique
+from rlweave.graph.lowering import BlockWriter, Names, Writer, identifier, register_source
+from rlweave.graph.passes.ordering import by_place
+from rlweave.spaces import Dim
+
+
+class Program:
+    """One API method, lowered.
+
+    Args:
+        source: What runs, readable.
+        entry: The function that the executor calls.
+        runs: Compiled device runs by name.
+    """
+
+    def __init__(self, source: str, entry: Any, runs: dict[str, Any]) -> None:
+        self.source, self.entry, self.runs = source, entry, runs
+
+
+def write_program(executor: Any, graph: Graph) -> Program:
+    """Lowers a graph for an executor."""
+    names = Names()
+    for reserved in ("scan", "cond", "while_loop", "vmap", "vjp", "copy", "gradient", "own", "as_numpy", "with_metrics"):
+        names.taken.add(reserved)
+    functional = executor.functional
+    filename = f"<rlweave {executor.root.scope}.{graph.name} on {executor.backend.name} #{executor.serial}.{executor.count_program()}>"
+    out = Writer()
+    if functional:
+        entry = _FunctionalProgram(executor, graph, names, out)
+    else:
+        entry = _StraightProgram(executor, graph, names, out)
+    entry.write()
+    source = out.source()
+    register_source(filename, source)
+    scope: dict[str, Any] = {"__name__": f"rlweave.generated.{identifier(graph.name)}", **names.objects, **entry.globals}
+    exec(compile(source, filename, "exec"), scope)  # noqa: S102 - the source was made above, from the graph
+    runs = {}
+    for name, donate in entry.runs.items():
+        runs[name] = scope[name]
+        scope[name] = executor.compile_run(scope[name], donate)
+        runs[name] = scope[name]
+    return Program(source, scope[entry.name], runs)
+
+
+class _ProgramWriter:
+    """What both kinds of program share: checks of inputs, conversions, results."""
+
+    def __init__(self, executor: Any, graph: Graph, names: Names, out: Writer) -> None:
+        self.executor, self.graph, self.names, self.out = executor, graph, names, out
+        self.globals: dict[str, Any] = executor.program_globals()
+        names.taken.update(self.globals)
+        self.runs: dict[str, Sequence[int]] = {}
+        self.name = names.fresh(graph.name)
+        self.parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
+
+    def header(self) -> None:
+        parameters = ", ".join(self.parameters.values())
+        comma = ", " if parameters else ""
+        self.out.line(f"def {self.name}({parameters}{comma}*, as_numpy=True, with_metrics=False):")
+        self.out.indent += 1
+
+    def checks(self, convert: str) -> None:
+        """Lines that check (and where needed convert) each input.
+
+        Args:
+            convert: Format of an assignment after the check, or "".
+        """
+        leading: list[str] = []
+        for parameter, name in self.parameters.items():
+            structure = self.graph.inputs[parameter]
+            checker = self.names.constant(f"check_{parameter}", self.executor.input_check(self.graph.name, parameter, structure))
+            if isinstance(structure, Value):
+                axes = structure.space.axes
+                ranks = structure.space.ranks
+                fixed = tuple(axes[ranks:])
+                dtypes = self.names.constant(f"dtypes_{structure.space.dtype}", self.executor.dtypes(structure.space.dtype))
+                shape = f"{name}.shape != {fixed!r}" if ranks == 0 else f"{name}.shape[{ranks}:] != {fixed!r}"
+                if ranks and not fixed:
+                    shape = f"len({name}.shape) != {ranks}"
+                if any(not isinstance(axis, int) for axis in fixed):
+                    shape = "True"
+                for axis, dim in enumerate(axes[:ranks]):
+                    if isinstance(dim, Dim) and all("=" in symbol for symbol in dim.symbols):
+                        shape += f" or {name}.shape[{axis}] != {dim.evaluate({})}"
+                self.out.line(f"if type({name}) not in array_types or {name}.dtype not in {dtypes} or {shape}:")
+                self.out.line(f"    {name} = {checker}({name})")
+                if ranks:
+                    leading.append((name, structure.space))  # type: ignore[arg-type]
+            else:
+                self.out.line(f"{name} = {checker}({name})")
+            if convert:
+                self.out.line(convert.format(name=name) if isinstance(structure, Value) else f"{name} = convert_nested({name})")
+        self._agree(leading)
+
+    def _agree(self, leading: Sequence[Any]) -> None:
+        groups: dict[str, list[tuple[str, str, str]]] = {}
+        for name, space in leading:
+            axis = 0
+            for dim in (space.time, space.batch):
+                if dim is not None:
+                    if len(dim.symbols) == 1 and dim.factor == 1 and dim.offset == 0:
+                        groups.setdefault(dim.symbols[0], []).append((name, f"{name}.shape[{axis}]", name))
+                    axis += 1
+        for symbol, members in groups.items():
+            if len(members) > 1:
+                test = " == ".join(text for _, text, _ in members)
+                sizes = ", ".join(f"{name!r}: {text}" for name, text, _ in members)
+                self.out.line(f"if not ({test}):")
+                self.out.line(f"    disagree({self.graph.name!r}, {symbol!r}, {{{sizes}}})")
+
+    def result(self, block: BlockWriter, to_numpy: str, plain: str) -> None:
+        """Lines that hand out results and metrics."""
+
+        def expression(structure: Structure, fmt: str) -> str:
+            if isinstance(structure, Value):
+                return fmt.format(block.expressions[id(structure)])
+            if isinstance(structure, dict):
+                return "{" + ", ".join(f"{k!r}: {expression(v, fmt)}" for k, v in structure.items()) + "}"
+            if isinstance(structure, tuple | list):
+                inner = ", ".join(expression(item, fmt) for item in structure)
+                if isinstance(structure, tuple) and hasattr(structure, "_fields"):
+                    return f"{self.names.constant(type(structure).__name__, type(structure))}({inner})"
+                if isinstance(structure, list):
+                    return f"[{inner}]"
+                return f"({inner},)" if len(structure) == 1 else f"({inner})"
+            return block.expression(structure)
+
+        outputs = self.graph.outputs
+        if to_numpy == plain or not has_leaf(outputs, Value):
+            self.out.line(f"result = {expression(outputs, to_numpy)}")
+        else:
+            self.out.line(f"if as_numpy:")
+            self.out.line(f"    result = {expression(outputs, to_numpy)}")
+            self.out.line("else:")
+            self.out.line(f"    result = {expression(outputs, plain)}")
+        if self.graph.metrics:
+            metrics = {metric.name: metric.value for metric in self.graph.metrics}
+            self.out.line("if with_metrics:")
+            self.out.line(f"    return result, {expression(metrics, 'float({})')}")
+            self.out.line("return result")
+        else:
+            self.out.line("return (result, {}) if with_metrics else result")
+
+
+class _StraightProgram(_ProgramWriter):
+    """NumPy and eager torch: one function, line after line."""
+
+    def write(self) -> None:
+        executor, graph, out = self.executor, self.graph, self.out
+        block = BlockWriter(executor, self.names, out, functional=False)
+        block.parameters = {name: graph.inputs[p] for p, name in self.parameters.items()}
+        for name in self.parameters.values():
+            block._name_leaves(block.parameters[name], name)
+        _rename_inputs(graph, self.parameters)
+        block.inplace_paths = executor.inplace_paths
+        block.aliased_paths = {p for node in graph.nodes for p in node.extra.get("alias_variables", ())}
+        torch = executor.backend.name == "torch"
+        writes = bool(graph.writes)
+        gradients = any(node.kind == "gradient" or node.bodies for node in graph.nodes)
+        self.header()
+        hosts = {id(node) for node in graph.nodes if node.host}
+        mixed = torch and bool(hosts)
+        self.checks("if type({name}) is ndarray: {name} = from_numpy({name})" if torch else "")
+        out.line(f"with {'guard' if writes else 'lock'}:")
+        out.indent += 1
+        if torch:
+            use_inference = not writes and not gradients
+            out.line("with inference_mode() if as_numpy else no_grad():" if use_inference else "with no_grad():")
+            out.indent += 1
+        if not graph.nodes:
+            out.line("pass")
+        if mixed:
+            self._mixed(block)
+        else:
+            block.block(graph.nodes)
+        if torch:
+            out.indent -= 1
+        out.indent -= 1
+        fresh = {id(v) for n in graph.nodes for v in n.values() if not n.aliases}
+        self._results(block, torch, fresh)
+
+    def _mixed(self, block: BlockWriter) -> None:
+        """Host and device nodes in turns; transfers are lines of their own."""
+        graph, out = self.graph, self.out
+        home: dict[int, str] = {id(v): "device" for v in leaves_of(graph.inputs, Value)}
+        moved: dict[tuple[int, str], str] = {}
+        runs = runs_of(graph)
+        for run in runs:
+            place = "host" if run[0].host else "device"
+            inside = {id(v) for n in run for v in n.values()}
+            needed = {id(v): v for n in run for v in n.inputs() if id(v) not in inside}
+            kept: dict[int, str] = {}
+            holders: dict[int, str] = {}
+            for key, value in needed.items():
+                if home[key] != place:
+                    if (key, place) not in moved:
+                        name = self.names.fresh(f"{identifier(block.expressions[key])}_on_{place}")
+                        transfer = "to_host" if place == "host" else "to_device"
+                        out.line(f"{name} = {transfer}({block.expressions[key]})")
+                        moved[key, place] = name
+                    kept[key] = block.expressions[key]
+                    block.expressions[key] = moved[key, place]
+                    node = value.node
+                    if node is not None and id(node) in block.containers:
+                        holders[id(node)] = block.containers.pop(id(node))
+                    if node is None:
+                        holders[-1] = ""
+            parameters = block.parameters
+            if kept:
+                block.parameters = {}
+            block._escaping = set()
+            block.block(run)
+            block.parameters = parameters
+            block.expressions.update(kept)
+            block.containers.update({k: v for k, v in holders.items() if k != -1})
+            home.update({key: place for key in inside})
+        self._homes = home
+
+    def _results(self, block: BlockWriter, torch: bool, fresh: set[int]) -> None:
+        safe = all(id(v) in fresh for v in leaves_of(self.graph.outputs, Value))
+        if not torch:
+            to_numpy = "{}" if safe else "array({})"
+            self.result(block, to_numpy, to_numpy)
+        else:
+            self.result(block, "numpy_of({})" if safe else "copy_numpy_of({})", "plain({})" if safe else "copy_plain({})")
+
+
+class _FunctionalProgram(_ProgramWriter):
+    """JAX and compiled torch: device runs are pure functions of state and inputs."""
+
+    def write(self) -> None:
+        executor, graph, out = self.executor, self.graph, self.out
+        runs = runs_of(graph)
+        outputs = {id(v) for v in graph.output_values()}
+        main = BlockWriter(executor, self.names, Writer(), functional=True)
+        main.parameters = {name: graph.inputs[p] for p, name in self.parameters.items()}
+        for name in self.parameters.values():
+            main._name_leaves(main.parameters[name], name)
+        _rename_inputs(graph, self.parameters)
+        main.inplace_paths = executor.inplace_paths
+        body = main.out
+        body.indent = 2
+        for index, run in enumerate(runs):
+            later = {id(v) for other in runs[index + 1 :] for n in other for v in n.inputs()}
+            if run[0].host:
+                for node in run:
+                    self._host_transfers(main, node)
+                    main.node(node)
+            else:
+                self._device_run(main, run, outputs | later)
+        out.line()
+        self.header()
+        device_only = len(runs) == 1 and not runs[0][0].host
+        results = list(leaves_of(graph.outputs, Value))
+        self.checks("")
+        # JAX on the CPU may read an aligned NumPy input in place, and later: whoever does not wait for a result copies
+        staged = [name for name in self.parameters.values()]
+        if staged:
+            if not results or not device_only:
+                for name in staged:
+                    out.line(f"{name} = staged({name})")
+            else:
+                out.line("if not as_numpy:")
+                for name in staged:
+                    out.line(f"    {name} = staged({name})")
+        out.line(f"with {'guard' if graph.writes else 'lock'}:")
+        if not body.lines:
+            body.line("pass")
+        out.lines += body.lines
+        host_values = {id(v) for n in graph.nodes if n.host for v in n.values()}
+        inputs = {id(v) for v in leaves_of(graph.inputs, Value)}
+        del host_values
+        plain = "handed({})" if any(id(v) in inputs or (v.node is not None and v.node.host) for v in results) else "{}"
+        self.result(main, "numpy_of({})", plain)
+
+    def _host_transfers(self, main: BlockWriter, node: Node) -> None:
+        for value in node.inputs():
+            if value.node is None or not value.node.host:
+                text = main.expressions[id(value)]
+                if not text.startswith("to_host_") and value.node is not None:
+                    name = self.names.fresh(f"to_host_{identifier(text)}")
+                    main.out.line(f"{name} = to_host({text})")
+                    main.expressions[id(value)] = name
+                    main.containers.pop(id(value.node), None)
+
+    def _device_run(self, main: BlockWriter, run: Sequence[Node], wanted: set[int]) -> None:
+        executor, out = self.executor, self.out
+        block = BlockWriter(executor, self.names, out, functional=True)
+        inside = {id(v) for n in run for v in n.values()}
+        inputs = list({id(v): v for n in run for v in n.inputs() if id(v) not in inside}.values())
+        results = [v for n in run for v in n.values() if id(v) in wanted]
+        reads = unique(p for n in run for p in n.reads if n.kind != "gradient")
+        reads = unique([*reads, *(p for n in run for p in _gradient_reads(n))])
+        writes = unique(p for n in run for p in n.writes)
+        donated = [p for p in reads if p in writes]
+        kept = [p for p in reads if p not in writes]
+        name = self.names.fresh("run" if len(self.runs) == 0 else f"run_{len(self.runs) + 1}")
+        self.runs[name] = (0,) if donated else ()
+        whole = {parameter: main.parameters[parameter] for parameter in main.parameters}
+        parameters: list[str] = []
+        arguments: list[str] = []
+        for value in inputs:
+            text = main.expressions[id(value)]
+            root = value.name if value.node is None else main.containers.get(id(value.node))
+            if root in self._locals(main) and root is not None:
+                if root not in parameters:
+                    parameters.append(root)
+                    arguments.append(root)
+                block.expressions[id(value)] = text
+                if value.node is None:
+                    block.parameters[root] = whole[root]
+                else:
+                    block.containers[id(value.node)] = root
+            else:
+                parameter = identifier(text)
+                if parameter != text:
+                    parameter = self.names.fresh(parameter)
+                if parameter not in parameters:
+                    parameters.append(parameter)
+                    arguments.append(text)
+                block.expressions[id(value)] = parameter
+        out.line(f"def {name}(donated, kept{''.join(', ' + p for p in parameters)}):")
+        out.indent += 1
+        for group, paths in (("donated", donated), ("kept", kept)):
+            if paths:
+                targets = ", ".join(f"{block.cell(p)}.value" for p in paths)
+                out.line(f"{targets}{',' if len(paths) == 1 else ''} = {group}")
+        block._escaping = {id(v) for v in results}
+        block.block(run)
+        returned = ", ".join(
+            f"copy({block.expressions[id(v)]})" if v.node is not None and v.node.aliases else block.expressions[id(v)]
+            for v in results
+        )
+        state = ", ".join(f"{block.cell(p)}.value" for p in writes)
+        out.line(
+            f"return ({returned}{',' if len(results) == 1 else ''}), ({state}{',' if len(writes) == 1 else ''})"
+        )
+        out.indent -= 1
+        out.line()
+
+        def store(paths: Sequence[str]) -> str:
+            items = ", ".join(f"{self.names.constant(f's_{p}', executor.store.cells[p])}.value" for p in paths)
+            return f"({items}{',' if len(paths) == 1 else ''})"
+
+        targets = []
+        for value in results:
+            text = self.names.fresh(identifier(block.expressions[id(value)]))
+            main.expressions[id(value)] = text
+            targets.append(text)
+        left = f"({', '.join(targets)}{',' if len(targets) == 1 else ''})" if targets else "_"
+        right = store(writes) if writes else "_"
+        call = f"{name}({store(donated)}, {store(kept)}{''.join(', ' + a for a in arguments)})"
+        main.out.line(f"{left}, {right} = {call}")
+
+    def _locals(self, main: BlockWriter) -> set[str]:
+        return {*main.parameters, *main.containers.values()}
+
+
+def runs_of(graph: Graph) -> list[list[Node]]:
+    """Runs of one place each.
+
+    Raises:
+        BuildError: A differentiated path lies in several device runs.
+    """
+    runs = by_place(graph.nodes)
+    for run in runs:
+        inside = {id(n) for n in run}
+        for node in run:
+            outside = [n for n in full_path(node) if id(n) not in inside] if node.kind == "gradient" else []
+            if outside:
+                raise BuildError(
+                    "a gradient goes across a host node",
+                    where=node.label,
+                    received=f"{outside[0].label} runs before a host node that the loss depends on",
+                    fix="call the host graph function before the forward pass, or after the gradient",
+                )
+    return runs
+
+
+def _gradient_reads(node: Node) -> tuple[str, ...]:
+    """Variables whose shape a gradient needs for zeros where the loss does not depend on them."""
+    if node.kind == "gradient":
+        return tuple(node.extra.get("paths", ()))
+    return ()
+
+
+def _rename_inputs(graph: Graph, parameters: dict[str, str]) -> None:
+    for value in leaves_of(graph.inputs, Value):
+        value.name = parameters.get(value.name, value.name)

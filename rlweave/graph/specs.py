@@ -1,0 +1,145 @@
+"""Specs: components from JSON-like data, by registered name."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rlweave.errors import SpecError, nearest
+
+_registry: dict[str, type] = {}
+_entry_points_loaded = False
+
+T = TypeVar("T", bound=type)
+
+ENTRY_POINT_GROUP = "rlweave.components"
+
+
+def register(name: str) -> Callable[[T], T]:
+    """Class decorator: makes a component known to specs under a name.
+
+    Raises:
+        SpecError: The name is taken by another class.
+    """
+
+    def decorate(cls: T) -> T:
+        other = _registry.get(name)
+        if other is not None and other.__qualname__ != cls.__qualname__:
+            raise SpecError("two components of one spec name", received=f"{name!r}: {other} and {cls}", fix="rename one")
+        _registry[name] = cls
+        cls.spec_type = name  # type: ignore[attr-defined]
+        original = cls.__init__  # type: ignore[misc]
+
+        def remember(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if type(self) is cls and "_spec_arguments" not in self.__dict__:
+                bound = inspect.signature(original).bind(self, *args, **kwargs)
+                object.__setattr__(self, "_spec_arguments", dict(list(bound.arguments.items())[1:]))
+
+        remember.__doc__, remember.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+        cls.__init__ = remember  # type: ignore[misc]
+        return cls
+
+    return decorate
+
+
+def registered_components() -> dict[str, type]:
+    """All registered component classes by spec name, those of installed third parties included."""
+    global _entry_points_loaded
+    if not _entry_points_loaded:
+        _entry_points_loaded = True
+        for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+            point.load()
+    return dict(_registry)
+
+
+def from_spec(spec: Any, base: type | None = None) -> Any:
+    """Makes a component from a spec; the spec is not changed.
+
+    Args:
+        spec: A dict with "type" and constructor arguments (nested specs among them), a registered name, or a
+            component, which is returned as it is.
+        base: Class that the result must be an instance of.
+
+    Raises:
+        SpecError: Unknown type or key (names the nearest right one), or a component of another kind.
+    """
+    from rlweave.graph.component import Component
+
+    if isinstance(spec, Component):
+        component = spec
+    else:
+        component = _make(spec)
+    if base is not None and base is not Component and not isinstance(component, base):
+        raise SpecError(
+            f"the spec makes no {base.__name__}", received=f"{type(component).__name__} from {spec!r}", fix="choose another type"
+        )
+    return component
+
+
+def _make(spec: Any) -> Any:
+    if isinstance(spec, str):
+        spec = {"type": spec}
+    if not isinstance(spec, dict) or not isinstance(spec.get("type"), str):
+        raise SpecError('a component spec is a dict with "type"', received=repr(spec)[:120], fix='{"type": "dense", "units": 64}')
+    arguments = dict(spec)
+    name = arguments.pop("type")
+    classes = registered_components()
+    if name not in classes:
+        raise SpecError(f"unknown component type {name!r}", received=repr(spec)[:120], fix=nearest(name, classes))
+    cls = classes[name]
+    signature = inspect.signature(getattr(cls.__init__, "__wrapped__", cls.__init__))  # type: ignore[misc]
+    allowed = [p for p in signature.parameters if p != "self"]
+    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
+    for key in arguments:
+        if key not in allowed and not open_ended:
+            raise SpecError(f"unknown key {key!r} for {name!r}", received=repr(spec)[:120], fix=nearest(key, allowed))
+    missing = [
+        p.name
+        for p in signature.parameters.values()
+        if p.name != "self"
+        and p.default is inspect.Parameter.empty
+        and p.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        and p.name not in arguments
+    ]
+    if missing:
+        raise SpecError(f"key {missing[0]!r} is missing for {name!r}", received=repr(spec)[:120], fix=f"add {missing[0]!r}")
+    return cls(**{key: _argument(value) for key, value in arguments.items()})
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] in _registry:
+        return _make(value)
+    if isinstance(value, list) and value and all(isinstance(v, dict) and v.get("type") in _registry for v in value):
+        return [_make(item) for item in value]
+    return copy.deepcopy(value)
+
+
+def to_spec(component: Any) -> dict[str, Any]:
+    """The spec that makes an equal component.
+
+    Raises:
+        SpecError: The component's class is not registered, or an argument is no data.
+    """
+    from rlweave.graph.component import Component
+
+    if component.spec_type is None or "_spec_arguments" not in component.__dict__:
+        raise SpecError("a component without a spec", received=repr(component), fix="decorate its class with @register(name)")
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, Component):
+            return to_spec(value)
+        if isinstance(value, list | tuple):
+            return [convert(item) for item in value]
+        if isinstance(value, dict):
+            return {key: convert(item) for key, item in value.items()}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if hasattr(value, "to_json"):
+            return value.to_json()
+        raise SpecError("an argument cannot be written to a spec", received=repr(value)[:120], fix="use plain data")
+
+    return {"type": component.spec_type, **{k: convert(v) for k, v in component._spec_arguments.items()}}

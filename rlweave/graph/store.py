@@ -1,0 +1,102 @@
+"""The store: one cell per variable, and the bound ops of an executor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlweave.backends import Backend, Cell
+from rlweave.backends.bound_ops import bind_ops
+from rlweave.errors import BuildError
+from rlweave.graph.binding import Binder
+
+
+def random_parts(backend: Backend, rng: str) -> tuple[Any, Any]:
+    """(class of the random source, its module) of a backend in a random mode."""
+    if rng == "portable":
+        from rlweave.backends import portable_random
+
+        return None, portable_random
+    if rng != "fast":
+        raise BuildError("unknown random mode", received=f"rng={rng!r}", fix='use "fast" or "portable"')
+    module = backend.random_module()
+    return module.FastRandom, module
+
+
+def scratch_state(backend: Backend, rng: str) -> Any:
+    """A random state for abstract evaluation."""
+    return initial_random_state(backend, rng, 0)
+
+
+def initial_random_state(backend: Backend, rng: str, seed: int) -> Any:
+    """The random state of a new executor."""
+    _, module = random_parts(backend, rng)
+    state = module.initial_state(seed)
+    return backend.from_numpy(state) if rng == "portable" else state
+
+
+def make_binder(backend: Backend, rng: str, cell: Any, float_dtype: str = "float32") -> Binder:
+    """A binder whose ops draw random numbers from a cell."""
+    source, module = random_parts(backend, rng)
+    random = module.PortableRandom(backend.ops, cell) if source is None else source(cell)
+    return Binder(bind_ops(backend.ops, random, float_dtype), keep_module_names=backend.name != "torch")
+
+
+class Store:
+    """State of one executor: path -> cell. Several roots may share one.
+
+    Args:
+        backend: The device backend.
+        host_backend: NumPy.
+        rng: Random mode.
+        seed: Graph seed.
+        float_dtype: "float32", or "float64" on NumPy for finite differences.
+    """
+
+    def __init__(self, backend: Backend, host_backend: Backend, rng: str, seed: int, float_dtype: str = "float32") -> None:
+        self.backend, self.host_backend, self.rng, self.seed = backend, host_backend, rng, seed
+        self.float_dtype = float_dtype
+        self.cells: dict[str, Cell] = {}
+        self.host_paths: set[str] = set()
+
+    def add(self, path: str, value: np.ndarray, trainable: bool, host: bool, device: str | None = None) -> Cell:
+        """Makes the cell of a variable, or hands out the one that is there."""
+        if path in self.cells:
+            return self.cells[path]
+        backend = self.host_backend if host else self.backend
+        if value.dtype == np.float32 and self.float_dtype == "float64":
+            value = value.astype(np.float64)
+        if host:
+            self.host_paths.add(path)
+        self.cells[path] = backend.make_cell(path, backend.from_numpy(value, None if host else device), trainable)
+        return self.cells[path]
+
+    def add_random(self, path: str, host: bool) -> Cell:
+        """Makes the cell of a random state."""
+        if path not in self.cells:
+            backend = self.host_backend if host else self.backend
+            seed = self.seed if not host else self.seed + 0x5EED
+            state = initial_random_state(backend, self.rng, seed)
+            self.cells[path] = Cell(path, state)
+            if host:
+                self.host_paths.add(path)
+        return self.cells[path]
+
+    def backend_of(self, path: str) -> Backend:
+        return self.host_backend if path in self.host_paths else self.backend
+
+    def to_numpy(self, path: str) -> np.ndarray:
+        """A copy of one entry."""
+        value, backend = self.cells[path].value, self.backend_of(path)
+        if path.startswith("random") and self.rng == "fast":
+            return np.array(backend.random_module().state_to_numpy(value))
+        return backend.to_numpy(value)
+
+    def from_numpy(self, path: str, value: np.ndarray) -> Any:
+        """The array of an entry from NumPy (not stored yet)."""
+        backend, cell = self.backend_of(path), self.cells[path]
+        if path.startswith("random") and self.rng == "fast":
+            return backend.random_module().state_from_numpy(value)
+        array = backend.from_numpy(np.asarray(value))
+        return array.detach().requires_grad_() if backend.name == "torch" and cell.trainable else array

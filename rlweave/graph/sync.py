@@ -1,0 +1,63 @@
+"""Synchronizing the variables of one component with those of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave import ops
+from rlweave.errors import BuildError, nearest
+from rlweave.graph.component import Component
+from rlweave.graph.trace import require_trace
+from rlweave.graph.variable import VariableCollection
+
+
+def copy_variables(target: Any, source: Any) -> None:
+    """Graph function body: `target = source`."""
+    for to, of in zip(target, source, strict=True):
+        to.assign(of.value)
+
+
+def move_variables(target: Any, source: Any, tau: Any) -> None:
+    """Graph function body: `target += tau * (source - target)`."""
+    for to, of in zip(target, source, strict=True):
+        value = to.value
+        to.assign(value + tau * (ops.stop_gradient(of.value) - value))
+
+
+def sync_variables(target: Component, source: Component, tau: Any) -> None:
+    """Moves the variables of `target` towards those of `source`; see `Component.sync`.
+
+    Raises:
+        BuildError: The components do not have the same variables.
+    """
+    trace = require_trace("sync")
+    ours, theirs = _own(target), _own(source)
+    if list(ours) != list(theirs):
+        missing = [name for name in ours if name not in theirs] or [name for name in theirs if name not in ours]
+        raise BuildError(
+            "components with different variables cannot be synchronized",
+            where=f"{target.path} from {source.path}",
+            received=f"{missing[0]!r} is in one of them only" if missing else "the order differs",
+            fix=nearest(missing[0], list(theirs)) if missing else "build both the same way, or use copy()",
+        )
+    wrong = [name for name in ours if ours[name].shape != theirs[name].shape]
+    if wrong:
+        raise BuildError(
+            "variables of different shapes cannot be synchronized",
+            where=ours[wrong[0]].path,
+            received=f"{ours[wrong[0]].shape} from {theirs[wrong[0]].shape}",
+            fix="build both components from the same spaces",
+        )
+    to = VariableCollection({v.path: v for v in ours.values()})
+    of = VariableCollection({v.path: v for v in theirs.values()})
+    if isinstance(tau, int | float) and float(tau) == 1.0:
+        trace.call_internal(copy_variables, "sync", (to, of), component=target, differentiable=False)
+        return
+    trace.call_internal(move_variables, "sync", (to, of, tau), component=target, differentiable=False)
+
+
+def _own(component: Component) -> dict[str, Any]:
+    """Variables below a component by relative path, without those of components shared from outside."""
+    prefix = component.path + "/"
+    collection = component.variables(trainable=None)
+    return {path[len(prefix) :]: variable for path, variable in collection.items() if path.startswith(prefix)}

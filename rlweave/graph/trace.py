@@ -1,0 +1,410 @@
+"""Tracing: running API methods over symbolic values, and the state of one build."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlweave.errors import BuildError
+from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
+from rlweave.graph.ir import (
+    Graph,
+    Metric,
+    Node,
+    NotReady,
+    Structure,
+    Unknown,
+    Value,
+    flatten_structure,
+    has_leaf,
+    leaves_of,
+    map_structure,
+    map_with_key,
+    unflatten_like,
+)
+from rlweave.graph.variable import Variable, VariableCollection
+
+if TYPE_CHECKING:
+    from rlweave.graph.component import Component
+    from rlweave.graph.session import Session
+
+_TRACE: ContextVar[Trace | None] = ContextVar("rlweave_trace", default=None)
+_SESSION: ContextVar[Session | None] = ContextVar("rlweave_session", default=None)
+
+
+def current_trace() -> Trace | None:
+    """The trace in progress in this thread."""
+    return _TRACE.get()
+
+
+def current_session() -> Session | None:
+    """The build in progress in this thread."""
+    return _SESSION.get()
+
+
+def require_trace(what: str) -> Trace:
+    """The trace in progress, or an error that says that `what` belongs into an API method."""
+    trace = _TRACE.get()
+    if trace is None:
+        raise BuildError(f"{what} was called outside a graph", fix="call it inside an API method of a component")
+    return trace
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[None]:
+    """Makes a trace (and its session) the current one."""
+    token, session_token = _TRACE.set(trace), _SESSION.set(trace.session)
+    try:
+        yield
+    finally:
+        _TRACE.reset(token)
+        _SESSION.reset(session_token)
+
+
+class Trace:
+    """Records the nodes of one API method, or of a body inside it.
+
+    Args:
+        session: The build it belongs to.
+        graph: Where nodes go.
+        outer: The trace around a body.
+    """
+
+    def __init__(self, session: Session, graph: Graph, outer: Trace | None = None) -> None:
+        self.session, self.graph, self.outer = session, graph, outer
+        self.substitutions: list[dict[str, Value]] = list(outer.substitutions) if outer else []
+        self.calls: list[str] = list(outer.calls) if outer else []
+        self.split_writes: list[dict[str, str]] = outer.split_writes if outer else []
+        self.in_vmap: bool = outer.in_vmap if outer else False
+        self.unknown = False
+        self.created: set[int] = outer.created if outer else set()
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def call(self, component: Component, declared: ApiMethod | GraphFunction, args: Any, kwargs: Any) -> Structure:
+        """Calls a declared method of a component."""
+        where = f"{component.path}.{declared.name}"
+        if not self.session.knows(component):
+            raise BuildError(
+                "a component was used that was never added",
+                where=where,
+                received=f"called from {self.calls[-1] if self.calls else self.graph.name}",
+                fix="assign it to an attribute of a component of the graph, or wrap it in shared(...) there if it is "
+                "owned elsewhere",
+            )
+        arguments = declared.bind(component, args, kwargs)
+        for name in declared.static:
+            if has_leaf(arguments[name], Value | Unknown):
+                raise BuildError(
+                    f"static argument {name!r} is a symbolic value",
+                    where=where,
+                    received=describe(arguments[name]),
+                    fix="pass a Python constant, or take the name out of static",
+                )
+        if isinstance(declared, ApiMethod) or not declared.name.startswith("_"):
+            for name, argument in arguments.items():
+                self.session.record_input(component, declared.name, name, argument, self.calls)
+        if declared.split:
+            return self._split(component, declared, arguments)
+        like = None
+        if declared.flatten:
+            like = next((a for a in arguments.values() if isinstance(a, dict | tuple | list)), None)
+            arguments = {
+                name: flatten_structure(argument) if _is_data(argument) else argument
+                for name, argument in arguments.items()
+            }
+        result = self._run(component, declared, arguments)
+        if like is not None:
+            result = _nest_again(result, like)
+        return result
+
+    def _run(
+        self, component: Component, declared: ApiMethod | GraphFunction, arguments: dict[str, Any], key: str | None = None
+    ) -> Structure:
+        first = () if key is None else (key,)
+        if isinstance(declared, GraphFunction):
+            return self._graph_call(component, declared, first, arguments)
+        self.calls.append(f"{component.path}.{declared.name}")
+        try:
+            positional, keywords = _pass_on(declared, arguments)
+            return declared.function(component, *first, *positional, **keywords)
+        finally:
+            self.calls.pop()
+
+    def _split(self, component: Component, declared: ApiMethod | GraphFunction, arguments: dict[str, Any]) -> Structure:
+        containers = {name: a for name, a in arguments.items() if isinstance(a, dict | tuple | list)}
+        if not containers:
+            return self._run(component, declared, arguments, "" if declared.with_key else None)
+        name, pattern = next(iter(containers.items()))
+        flat = {name: flatten_structure(argument) for name, argument in containers.items()}
+        keys = list(flat[name])
+        for other, leaves in flat.items():
+            if list(leaves) != keys:
+                raise BuildError(
+                    "split arguments are nested differently",
+                    where=f"{component.path}.{declared.name}",
+                    received=f"{name!r} has leaves {keys}, {other!r} has {list(leaves)}",
+                    fix="pass containers of one structure; single values are repeated for every leaf",
+                )
+        self.split_writes.append({})
+        try:
+            results = {}
+            for key in keys:
+                one = {n: flat[n][key] if n in flat else argument for n, argument in arguments.items()}
+                self._split_leaf = key
+                results[key] = self._run(component, declared, one, key if declared.with_key else None)
+        finally:
+            self.split_writes.pop()
+        if not results:
+            return unflatten_like(pattern, {})
+        first = results[keys[0]]
+        if isinstance(first, tuple):
+            return tuple(unflatten_like(pattern, {k: r[i] for k, r in results.items()}) for i in range(len(first)))
+        return unflatten_like(pattern, results)
+
+    _split_leaf: str = ""
+
+    def _graph_call(
+        self, component: Component, declared: GraphFunction, first: tuple[Any, ...], arguments: dict[str, Any]
+    ) -> Structure:
+        where = f"{component.path}.{declared.name}"
+        known = self.session.is_complete(component) and not has_leaf(arguments, Unknown)
+        if not known:
+            self.unknown = True
+            self.session.note_unknown(where, component, arguments)
+            count = declared.returns if declared.returns is not None else count_returns(declared.function)
+            if count is None or count == 1:
+                return Unknown(where)
+            return tuple(Unknown(where) for _ in range(count)) if count else None
+        positional, keywords = _pass_on(declared, arguments)
+        node = Node(
+            "call",
+            where,
+            component,
+            declared.function,
+            (*first, *positional),
+            keywords,
+            host=declared.host,
+            differentiable=declared.differentiable,
+            device=component.device,
+        )
+        self._substitute(node)
+        self.session.infer(node, declared)
+        self._check_count(declared, node)
+        self.emit(node)
+        return node.result
+
+    def _check_count(self, declared: GraphFunction, node: Node) -> None:
+        result = node.result
+        found = len(result) if isinstance(result, tuple) else (0 if result is None else 1)
+        before = self.session.result_counts.setdefault((id(node.component), declared.name), found)
+        expected = declared.returns
+        if expected is not None and expected != found:
+            raise BuildError(
+                "a graph function returned a different number of results than it declares",
+                where=node.label,
+                received=f"{found} results, @graph_fn(returns={expected})",
+                fix="correct returns=, or the return statement",
+            )
+        if before != found:
+            raise BuildError(
+                "a graph function returned a different number of results when it was traced again",
+                where=node.label,
+                received=f"first {before}, now {found}",
+                fix="return the same number of results on every call; split it into two graph functions",
+            )
+
+    def call_internal(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        args: tuple[Any, ...],
+        *,
+        component: Component | None = None,
+        differentiable: bool = True,
+        kwargs: dict[str, Any] | None = None,
+        op: str | None = None,
+    ) -> Structure:
+        """Emits a call of a plain function (an op, a read of variables, a synchronization)."""
+        where = f"{component.path if component else self.calls[-1] if self.calls else self.graph.name}.{name}"
+        if has_leaf((args, kwargs or {}), Unknown):
+            self.unknown = True
+            return Unknown(where)
+        node = Node("call", where, component, function, args, dict(kwargs or {}), differentiable=differentiable)
+        node.extra["plain"] = True
+        if op is not None:
+            node.extra["op"] = op
+        self._substitute(node)
+        self.session.infer(node, None)
+        self.emit(node)
+        return node.result
+
+    def _substitute(self, node: Node) -> None:
+        for mapping in self.substitutions:
+            node.substitution.update(mapping)
+
+    def emit(self, node: Node) -> None:
+        """Appends a node to the graph."""
+        if node.substitution:
+            for path in node.writes:
+                if path in node.substitution:
+                    raise BuildError(
+                        "a substituted variable was written",
+                        where=node.label,
+                        received=path,
+                        fix="only read variables through graph.substitute",
+                    )
+            node.substitution = {path: v for path, v in node.substitution.items() if path in node.reads}
+            node.reads = tuple(path for path in node.reads if path not in node.substitution)
+        if self.in_vmap and node.writes:
+            raise BuildError(
+                "a variable is written inside graph.vmap",
+                where=node.label,
+                received=f"writes {list(node.writes)}",
+                fix="hand the new values out as results, and draw random numbers outside",
+            )
+        for written in self.split_writes:
+            for path in node.writes:
+                leaf = written.setdefault(path, self._split_leaf)
+                if leaf != self._split_leaf and not path.startswith("random"):
+                    raise BuildError(
+                        "several leaves of a split write one variable",
+                        where=node.label,
+                        received=f"{path} is written for leaves {leaf!r} and {self._split_leaf!r}",
+                        fix="use flatten=True and write it once",
+                    )
+        self.graph.nodes.append(node)
+
+    def metric(self, name: str, value: Any, reduce: str) -> None:
+        """Adds a reported number."""
+        names = {metric.name for metric in self.graph.metrics}
+        unique, n = name, 1
+        while unique in names:
+            n += 1
+            unique = f"{name}-{n}"
+        self.graph.metrics.append(Metric(unique, value, reduce))
+
+    # -- bodies --------------------------------------------------------------------------------------------------
+
+    def body(self, name: str, function: Callable[..., Any], arguments: tuple[Structure, ...]) -> Graph:
+        """Traces a body over arguments (nested spaces or constants) into a sub-graph."""
+        graph = Graph(name, tuple(f"arg{i}" for i in range(len(arguments))))
+        graph.inputs = {
+            parameter: make_inputs(argument, parameter)
+            for parameter, argument in zip(graph.parameters, arguments, strict=True)
+        }
+        inner = Trace(self.session, graph, self)
+        with tracing(inner):
+            from rlweave.graph.control import lift
+
+            graph.outputs = lift(function(*graph.inputs.values()))
+        if inner.unknown or has_leaf(graph.outputs, Unknown):
+            self.unknown = True
+            raise NotReady(f"body {name}")
+        return graph
+
+
+def make_inputs(argument: Structure, name: str) -> Structure:
+    """Input values for a nested structure of spaces; other leaves stay constants."""
+    from rlweave.spaces import Box
+
+    def make(key: tuple[Any, ...], leaf: Any) -> Any:
+        return Value(leaf, None, key, name) if isinstance(leaf, Box) else leaf
+
+    return map_with_key(make, argument)
+
+
+def make_result(node: Node, spaces: Structure) -> Structure:
+    """Result values of a node for a nested structure of spaces; constants stay."""
+    from rlweave.spaces import Box
+
+    return map_with_key(lambda key, leaf: Value(leaf, node, key) if isinstance(leaf, Box) else leaf, spaces)
+
+
+def spaces_of(structure: Structure) -> Structure:
+    """Replaces values by their spaces and numbers by scalar boxes."""
+    from rlweave.spaces import from_axes
+
+    def convert(leaf: Any) -> Any:
+        if isinstance(leaf, Value):
+            return leaf.space
+        if isinstance(leaf, bool | int | float | np.ndarray | np.generic):
+            array = np.asarray(leaf)
+            kind = {"f": "float32", "i": "int32", "u": "uint8", "b": "bool"}[array.dtype.kind]
+            return from_axes(array.shape, kind)
+        return leaf
+
+    return map_structure(convert, structure)
+
+
+def _is_data(argument: Any) -> bool:
+    return isinstance(argument, Value | dict | tuple | list)
+
+
+def _nest_again(result: Structure, like: Structure) -> Structure:
+    keys = list(flatten_structure(like))
+
+    def nest(item: Any) -> Any:
+        return unflatten_like(like, item) if isinstance(item, dict) and sorted(item) == sorted(keys) else item
+
+    return tuple(nest(item) for item in result) if isinstance(result, tuple) else nest(result)
+
+
+def _pass_on(declared: ApiMethod | GraphFunction, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for name, parameter in declared.signature.parameters.items():
+        if name not in arguments:
+            continue
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            positional.extend(arguments[name])
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            keywords.update(arguments[name])
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            keywords[name] = arguments[name]
+        else:
+            positional.append(arguments[name])
+    return tuple(positional), keywords
+
+
+@lru_cache(maxsize=4096)
+def count_returns(function: Callable[..., Any]) -> int | None:
+    """Number of results by the return statements of a function; None when they do not say it."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, TypeError):
+        return None
+    counts: set[int | None] = set()
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        return None
+    stack: list[ast.AST] = list(definition.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            continue
+        if isinstance(node, ast.Return):
+            if isinstance(node.value, ast.Tuple):
+                starred = any(isinstance(item, ast.Starred) for item in node.value.elts)
+                counts.add(None if starred else len(node.value.elts))
+            elif node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None):
+                counts.add(0)
+            else:
+                counts.add(1 if not isinstance(node.value, ast.Call) else None)
+        stack.extend(ast.iter_child_nodes(node))
+    if not counts:
+        return 0
+    return counts.pop() if len(counts) == 1 else None
+
+
+def variables_of_arguments(args: Structure) -> list[Variable]:
+    """Variables of all collections among the arguments."""
+    return [variable for collection in leaves_of(args, VariableCollection) for variable in collection]

@@ -1,0 +1,224 @@
+"""Variables as components declare them, and collections of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlweave.errors import BuildError, nearest
+from rlweave.spaces import Box, FloatBox, from_axes
+
+if TYPE_CHECKING:
+    from rlweave.graph.component import Component
+
+Initializer = str | float | int | np.ndarray | Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+class Variable:
+    """A named piece of state of one component.
+
+    Inside a graph function, `.value` reads it, `.assign(x)` writes it, `.assign_at(indices, x)` writes rows of it.
+
+    Args:
+        owner: The component that declared it.
+        name: Its name within the component.
+        space: Feature shape and dtype (no ranks).
+        initializer: A name in `INITIALIZERS`, a number, an array, or a function of (generator, shape).
+        trainable: Whether optimizers see it.
+    """
+
+    def __init__(self, owner: Component, name: str, space: Box, initializer: Initializer, trainable: bool) -> None:
+        self.owner, self.name, self.space, self.initializer, self.trainable = owner, name, space, initializer, trainable
+
+    @property
+    def path(self) -> str:
+        return f"{self.owner.path}/{self.name}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(size) for size in self.space.shape)
+
+    @property
+    def dtype(self) -> str:
+        return self.space.dtype
+
+    def _outside(self, *args: Any) -> Any:
+        raise BuildError(
+            "a variable was used outside a graph function",
+            where=self.path,
+            fix="read and write variables only inside methods decorated with @graph_fn",
+        )
+
+    value = property(_outside)
+    assign = assign_at = _outside
+
+    def __repr__(self) -> str:
+        return f"Variable({self.path!r}, {self.space!r})"
+
+    def initial_value(self, seed: int) -> np.ndarray:
+        """Its initial value: a function of the graph seed and of the path only (never of the build order)."""
+        if isinstance(self.initializer, np.ndarray):
+            value = self.initializer
+        elif isinstance(self.initializer, bool | int | float):
+            value = np.full(self.shape, self.initializer)
+        else:
+            fn = initializer_by_name(self.initializer) if isinstance(self.initializer, str) else self.initializer
+            value = fn(_generator(seed, f"{self.owner.seed_path}/{self.name}"), self.shape)
+        value = np.array(value, dtype=self.dtype)
+        if value.shape != self.shape:
+            raise BuildError(
+                "an initializer returned the wrong shape",
+                where=self.path,
+                received=f"shape {value.shape}, wanted {self.shape}",
+                fix="return an array of the variable's shape",
+            )
+        return value
+
+
+def _generator(seed: int, path: str) -> np.random.Generator:
+    digest = hashlib.blake2b(path.encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.PCG64([seed & 0xFFFFFFFFFFFFFFFF, *np.frombuffer(digest, dtype=np.uint32)]))
+
+
+def _fans(shape: tuple[int, ...]) -> tuple[float, float]:
+    if len(shape) < 2:
+        size = float(shape[0]) if shape else 1.0
+        return size, size
+    receptive = float(np.prod(shape[:-2])) if len(shape) > 2 else 1.0
+    return shape[-2] * receptive, shape[-1] * receptive
+
+
+def _scaled_normal(scale: float, mode: str) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+    def initialize(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        fan_in, fan_out = _fans(shape)
+        fan = {"in": fan_in, "average": (fan_in + fan_out) / 2}[mode]
+        return rng.standard_normal(shape) * np.sqrt(scale / max(fan, 1.0))
+
+    return initialize
+
+
+def _scaled_uniform(scale: float, mode: str) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+    def initialize(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        fan_in, fan_out = _fans(shape)
+        fan = {"in": fan_in, "average": (fan_in + fan_out) / 2}[mode]
+        limit = np.sqrt(3.0 * scale / max(fan, 1.0))
+        return rng.uniform(-limit, limit, shape)
+
+    return initialize
+
+
+def orthogonal(gain: float = 1.0) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+    """Orthogonal initialization (Saxe et al. 2013) of a kernel whose last axis is the output.
+
+    Args:
+        gain: Factor on the orthogonal matrix.
+    """
+
+    def initialize(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        rows, columns = int(np.prod(shape[:-1])), shape[-1]
+        matrix = rng.standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(matrix)
+        q = q * np.sign(np.diag(r))
+        return gain * (q if rows >= columns else q.T).reshape(shape)
+
+    return initialize
+
+
+INITIALIZERS: Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
+    "zeros": lambda rng, shape: np.zeros(shape),
+    "ones": lambda rng, shape: np.ones(shape),
+    "lecun_normal": _scaled_normal(1.0, "in"),
+    "he_normal": _scaled_normal(2.0, "in"),
+    "glorot_normal": _scaled_normal(1.0, "average"),
+    "lecun_uniform": _scaled_uniform(1.0, "in"),
+    "he_uniform": _scaled_uniform(2.0, "in"),
+    "glorot_uniform": _scaled_uniform(1.0, "average"),
+    "torch_default": _scaled_uniform(1.0 / 3.0, "in"),
+    "orthogonal": orthogonal(1.0),
+    "standard_normal": lambda rng, shape: rng.standard_normal(shape),
+}
+
+
+def initializer_by_name(name: str) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+    """Looks an initializer up."""
+    if name not in INITIALIZERS:
+        raise BuildError("unknown initializer", received=repr(name), fix=nearest(name, INITIALIZERS))
+    return INITIALIZERS[name]
+
+
+def variable_space(shape_or_space: Any, dtype: str | None) -> Box:
+    """The space of a variable from a shape or a space without ranks."""
+    if isinstance(shape_or_space, Box):
+        space = shape_or_space
+        return space if dtype is None or dtype == space.dtype else from_axes(space.shape, dtype)
+    shape = (shape_or_space,) if isinstance(shape_or_space, int | np.integer) else tuple(shape_or_space)
+    if not all(isinstance(size, int | np.integer) for size in shape):
+        raise BuildError(
+            "a variable needs a concrete shape",
+            received=f"shape {shape!r}",
+            fix="build it from feature sizes (space.shape), not from the batch or time rank",
+        )
+    return from_axes(tuple(int(size) for size in shape), dtype) if dtype else FloatBox(shape=shape)
+
+
+class VariableCollection:
+    """Variables by path, in a stable order; what optimizers, gradients and synchronization take.
+
+    Collections add up: `policy.variables() + value_function.variables()`.
+    """
+
+    def __init__(self, variables: Mapping[str, Variable], root: str = "") -> None:
+        self._by_path = dict(variables)
+        self.root = root
+
+    def __getitem__(self, path: str) -> Variable:
+        return self._by_path[path]
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self._by_path.values())
+
+    def __len__(self) -> int:
+        return len(self._by_path)
+
+    def keys(self) -> Any:
+        return self._by_path.keys()
+
+    def values(self) -> Any:
+        return self._by_path.values()
+
+    def items(self) -> Any:
+        return self._by_path.items()
+
+    def __add__(self, other: VariableCollection) -> VariableCollection:
+        return VariableCollection({**self._by_path, **other._by_path})
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._by_path))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VariableCollection) and list(self._by_path) == list(other._by_path)
+
+    def relative(self) -> dict[str, Variable]:
+        """Variables by path relative to the component they were asked from."""
+        cut = len(self.root) + 1 if self.root else 0
+        return {path[cut:]: variable for path, variable in self._by_path.items()}
+
+    def read(self) -> dict[str, Any]:
+        """Their present values, as a dict of symbolic values by path (inside an API method)."""
+        from rlweave.graph.trace import current_trace, require_trace
+
+        require_trace("VariableCollection.read")
+        trace = current_trace()
+        assert trace is not None
+        return trace.call_internal(read_variables, "read", (self,))
+
+    def __repr__(self) -> str:
+        return f"VariableCollection({list(self._by_path)})"
+
+
+def read_variables(variables: Any) -> dict[str, Any]:
+    """Graph function body of `VariableCollection.read`."""
+    return {path: variable.value for path, variable in variables.items()}

@@ -16,37 +16,13 @@ from rlweave.ops import OP_NAMES, RANDOM_NAMES
 
 # Operators whose result is real even for integer arguments. In a float64 build their arguments must be converted
 # before and not their results after, or the result has only float32 precision.
-_REAL = frozenset(
-    [
-        "add",
-        "clip",
-        "cos",
-        "divide",
-        "einsum",
-        "erf",
-        "exp",
-        "expm1",
-        "floor_divide",
-        "lgamma",
-        "log",
-        "log1p",
-        "logsumexp",
-        "matmul",
-        "maximum",
-        "mean",
-        "minimum",
-        "multiply",
-        "pow",
-        "remainder",
-        "sin",
-        "sqrt",
-        "std",
-        "subtract",
-        "tanh",
-        "var",
-        "where",
-    ]
-)
+# fmt: off
+_REAL = frozenset({
+    "add", "clip", "cos", "divide", "einsum", "erf", "exp", "expm1", "floor_divide", "lgamma", "log", "log1p",
+    "logsumexp", "matmul", "maximum", "mean", "minimum", "multiply", "pow", "remainder", "sin", "sqrt", "std",
+    "subtract", "tanh", "var", "where",
+})
+# fmt: on
 
 
 def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> Any:

@@ -16,7 +16,7 @@ def abs(x: Array) -> Array:
 
 
 def negative(x: Array) -> Array:
-    """-x."""
+    """The negative, -x."""
     return implementation(x).negative(x)
 
 

@@ -11,15 +11,15 @@ Array = Any
 
 
 def take(x: Array, indices: Array, axis: int = 0) -> Array:
-    return jnp.take(x, indices, axis, mode="clip")
+    return jnp.take(x, jnp.asarray(indices), axis, mode="clip")
 
 
 def take_along_axis(x: Array, indices: Array, axis: int = -1) -> Array:
-    return jnp.take_along_axis(x, indices, axis, mode="clip")
+    return jnp.take_along_axis(x, jnp.asarray(indices), axis, mode="clip")
 
 
 def take_last(x: Array, indices: Array) -> Array:
-    return jnp.take_along_axis(x, jnp.expand_dims(indices, -1), -1, mode="clip").squeeze(-1)
+    return jnp.take_along_axis(x, jnp.expand_dims(jnp.asarray(indices), -1), -1, mode="clip").squeeze(-1)
 
 
 def set_at(x: Array, indices: Array, values: Array) -> Array:

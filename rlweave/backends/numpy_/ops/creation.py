@@ -39,7 +39,7 @@ def full(shape: Shape, fill_value: Array, dtype: str = "float32") -> Array:
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: str = "int32") -> Array:
     if stop is None:
         start, stop = 0, start
-    return np.arange(start, stop, step, np.dtype(dtype))  # type: ignore[arg-type]
+    return np.arange(start, stop, step, np.dtype(dtype))  # type: ignore[call-overload]
 
 
 def linspace(start: float, stop: float, num: int, dtype: str = "float32") -> Array:

@@ -108,7 +108,10 @@ def ceil(x: Array) -> Array:
 
 def round(x: Array) -> Array:
     result = np.rint(x)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x)
+    if result.dtype.char == "f":
+        return result
+    x = np.asarray(x)
+    return x if x.dtype.kind in "biu" else _narrowed(result, x)
 
 
 def isfinite(x: Array) -> Array:

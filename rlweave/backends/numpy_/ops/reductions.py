@@ -76,6 +76,8 @@ def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 def var(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     x = _array(x)
+    if x.dtype.kind in _INTEGERS:
+        x = x.astype(np.float32)
     return mean(np.square(x - mean(x, axis, True)), axis, keepdims)
 
 

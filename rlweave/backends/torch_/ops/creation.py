@@ -66,8 +66,8 @@ def ones(shape: Shape, dtype: str = "float32") -> Array:
 
 
 def full(shape: Shape, fill_value: Array, dtype: str = "float32") -> Array:
-    if isinstance(fill_value, Tensor):
-        return fill_value.to(torch_dtype(dtype)).expand(_shape(shape)).clone()
+    if hasattr(fill_value, "dtype"):
+        return asarray(fill_value, dtype).expand(_shape(shape)).clone()
     return torch.full(_shape(shape), fill_value, dtype=torch_dtype(dtype))
 
 
@@ -96,8 +96,8 @@ def ones_like(x: Array, dtype: str | None = None) -> Array:
 def full_like(x: Array, fill_value: Array, dtype: str | None = None) -> Array:
     x = asarray(x)
     wanted = x.dtype if dtype is None else torch_dtype(dtype)
-    if isinstance(fill_value, Tensor):
-        return fill_value.to(wanted).expand(x.shape).clone()
+    if hasattr(fill_value, "dtype"):
+        return asarray(fill_value).to(wanted).expand(x.shape).clone()
     return torch.full_like(x, fill_value, dtype=wanted)
 
 

@@ -248,7 +248,7 @@ def clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:
     x = x if isinstance(x, Tensor) else asarray(x)
     if min is None and max is None:
         return x
-    if isinstance(min, Tensor) or isinstance(max, Tensor):
+    if not (min is None or type(min) in _NUMBERS) or not (max is None or type(max) in _NUMBERS):
         # torch.clamp takes two numbers or two tensors.
         min = None if min is None else _as_tensor(min, x)
         max = None if max is None else _as_tensor(max, x)

@@ -58,6 +58,7 @@ def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
 
 
 def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: str = "valid") -> Array:
+    x, kernel = asarray(x), asarray(kernel)
     step_h, step_w = (stride, stride) if isinstance(stride, int) else stride
     kernel_h, kernel_w = kernel.shape[0], kernel.shape[1]
     if padding == "same":

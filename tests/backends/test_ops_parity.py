@@ -1,0 +1,108 @@
+"""Every operator gives the same values, dtypes and shapes on every backend: eager, compiled and vectorized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlweave.backends.numpy_ import ops as numpy_ops
+from rlweave.ops import OP_NAMES
+from tests.backends.op_cases import CASES, Case, arrays_of, call, leaves, with_arrays
+
+jax = pytest.importorskip("jax")
+torch = pytest.importorskip("torch")
+
+from rlweave.backends.jax_ import ops as jax_ops  # noqa: E402
+from rlweave.backends.torch_ import ops as torch_ops  # noqa: E402
+
+every_operator = pytest.mark.parametrize("name", OP_NAMES)
+# Sums in another order, and exponentials of other libraries, differ in the last bits.
+RTOL, ATOL = 1e-5, 1e-6
+
+
+def test_every_operator_has_cases() -> None:
+    assert set(CASES) == set(OP_NAMES)
+    assert all(CASES.values())
+
+
+def expected_of(name: str, one: Case) -> list[np.ndarray]:
+    with np.errstate(all="ignore"):
+        return [np.asarray(leaf) for leaf in leaves(call(getattr(numpy_ops, name), one, arrays_of(one)))]
+
+
+def assert_same(results: Any, expected: list[np.ndarray], index: int) -> None:
+    found = [np.asarray(leaf) for leaf in leaves(results)]
+    assert len(found) == len(expected), f"case {index}"
+    for result, wanted in zip(found, expected, strict=True):
+        assert (result.shape, result.dtype) == (wanted.shape, wanted.dtype), f"case {index}"
+        np.testing.assert_allclose(result, wanted, rtol=RTOL, atol=ATOL, err_msg=f"case {index}")
+
+
+@every_operator
+def test_numpy_stays_within_32_bits(name: str) -> None:
+    for index, one in enumerate(CASES[name]):
+        for result in expected_of(name, one):
+            assert result.dtype.name in ("float32", "int32", "bool", "uint8"), f"case {index}"
+
+
+@every_operator
+def test_torch_equals_numpy(name: str) -> None:
+    for index, one in enumerate(CASES[name]):
+        result = call(getattr(torch_ops, name), one, [torch.tensor(array) for array in arrays_of(one)])
+        assert_same(result, expected_of(name, one), index)
+
+
+@every_operator
+def test_jax_equals_numpy(name: str) -> None:
+    # Eager JAX compiles operator by operator; one case shows that it works, the jitted test checks all of them.
+    for index, one in enumerate(CASES[name][:1]):
+        result = call(getattr(jax_ops, name), one, [jax.numpy.asarray(array) for array in arrays_of(one)])
+        assert_same(result, expected_of(name, one), index)
+
+
+@every_operator
+def test_jitted_jax_equals_numpy(name: str) -> None:
+    for index, one in enumerate(CASES[name]):
+        function = jax.jit(lambda arrays, one=one: call(getattr(jax_ops, name), one, arrays))
+        assert_same(function(arrays_of(one)), expected_of(name, one), index)
+
+
+@pytest.mark.parametrize("name", [name for name in OP_NAMES if name not in ("scan", "cond")])
+def test_numpy_constants_mix_with_arrays_of_the_backend(name: str) -> None:
+    for index, one in enumerate(CASES[name]):
+        arrays = arrays_of(one)
+        for position in range(len(arrays) if len(arrays) > 1 else 0):
+            mixed = list(arrays)
+            mixed[position] = torch.tensor(arrays[position])
+            assert_same(call(getattr(torch_ops, name), one, mixed), expected_of(name, one), index)
+
+
+@every_operator
+def test_vmap_equals_loop(name: str) -> None:
+    for index, one in enumerate(CASES[name]):
+        arrays = arrays_of(one)
+        if not arrays or not one.vmap:
+            continue
+        # The second row of floats runs backwards, so that a batch rule that mixes rows is seen.
+        other = [np.flip(array).copy() if array.dtype == np.float32 else array for array in arrays]
+        rows = [expected_of(name, with_arrays(one, copy)) for copy in (arrays, other)]
+        expected = [np.stack(pair) for pair in zip(*rows, strict=True)]
+        stacked = [np.stack(pair) for pair in zip(arrays, other, strict=True)]
+        mapped = torch.func.vmap(lambda *args, one=one: tuple(leaves(call(getattr(torch_ops, name), one, list(args)))))
+        assert_same(mapped(*[torch.tensor(array) for array in stacked]), expected, index)
+
+
+@pytest.mark.slow
+@every_operator
+def test_compiled_torch_equals_numpy(name: str) -> None:
+    for index, one in enumerate(CASES[name]):
+        torch.compiler.reset()
+        compiled = torch.compile(
+            lambda *arrays, one=one: call(getattr(torch_ops, name), one, list(arrays)),
+            fullgraph=True,
+            backend="eager",
+            dynamic=False,
+        )
+        assert_same(compiled(*[torch.tensor(array) for array in arrays_of(one)]), expected_of(name, one), index)

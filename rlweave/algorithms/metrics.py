@@ -17,9 +17,9 @@ import numpy as np
 from rlweave.errors import ConfigError
 
 #: The counter that every row has: environment steps since the run began, over all environments.
-STEP_COLUMN = "env_steps"
+STEP_COLUMN = "env_steps_sampled"
 #: The mean return of the latest training episodes; what a learning curve shows.
-RETURN_COLUMN = "return_mean"
+RETURN_COLUMN = "episode_return"
 
 Row = Mapping[str, float | int]
 
@@ -57,7 +57,7 @@ class MetricsLog:
         """Appends a row.
 
         Args:
-            row: Column to number; has at least `env_steps`. NaN means that there is no value yet.
+            row: Column to number; has at least `env_steps_sampled`. NaN means that there is no value yet.
         """
         if STEP_COLUMN not in row:
             raise ConfigError(f"a row of metrics needs {STEP_COLUMN!r}", received=repr(sorted(row)))

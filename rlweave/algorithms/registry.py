@@ -16,33 +16,11 @@ from typing import Any, Protocol
 
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError, nearest
 
-#: A line of metrics: has `env_steps`, and `return_mean` as soon as an episode has ended. Names never change.
+#: A line of metrics: has `env_steps_sampled`, and `episode_return` once an episode has ended. Names never change.
 Report = Mapping[str, float | int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """What a greedy evaluation found.
-
-    Attributes:
-        returns: Undiscounted return of each episode.
-        lengths: Steps of each episode.
-    """
-
-    returns: tuple[float, ...]
-    lengths: tuple[int, ...]
-
-    @property
-    def mean(self) -> float:
-        """Mean return."""
-        return sum(self.returns) / len(self.returns)
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the returns over the episodes."""
-        return float((sum((r - self.mean) ** 2 for r in self.returns) / len(self.returns)) ** 0.5)
 
 
 class Trainer(Protocol):

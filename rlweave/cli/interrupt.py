@@ -30,9 +30,10 @@ class StopRequest:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked or not self._before:  # not entered any more: another handler may still refer to this one
             raise KeyboardInterrupt
         self.asked = True
         warn("stopping at the next report, then saving; once more to stop at once")

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from rlweave.algorithms.environments import environment_names
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends import BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
@@ -59,8 +58,12 @@ def components() -> Rows:
 
 
 def environments() -> Rows:
-    """The environments that Gymnasium knows."""
-    return [(name, "") for name in environment_names()]
+    """The environments that Gymnasium knows, rlweave's own among them."""
+    import gymnasium
+
+    import rlweave.envs  # noqa: F401  (registers them)
+
+    return [(name, "") for name in sorted(gymnasium.registry)]
 
 
 _KINDS: dict[str, Callable[[], Rows]] = {

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from rlweave.agents.config import describe_settings
 from rlweave.algorithms.config import TrainConfig, parse_assignments, read_settings_file, resolve_config
-from rlweave.algorithms.environments import check_environment
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.backends import BACKENDS, get_backend, is_installed
-from rlweave.errors import ConfigError
+from rlweave.envs import resolve
+from rlweave.errors import ConfigError, EnvError
 
 _BY_KEY = {setting.key: setting for setting in describe_settings(TrainConfig)}
 
@@ -78,6 +78,18 @@ def make_config(
     check_environment(config.env)
     check_backend(config.backend)
     return config, bool(preset)
+
+
+def check_environment(env_id: str) -> None:
+    """Checks that an environment id is registered.
+
+    Raises:
+        ConfigError: Names the nearest one; here it is a wrong setting, not an environment that failed.
+    """
+    try:
+        resolve(env_id)
+    except EnvError as error:
+        raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
 
 
 def check_backend(name: str) -> None:

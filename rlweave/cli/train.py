@@ -15,7 +15,7 @@ import typer
 from rlweave.algorithms.checkpoint import find_checkpoint, list_checkpoints, set_aside_newer
 from rlweave.algorithms.config import TrainConfig, resolve_config, to_yaml
 from rlweave.algorithms.metrics import MetricsLog
-from rlweave.algorithms.registry import AlgorithmSpec, Evaluation, Trainer, get_algorithm
+from rlweave.algorithms.registry import AlgorithmSpec, Trainer, get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
@@ -23,6 +23,7 @@ from rlweave.cli.interrupt import StopRequest
 from rlweave.cli.plot import draw_learning_curve
 from rlweave.cli.progress import TrainingProgress
 from rlweave.cli.settings import check_backend, collect_settings, help_of, make_config, settings_table
+from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError, RlweaveError
 
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
@@ -163,10 +164,10 @@ def _evaluate_best(config: TrainConfig, trainer: Trainer, run: RunDirectory) -> 
 def evaluation_data(evaluation: Evaluation) -> dict[str, object]:
     """An evaluation as plain data."""
     return {
-        "return_mean": evaluation.mean,
-        "return_deviation": evaluation.deviation,
-        "returns": list(evaluation.returns),
-        "lengths": list(evaluation.lengths),
+        "mean_return": evaluation.mean_return,
+        "deviation": float(evaluation.returns.std()),
+        "returns": evaluation.returns.tolist(),
+        "lengths": evaluation.lengths.tolist(),
     }
 
 
@@ -174,13 +175,14 @@ def describe_evaluation(evaluation: Evaluation, env: str) -> str:
     """An evaluation in one line, with the return at which the environment counts as solved."""
     import gymnasium
 
-    text = f"return [bold]{evaluation.mean:.1f}[/] ± {evaluation.deviation:.1f} over {len(evaluation.returns)} episodes"
+    mean, deviation = evaluation.mean_return, evaluation.returns.std()
+    text = f"mean return [bold]{mean:.1f}[/] (deviation {deviation:.1f}) over {len(evaluation.episodes)} episodes"
     known = gymnasium.registry.get(env)
     threshold = known.reward_threshold if known is not None else None
     if threshold is None:
         return text
-    verdict = "[green]solved[/]" if evaluation.mean >= threshold else "[yellow]not solved[/]"
-    return f"{text} ({verdict}; the environment asks for {threshold:g})"
+    verdict = "[green]solved[/]" if mean >= threshold else "[yellow]not solved[/]"
+    return f"{text}: {verdict}, the environment asks for {threshold:g}"
 
 
 def _how_to_go_on(run: RunDirectory) -> str:

@@ -86,8 +86,8 @@ def draw_curves(
         _draw_group(axes, group, members, width, _COLOURS[index % len(_COLOURS)])
     if threshold is not None:
         axes.axhline(threshold, color="#888888", linewidth=1.0, linestyle="--", zorder=1)
-        place = {"xycoords": ("axes fraction", "data"), "xytext": (5, 0), "textcoords": "offset points"}
-        axes.annotate(f"solved\n{threshold:g}", (1.0, threshold), va="center", fontsize=8, color="#666666", **place)
+        beside: Any = {"xycoords": ("axes fraction", "data"), "xytext": (5, 0), "textcoords": "offset points"}
+        axes.annotate(f"solved\n{threshold:g}", (1.0, threshold), va="center", fontsize=8, color="#666666", **beside)
     axes.set_xlabel("environment steps")
     axes.set_ylabel(label)
     axes.set_title(title, loc="left", fontsize=11)

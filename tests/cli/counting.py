@@ -12,7 +12,8 @@ import numpy as np
 from rlweave.agents.config import Config, setting
 from rlweave.algorithms import checkpoint
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.registry import AlgorithmSpec, Evaluation, register_algorithm
+from rlweave.algorithms.registry import AlgorithmSpec, register_algorithm
+from rlweave.envs import Episode, Evaluation
 from rlweave.errors import EnvError
 
 
@@ -43,15 +44,15 @@ class CountingTrainer:
                 raise EnvError("the environment broke", where="env 3, step 7")
             if self.env_steps % self.config.checkpoint_every == 0:
                 self.save()
-            row = {"env_steps": self.env_steps, "loss": 1.0 / self.env_steps}
+            row = {"env_steps_sampled": self.env_steps, "loss": 1.0 / self.env_steps}
             if self.env_steps >= 20:
-                row["return_mean"] = self.env_steps * self.config.agent.lr
+                row["episode_return"] = self.env_steps * self.config.agent.lr
             yield row
 
     def evaluate(self, episodes, seed):
         rng = np.random.default_rng(seed)
-        returns = tuple(float(self.env_steps + r) for r in rng.integers(0, 3, episodes))
-        return Evaluation(returns, (5,) * episodes)
+        returns = [float(self.env_steps + r) for r in rng.integers(0, 3, episodes)]
+        return Evaluation(tuple(Episode(0, value, 5, True) for value in returns))
 
     def save(self):
         weights = {"w": np.full(3, self.env_steps)}

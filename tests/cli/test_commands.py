@@ -28,8 +28,8 @@ def test_evaluate_repeats_the_evaluation_of_the_training(rlweave, tmp_path):
 @pytest.mark.usefixtures("run")
 def test_evaluate_prefers_the_best_checkpoint_and_takes_any(rlweave, tmp_path):
     save_checkpoint(tmp_path / "run/checkpoints", 70, {}, {"env_steps": 70}, name="best")
-    assert "checkpoints/best: return 7" in rlweave("evaluate", "run").out
-    assert "return 5" in rlweave("evaluate", "run/checkpoints/step-000000000050").out
+    assert "checkpoints/best: mean return 7" in rlweave("evaluate", "run").out
+    assert "mean return 5" in rlweave("evaluate", "run/checkpoints/step-000000000050").out
     assert rlweave("evaluate", "run/checkpoints/step-000000000051").code == 2
 
 

@@ -37,7 +37,7 @@ def test_the_first_one_saves_and_says_how_to_resume(tmp_path, number):
     assert "Traceback" not in err
     assert "rlweave resume run" in out
     _, meta = load_checkpoint(latest_good(tmp_path / "run/checkpoints"))
-    assert meta["env_steps"] == read_metrics(tmp_path / "run/metrics.csv")["env_steps"][-1]
+    assert meta["env_steps"] == read_metrics(tmp_path / "run/metrics.csv")["env_steps_sampled"][-1]
     assert (tmp_path / "run/learning-curve.png").exists()
 
 

@@ -34,7 +34,9 @@ def test_plain_lines_come_now_and_then_and_at_the_end():
     with TrainingProgress(console, "ppo X", total=1000, clock=clock, quiet_seconds=2.0) as progress:
         for steps in range(100, 1001, 100):
             clock.now += 0.5
-            progress.update({"env_steps": steps} if steps < 500 else {"env_steps": steps, "return_mean": 12.34})
+            progress.update(
+                {"env_steps_sampled": steps} if steps < 500 else {"env_steps_sampled": steps, "episode_return": 12.34}
+            )
     lines = stream.getvalue().splitlines()
     assert lines[0] == "ppo X: 1,000 environment steps"
     assert lines[1].split() == ["100", "steps", "return", "...", "200", "steps/s", "0:04", "left"]
@@ -49,7 +51,7 @@ def test_a_terminal_shows_one_live_line():
     clock = Clock()
     with TrainingProgress(console, "ppo X", total=60_000, clock=clock) as progress:
         clock.now = 1.0
-        progress.update({"env_steps": 12_000, "return_mean": 475.0})
+        progress.update({"env_steps_sampled": 12_000, "episode_return": 475.0})
     title, *frames = stream.getvalue().splitlines()
     assert title == "ppo X: 60,000 environment steps"
     shown = [frame for frame in frames if "12,000 steps  return   475.0   12,000 steps/s  0:04 left" in frame]

@@ -28,8 +28,8 @@ def test_a_run_writes_everything_and_says_where(rlweave, tmp_path):
     command = "rlweave train counting --env CartPole-v1 --run-dir run --seed 3 --set 'agent.hidden=[8]'"
     assert (run / "command.txt").read_text() == command + "\n"
     metrics = read_metrics(run / "metrics.csv")
-    assert metrics["env_steps"].tolist() == list(range(10, 101, 10))
-    assert metrics["return_mean"][-1] == 200.0
+    assert metrics["env_steps_sampled"].tolist() == list(range(10, 101, 10))
+    assert metrics["episode_return"][-1] == 200.0
     assert [path.name for path in list_checkpoints(run / "checkpoints")] == ["step-000000000050", "step-000000000100"]
     assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
     assert (run / "graph.svg").read_text().startswith("<svg")
@@ -123,7 +123,7 @@ def test_a_failing_environment_says_how_to_go_on(rlweave, tmp_path):
     assert "env 3, step 7" in result.err
     assert "rlweave resume run" in result.err
     assert "Traceback" not in result.err
-    assert len(read_metrics(tmp_path / "run/metrics.csv")["env_steps"]) == 7
+    assert len(read_metrics(tmp_path / "run/metrics.csv")["env_steps_sampled"]) == 7
     assert (tmp_path / "run/learning-curve.png").exists()
 
 
@@ -147,7 +147,7 @@ def test_resume_can_lengthen_a_complete_training_and_else_says_so(rlweave, tmp_p
     assert result.code == 2
     assert "the training is complete: 100 of 100" in result.err
     assert rlweave("resume", "run", "--steps", 150).code == 0
-    assert read_metrics(tmp_path / "run/metrics.csv")["env_steps"][-1] == 150
+    assert read_metrics(tmp_path / "run/metrics.csv")["env_steps_sampled"][-1] == 150
     assert parse_yaml((tmp_path / "run/config.yaml").read_text())["steps"] == 150
 
 
@@ -168,7 +168,7 @@ def test_resume_from_an_older_checkpoint_sets_later_ones_aside(rlweave, tmp_path
     names = [path.name for path in list_checkpoints(tmp_path / "run/checkpoints")]
     assert names == ["step-000000000050", "step-000000000070"]
     assert [path.name[:17] for path in (tmp_path / "run/checkpoints/set-aside").iterdir()] == ["step-000000000100"]
-    assert read_metrics(tmp_path / "run/metrics.csv")["env_steps"].tolist() == [10, 20, 30, 40, 50, 60, 70]
+    assert read_metrics(tmp_path / "run/metrics.csv")["env_steps_sampled"].tolist() == [10, 20, 30, 40, 50, 60, 70]
 
 
 def test_the_final_evaluation_has_seeds_of_its_own():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -143,6 +144,17 @@ class RunDirectory:
         if command:
             with self.command_file.open("a", encoding="utf-8") as file:
                 file.write(shlex.join(command) + "\n")
+
+    def discard(self) -> None:
+        """Removes a directory in which no training has begun; one with metrics or checkpoints stays."""
+        if self.metrics_file.exists() or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
+            return
+        for file in (self.config_file, self.versions_file, self.command_file):
+            file.unlink(missing_ok=True)
+        for directory in (self.checkpoints, self.path):
+            # Whatever else lies there is not ours.
+            with contextlib.suppress(OSError):
+                directory.rmdir()
 
     def has_checkpoint(self) -> bool:
         """Whether anything has been saved, damaged or not."""

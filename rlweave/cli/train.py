@@ -66,7 +66,11 @@ def train(
     run = RunDirectory.create(spec.name, resolved.to_data(), command=_command(), path=run_dir)
     if tuned:
         output().print(f"settings tuned for {resolved.env} are used; --no-presets leaves them out")
-    trainer = spec.make_trainer(resolved, run)
+    try:
+        trainer = spec.make_trainer(resolved, run)
+    except BaseException:
+        run.discard()
+        raise
     try:
         write_graph_picture(trainer, run.graph_picture)
         _run(spec, resolved, trainer, run, run.open_metrics(resolved.tensorboard))

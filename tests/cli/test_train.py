@@ -1,14 +1,18 @@
 """`rlweave train` and `rlweave resume`: what they write, print, and return."""
 
+import dataclasses
 import json
 import shlex
 
 import pytest
 
+from rlweave.algorithms import registry
 from rlweave.algorithms.checkpoint import list_checkpoints, load_checkpoint
 from rlweave.algorithms.config import parse_yaml
 from rlweave.algorithms.metrics import read_metrics
 from rlweave.cli.train import final_evaluation_seed
+from rlweave.errors import BuildError
+from tests.cli.counting import COUNTING
 
 
 def train(rlweave, *arguments, run_dir="run"):
@@ -98,6 +102,17 @@ def test_a_wrong_word_is_named_with_the_nearest_right_one(rlweave, tmp_path, arg
     assert result.code == 2
     assert text in result.err
     assert "Traceback" not in result.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trainer_that_cannot_be_made_leaves_no_directory(rlweave, tmp_path, monkeypatch):
+    def refuse(config, run):
+        raise BuildError("the graph cannot be built", where="ppo/policy")
+
+    monkeypatch.setattr(registry, "_registered", {"counting": dataclasses.replace(COUNTING, make_trainer=refuse)})
+    result = train(rlweave)
+    assert result.code == 1
+    assert "where:    ppo/policy" in result.err
     assert not list(tmp_path.iterdir())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +113,10 @@ class Backend(ABC):
     @abstractmethod
     def boundary(self) -> dict[str, Any]:
         """Names that entry functions use to take arrays in and hand them out; `array_types` among them."""
+
+    def eager_scope(self, gradients: bool) -> AbstractContextManager[Any]:
+        """What eager API methods run in."""
+        return nullcontext()
 
     def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
         """Compiles a pure run; the default hands it back."""

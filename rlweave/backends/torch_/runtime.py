@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,9 @@ class TorchBackend(Backend):
             "staged": _staged,
             "handed": _to_device,
         }
+
+    def eager_scope(self, gradients: bool) -> AbstractContextManager[Any]:
+        return torch.enable_grad() if gradients else torch.no_grad()
 
     def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
         if not options.get("compiled"):

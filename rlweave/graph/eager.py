@@ -1,0 +1,320 @@
+"""Eager mode: API methods run step by step on arrays, so that a debugger stops in them.
+
+Every call traces the API method anew, and each node is evaluated as soon as it is made. Gradients come from torch's
+tape, or on JAX from a replay of the differentiated path with the arrays that its nodes have read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlweave.errors import BackendError
+from rlweave.graph.differentiation import full_path
+from rlweave.graph.executor import GraphExecutor
+from rlweave.graph.input_checks import InputCheck
+from rlweave.graph.ir import Graph, Node, Structure, Value, leaves_of, map_structure
+from rlweave.graph.session import Session
+from rlweave.graph.store import Store
+from rlweave.graph.trace import Trace, make_inputs, spaces_of, tracing
+
+Environment = dict[int, Any]
+
+
+class EagerExecutor(GraphExecutor):
+    """An executor whose API methods run in Python, node by node; slow, and open to debuggers."""
+
+    def __init__(self, session: Session, store: Store, tracer: Any) -> None:
+        super().__init__(session, store, tracer)
+        self.functional = False
+
+    def add_method(self, name: str) -> None:
+        object.__setattr__(self, name, _EagerMethod(self, name))
+
+
+class _EagerMethod:
+    def __init__(self, executor: EagerExecutor, name: str) -> None:
+        self._executor, self._name = executor, name
+
+    def __call__(self, *args: Any, as_numpy: bool = True, with_metrics: bool = False, **kwargs: Any) -> Any:
+        executor, name = self._executor, self._name
+        declared = executor._methods[name]
+        arguments = declared.bind(executor.root, args, kwargs)
+        static = {parameter: arguments[parameter] for parameter in declared.static}
+        key = (name, tuple(static.values()))
+        if key not in executor.graphs:
+            executor._tracer(executor, name, static)
+        built = executor.graphs[key]
+        with executor._guard:
+            executor.session.activate()
+            graph = Graph(name, built.parameters, static=static)
+            trace = EagerTrace(executor, graph)
+            with tracing(trace), executor.backend.eager_scope(any(n.kind == "gradient" for n in all_nodes(built))):
+                for parameter in built.parameters:
+                    structure = built.inputs[parameter]
+                    check = InputCheck(f"{executor.root.path}.{name}", parameter, structure, executor.backend, executor.store.float_dtype)
+                    graph.inputs[parameter] = make_inputs(spaces_of(structure), parameter)
+                    _give_arrays(graph.inputs[parameter], check(arguments[parameter]), executor.backend)
+                    arguments[parameter] = graph.inputs[parameter]
+                result = trace.call(executor.root, declared, (), arguments)
+
+            def hand_out(leaf: Any) -> Any:
+                if not isinstance(leaf, Value):
+                    return leaf
+                array = leaf.array
+                if as_numpy:
+                    return np.array(array) if isinstance(array, np.ndarray | np.generic) else executor.backend.to_numpy(array)
+                return executor.backend.runtime()["copy"](array)
+
+            outputs = map_structure(hand_out, result)
+            if with_metrics:
+                return outputs, {metric.name: float(metric.value.array) for metric in graph.metrics}
+            return outputs
+
+
+class EagerTrace(Trace):
+    """A trace that evaluates every node when it is made; bodies of scans and conditions are traced, then run."""
+
+    def __init__(self, executor: EagerExecutor, graph: Graph) -> None:
+        super().__init__(executor.session, graph)
+        self.executor = executor
+        self.interpreter = Interpreter(executor)
+
+    def emit(self, node: Node) -> None:
+        super().emit(node)
+        environment: Environment = {}
+        self.interpreter.run_node(node, environment)
+        for value in node.values():
+            value.array = environment[id(value)]
+
+
+class Interpreter:
+    """Evaluates nodes one by one, with arrays by value, and keeps what each node has read for gradients."""
+
+    def __init__(self, executor: EagerExecutor) -> None:
+        self.executor, self.backend = executor, executor.backend
+        self.runtime = executor.backend.runtime()
+
+    def array(self, value: Value, environment: Environment) -> Any:
+        return environment[id(value)] if id(value) in environment else value.array
+
+    def fill(self, structure: Structure, environment: Environment) -> Structure:
+        return map_structure(lambda x: self.array(x, environment) if isinstance(x, Value) else x, structure)
+
+    def run_node(self, node: Node, environment: Environment, recorded: dict[str, Any] | None = None) -> None:
+        """Evaluates one node; its results go into the environment.
+
+        Args:
+            node: The node.
+            environment: Arrays by value id.
+            recorded: Arrays of variables to read instead of the store's (replays).
+        """
+        if node.kind == "gradient":
+            result = self.gradient(node, environment)
+        else:
+            cells = [self.executor.store.cells[path] for path in node.reads]
+            if recorded is None:
+                node.extra["read"] = {cell.path: cell.value for cell in cells}
+            result = self._run(node, environment)
+        _place(node.result, result, environment)
+
+    def _run(self, node: Node, environment: Environment) -> Any:
+        if node.kind == "call":
+            return self._call(node, environment)
+        if node.kind == "scan":
+            carry, xs = self.fill(node.args, environment)
+            return self._loop(node, environment, carry, xs)
+        if node.kind == "cond":
+            body = node.bodies["true" if bool(self.array(node.args[0], environment)) else "false"]
+            return self.run_graph(body, (), environment)
+        if node.kind == "while":
+            carry = self.fill(node.args[0], environment)
+            while bool(self.run_graph(node.bodies["test"], (carry,), environment)):
+                carry = self.run_graph(node.bodies["body"], (carry,), environment)
+            return carry
+        size = node.extra["axis_size"]
+        arguments = self.fill(node.args, environment)
+        if not isinstance(size, int):
+            axes = zip(node.args, node.extra["in_axes"], strict=True)
+            value, axis = next((v, a) for arg, a in axes if a is not None for v in leaves_of(arg, Value))
+            size = self.array(value, environment).shape[axis]
+        body = node.bodies["body"]
+        return self.runtime["vmap"](
+            lambda *rows: self.run_graph(body, rows, environment), node.extra["in_axes"], size, arguments
+        )
+
+    def _call(self, node: Node, environment: Environment) -> Any:
+        from rlweave.graph.session import fill_arguments
+
+        for path, value in node.substitution.items():
+            self.executor.substituted_cell(node, path).value = self.array(value, environment)
+        function = self.executor.bind(node)
+        arrays = [self.array(value, environment) for value in leaves_of((node.args, node.kwargs), Value)]
+        if node.host:
+            arrays = [x if isinstance(x, np.ndarray) else self.backend.to_numpy(x) for x in arrays]
+        elif self.backend.name != "numpy":
+            arrays = [self.backend.from_numpy(x) if isinstance(x, np.ndarray | np.generic) else x for x in arrays]
+        args, kwargs = fill_arguments(node, arrays, lambda c: self.executor.bound_collection(node, c, False))
+        result = function(*args, **kwargs)
+        if node.aliases:
+            copy = np.array if node.host else self.runtime["copy"]
+            result = _map_arrays(copy, result)
+        return result
+
+    def _loop(self, node: Node, environment: Environment, carry: Any, xs: Any) -> Any:
+        leaves = list(_arrays_of(xs))
+        steps = leaves[0].shape[0] if leaves else node.extra["length"]
+        outputs = []
+        for step in range(steps):
+            row = _map_arrays(lambda x, step=step: x[step], xs)
+            carry, y = self.run_graph(node.bodies["body"], (carry, row), environment)
+            outputs.append(y)
+        stack = self.backend.ops.stack
+        return carry, _stack(outputs, stack)
+
+    def run_graph(self, graph: Graph, arguments: Sequence[Any], environment: Environment) -> Any:
+        """Evaluates a body on arrays; values from outside come from the environment."""
+        inner = dict(environment)
+        for parameter, argument in zip(graph.parameters, arguments, strict=True):
+            _place(graph.inputs[parameter], argument, inner)
+        for node in graph.nodes:
+            self.run_node(node, inner)
+        return self.fill(graph.outputs, inner)
+
+    # -- gradients -----------------------------------------------------------------------------------------------
+
+    def gradient(self, node: Node, environment: Environment, around: dict[str, Any] | None = None) -> Any:
+        """The derivatives of a gradient node; `around` holds what an outer derivative differentiates by."""
+        around = around or {}
+        if self.backend.name == "torch":
+            return self._tape_gradient(node, environment)
+        if self.backend.name != "jax":
+            raise BackendError("the NumPy backend has no gradients", where=node.label, fix='use backend="jax" or "torch"')
+        import jax
+
+        path = [n for n in self._ordered(node)]
+        values = tuple(node.extra.get("values", ()))
+        paths = tuple(node.extra.get("paths", ()))
+
+        def loss(variables: Any, wanted: Any) -> Any:
+            inner = dict(environment)
+            inner.update({id(v): x for v, x in zip(values, wanted, strict=True)})
+            self._replay(path, inner, {**around, **dict(zip(paths, variables, strict=True))})
+            return self.array(node.extra["loss"], inner)
+
+        start = [around[p] if p in around else self._read_by(path, p) for p in paths]
+        by_path, by_value = jax.grad(loss, argnums=(0, 1))(start, [self.array(v, environment) for v in values])
+        if "values" in node.extra:
+            remaining = iter(by_value)
+            return map_structure(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
+        return dict(zip(paths, by_path, strict=True))
+
+    def _ordered(self, node: Node) -> list[Node]:
+        inside = {id(n) for n in full_path(node)}
+        trace = _graph_of(node, self.executor)
+        return [n for n in trace if id(n) in inside]
+
+    def _read_by(self, path: Sequence[Node], variable: str) -> Any:
+        for node in path:
+            if variable in node.extra.get("read", {}):
+                return node.extra["read"][variable]
+        return self.executor.store.cells[variable].value
+
+    def _replay(self, path: Sequence[Node], environment: Environment, variables: dict[str, Any]) -> None:
+        cells = self.executor.store.cells
+        for node in path:
+            if node.kind == "gradient":
+                _place(node.result, self.gradient(node, environment, variables), environment)
+                continue
+            recorded = node.extra["read"]
+            touched = {p: cells[p].value for p in (*node.reads, *node.writes)}
+            try:
+                for p, array in recorded.items():
+                    cells[p].value = variables.get(p, array)
+                self.run_node(node, environment, recorded)
+            finally:
+                for p, array in touched.items():
+                    cells[p].value = array
+
+    def _tape_gradient(self, node: Node, environment: Environment) -> Any:
+        loss = self.array(node.extra["loss"], environment)
+        gradient: Callable[..., Any] = self.runtime["gradient"]
+        if "values" in node.extra:
+            found = gradient(loss, [self.array(v, environment) for v in node.extra["values"]], True, True)
+            remaining = iter(found)
+            return map_structure(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
+        result = {}
+        for path in node.extra["paths"]:
+            arrays = {id(n.extra["read"][path]): n.extra["read"][path] for n in node.extra["path"] if path in n.extra.get("read", {})}
+            wanted = list(arrays.values()) or [self.executor.store.cells[path].value]
+            parts = gradient(loss, wanted, True, True)
+            result[path] = sum(parts[1:], parts[0])
+        return result
+
+
+def all_nodes(graph: Graph) -> list[Node]:
+    """All nodes of a graph and of its bodies."""
+    found = list(graph.nodes)
+    for node in graph.nodes:
+        for body in node.bodies.values():
+            found += all_nodes(body)
+    return found
+
+
+def _graph_of(node: Node, executor: EagerExecutor) -> list[Node]:
+    from rlweave.graph.trace import current_trace
+
+    trace = current_trace()
+    assert trace is not None
+    nodes = trace.graph.nodes
+    inside = {id(n) for n in node.extra["path"]}
+    if inside <= {id(n) for n in nodes}:
+        return nodes
+    for outer in all_nodes(trace.graph):
+        for body in outer.bodies.values():
+            if inside <= {id(n) for n in body.nodes}:
+                return body.nodes
+    return list(node.extra["path"])
+
+
+def _give_arrays(structure: Structure, arrays: Any, backend: Any) -> None:
+    if isinstance(structure, Value):
+        structure.array = backend.from_numpy(arrays) if isinstance(arrays, np.ndarray) else arrays
+    elif isinstance(structure, dict):
+        for key, item in structure.items():
+            _give_arrays(item, arrays[key], backend)
+    elif isinstance(structure, tuple | list):
+        for item, array in zip(structure, arrays, strict=True):
+            _give_arrays(item, array, backend)
+
+
+def _place(structure: Structure, arrays: Any, environment: Environment) -> None:
+    if isinstance(structure, Value):
+        environment[id(structure)] = arrays
+    elif isinstance(structure, dict):
+        for key, item in structure.items():
+            _place(item, arrays[key], environment)
+    elif isinstance(structure, tuple | list):
+        for item, array in zip(structure, arrays, strict=True):
+            _place(item, array, environment)
+
+
+def _map_arrays(fn: Callable[[Any], Any], structure: Any) -> Any:
+    return map_structure(lambda leaf: leaf if leaf is None or isinstance(leaf, str) else fn(leaf), structure)
+
+
+def _arrays_of(structure: Any) -> Any:
+    flat: list[Any] = []
+    _map_arrays(flat.append, structure)
+    return flat
+
+
+def _stack(outputs: list[Any], stack: Callable[[list[Any]], Any]) -> Any:
+    first = outputs[0]
+    if isinstance(first, dict):
+        return {key: _stack([output[key] for output in outputs], stack) for key in first}
+    if isinstance(first, tuple | list):
+        return type(first)(_stack([output[i] for output in outputs], stack) for i in range(len(first)))
+    return None if first is None else stack(outputs)

@@ -57,4 +57,4 @@ class Guard:
             _state["depth"] -= 1  # type: ignore[operator]
             if _state["pending"] and not _state["depth"]:
                 _state["pending"] = False
-                raise KeyboardInterrupt
+                _on_interrupt(signal.SIGINT, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,20 @@ _REAL = frozenset({
 # fmt: on
 
 
-def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> Any:
+class BoundOps:
+    """Operators as plain attributes: one dictionary look-up per use, and nothing that `torch.compile` cannot trace."""
+
+    def __init__(self, functions: dict[str, Callable[..., Any]], random: Any) -> None:
+        self.__dict__.update(functions)
+        self.random = random
+
+
+class _RandomInFloat64:
+    def __init__(self, source: Any) -> None:
+        self.__dict__.update({name: _result_in_float64(getattr(source, name)) for name in RANDOM_NAMES})
+
+
+def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> BoundOps:
     """Makes a namespace with every operator of a backend as a plain attribute, and `random`.
 
     Args:
@@ -42,10 +54,10 @@ def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> Any:
         if not isinstance(module.zeros(()), np.ndarray):
             raise BackendError("Only the NumPy backend can evaluate a graph in float64.", received=str(module))
         functions = {name: _in_float64(name, function) for name, function in functions.items()}
-        random = SimpleNamespace(**{name: _result_in_float64(getattr(random, name)) for name in RANDOM_NAMES})
+        random = _RandomInFloat64(random)
     elif float_dtype != "float32":
         raise BackendError("bind_ops: float_dtype must be 'float32' or 'float64'.", received=repr(float_dtype))
-    return SimpleNamespace(**functions, random=random)
+    return BoundOps(functions, random)
 
 
 def _in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,4 +100,6 @@ def _widened(x: Any) -> Any:
 
 
 def _as_float64(x: Any) -> Any:
+    if type(x) is float:
+        return np.float64(x)  # an array's scalar makes its result float64, a Python number does not
     return x.astype(np.float64) if hasattr(x, "astype") and x.dtype != bool else x

@@ -25,7 +25,11 @@ def _outside(name: str) -> NoReturn:
 
 
 def uniform(shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> Array:
-    """float32 numbers, evenly distributed over [low, high)."""
+    """float32 numbers, evenly distributed over [low, high).
+
+    Rounding can give `high` itself where low is not 0. The bounds are numbers or arrays that broadcast to the shape; so
+    are the parameters of `normal`.
+    """
     _outside("uniform")
 
 

@@ -29,14 +29,14 @@ class FastRandom:
     def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> Array:
         """See `ops.random.uniform`."""
         draw = self.cell.value.random(tuple(shape), np.float32)
-        if low == 0.0 and high == 1.0:
+        if isinstance(low, int | float) and isinstance(high, int | float) and low == 0.0 and high == 1.0:
             return draw
         return low + draw * (high - low)
 
     def normal(self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Array:
         """See `ops.random.normal`."""
         draw = self.cell.value.standard_normal(tuple(shape), np.float32)
-        if mean == 0.0 and std == 1.0:
+        if isinstance(mean, int | float) and isinstance(std, int | float) and mean == 0.0 and std == 1.0:
             return draw
         return mean + draw * std
 

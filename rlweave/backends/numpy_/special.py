@@ -1,4 +1,7 @@
-"""Special functions that NumPy lacks, in float64. (SciPy would be a dependency of 100 MB for two functions.)"""
+"""Special functions that NumPy lacks, in float64.
+
+SciPy has them, but would be a dependency of 100 MB for two functions.
+"""
 
 from __future__ import annotations
 

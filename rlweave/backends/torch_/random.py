@@ -38,12 +38,17 @@ class FastRandom:
 
     def uniform(self, shape: Sequence[int], low: float = 0.0, high: float = 1.0) -> Array:
         """See `ops.random.uniform`."""
-        return low + self._uniform(shape) * (high - low)
+        draw = self._uniform(shape)
+        if isinstance(low, int | float) and isinstance(high, int | float) and low == 0.0 and high == 1.0:
+            return draw
+        return low + draw * (high - low)
 
     def normal(self, shape: Sequence[int], mean: float = 0.0, std: float = 1.0) -> Array:
         """See `ops.random.normal`."""
         generator = self.cell.value
         draw = torch.randn(tuple(shape), generator=generator, dtype=torch.float32, device=generator.device)
+        if isinstance(mean, int | float) and isinstance(std, int | float) and mean == 0.0 and std == 1.0:
+            return draw
         return mean + draw * std
 
     def randint(self, shape: Sequence[int], low: Array, high: Array) -> Array:

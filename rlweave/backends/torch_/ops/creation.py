@@ -43,6 +43,9 @@ def asarray(x: Array, dtype: str | None = None) -> Array:
     if isinstance(x, list | tuple) and _holds_tensor(x):
         result = torch.stack([asarray(item) for item in x])
         return result if wanted is None else result.to(wanted)
+    if torch.compiler.is_compiling() and hasattr(x, "dtype"):
+        # While compiling, NumPy arrays are traced as tensors, which torch.tensor warns about.
+        return torch.as_tensor(x, dtype=wanted)
     # torch.tensor copies: a view of a NumPy buffer would change when its owner refills it.
     result = torch.tensor(x, dtype=wanted)
     if wanted is None and not hasattr(x, "dtype"):

@@ -98,8 +98,10 @@ class AsyncEnv(VectorEnv):
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         context = multiprocessing.get_context(method)
         if method == "forkserver":
-            # Processes start from a server that has imported this already: 10 ms instead of 400.
-            context.set_forkserver_preload(["__main__", "rlweave.envs.env_process"])
+            # Processes start from a server that has imported this already: 10 ms instead of 400. Python's own choice,
+            # "__main__", is left out: a script that computes with JAX at its top level would do so in the server,
+            # which then forks.
+            context.set_forkserver_preload(["rlweave.envs.env_process"])
         for index, factory in enumerate(factories):
             try:
                 pickled = cloudpickle.dumps(factory)

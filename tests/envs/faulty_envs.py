@@ -95,6 +95,7 @@ class FailsAtStep(Counting):
             elif self._how == "exit":
                 os._exit(7)
             elif self._how == "hang":
+                print("hanging", flush=True)
                 threading.Event().wait()
             elif self._how == "info":
                 return *result[:4], {"fine": 1, "lock": threading.Lock()}

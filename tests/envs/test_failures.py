@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlweave.envs import AsyncEnv, VectorEnv, make_env
+from rlweave.envs import AsyncEnv, VectorEnv, async_env, make_env
 from rlweave.errors import EnvError
 from tests.envs import faulty_envs
 from tests.envs.faulty_envs import (
@@ -153,11 +153,38 @@ def test_a_killed_parent_leaves_no_process() -> None:
         assert parent.stdout is not None
         processes = [int(word) for word in parent.stdout.readline().split()]
         assert len(processes) == 2
+        assert parent.stdout.readline() == "hanging\n"
         parent.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 10
     while any(map(is_alive, processes)) and time.monotonic() < deadline:
         os.sched_yield()
     assert not any(map(is_alive, processes))
+
+
+def test_a_sibling_that_hangs_is_killed() -> None:
+    factories = [functools.partial(FailsAtStep, how) for how in ("hang", "raise")]
+    env = make_env(factories, vectorization="async", seed=0)
+    assert isinstance(env, AsyncEnv)
+    processes = process_ids(env)
+    started = time.monotonic()
+    assert "environment 1, step 3" in str(fail(env, ACTIONS[:2]))
+    assert time.monotonic() - started < 8
+    assert not any(map(is_alive, processes))
+
+
+def test_shared_memory_has_no_name_to_leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    paths: list[str] = []
+
+    def make_file(size: int) -> str:
+        paths.append(make_file_before(size))
+        return paths[-1]
+
+    make_file_before = async_env._make_file
+    monkeypatch.setattr(async_env, "_make_file", make_file)
+    with make_env(Counting, 1, "async", seed=0) as env:
+        env.reset()
+        assert len(paths) == 1
+        assert not Path(paths[0]).exists()
 
 
 def test_an_environment_that_is_forgotten_ends_its_processes() -> None:

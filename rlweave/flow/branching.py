@@ -122,17 +122,14 @@ class UnionNode(Node):
         """The next item of the branch whose turn it is. ABSORBED for an item of a branch that is not the output."""
         for _ in range(len(self._branches)):
             turn = self._turn
-            if self._over[turn]:
-                self._pass_on()
-                continue
-            item = self._branches[turn]()
-            if item is NOT_READY:
+            item = END if self._over[turn] else self._branches[turn]()
+            if item is NOT_READY or self._over[turn]:
                 self._pass_on()
                 continue
             if item is END:
                 self._over[turn] = True
                 self._pass_on()
-                continue
+                break
             if item is ABSORBED:
                 if self.mode == "async":
                     self._pass_on()
@@ -142,8 +139,11 @@ class UnionNode(Node):
             if self._given >= self.weights[turn]:
                 self._pass_on()
             return item if self.output is None or self.output == turn else ABSORBED
+        else:
+            return END if self.ended else NOT_READY
         self.ended = all(self._over)
-        return END if self.ended else NOT_READY
+        # that a branch has ended may be what another one waits for, so something has moved
+        return END if self.ended else ABSORBED
 
     def _pass_on(self) -> None:
         self._turn = (self._turn + 1) % len(self._branches)
@@ -223,6 +223,10 @@ class QueueNode(Node):
             return self._waiting.popleft()
         self.ended = self._upstream_over
         return END if self.ended else NOT_READY
+
+    def measures(self) -> dict[str, float]:
+        """Items in the queue."""
+        return {"fill": len(self._waiting)}
 
     def note(self) -> str:
         """Settings."""

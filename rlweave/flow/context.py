@@ -21,12 +21,14 @@ class Context:
         engine: Where actors live.
         clock: Where the time is read.
         counters: The plan's absolute counters.
+        step_number: Number of the scheduler's present step.
         metrics: Where learners put their metrics until the next report.
         train_lag: Weight lag of items when a learner trains on them.
     """
 
     def __init__(self, engine: Engine, clock: Clock, counters: Counters) -> None:
         self.engine, self.clock, self.counters = engine, clock, counters
+        self.step_number = 0
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
         self.stages: dict[tuple[int, ...], list[tuple[str, Callable[[Any], Any]]]] = {}

@@ -63,7 +63,7 @@ class Envelope(NamedTuple):
         if self.parts:
             shown = ", ".join(f"{source}#{sequence}" for source, sequence in self.parts[:8])
             made_of = f", merged from {shown}" + (", ..." if len(self.parts) > 8 else "")
-        kind = type(self.payload).__name__
+        kind = "not made" if self.payload is None else type(self.payload).__name__
         version = "unknown" if self.weight_version == UNKNOWN_VERSION else str(self.weight_version)
         return f"item {self.source}#{self.sequence} ({kind}, weight version {version}{made_of})"
 

@@ -29,6 +29,13 @@ class Requested(NamedTuple):
     call: Call
 
 
+class Delivery(NamedTuple):
+    """An item that has arrived, and the environment steps it took."""
+
+    envelope: Envelope
+    num_steps: int
+
+
 class Arrived:
     """The call of an item that came with a checkpoint: it is there already."""
 
@@ -64,6 +71,8 @@ class Gather(Node):
         self._requested: deque[Requested] = deque()
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
+        self._blocking: list[Call] = []
+        self._blocked_in_step = -1
 
     def prepare(self, context: Context) -> None:
         """Tells the actors what to do with each item before it leaves them."""
@@ -72,6 +81,7 @@ class Gather(Node):
     def start(self, context: Context) -> None:
         """Binds actors and the way of weights to them."""
         self._now: Callable[[], float] = context.clock.now
+        self._context = context
         self._engine = context.engine
         self._counters = context.counters
         self._actors = context.actors(self.source.group)
@@ -93,7 +103,7 @@ class Gather(Node):
         done = {id(call) for call in self._engine.wait(waiting, 0)} if waiting else set()
         return done | {id(request.call) for request in self._requested if isinstance(request.call, Arrived)}
 
-    def _take(self, request: Requested) -> Envelope | None:
+    def _take(self, request: Requested) -> Delivery | None:
         """Takes delivery of an item; None if the source is over or the item was absorbed there."""
         name = self._names[request.actor]
         try:
@@ -107,16 +117,28 @@ class Gather(Node):
         if item.payload is END:
             self._over[request.actor] = True
             return None
-        self._counters.env_steps_sampled += item.num_steps
         self.source.timer.items += 1
-        self.timer.items += 1
         if item.payload is ABSORBED:
+            self._counters.env_steps_sampled += item.num_steps
             return None
-        return Envelope(item.payload, name, request.sequence, item.weight_version)
+        self._channel.gather_lag.add(self._channel.version - item.weight_version)
+        return Delivery(Envelope(item.payload, name, request.sequence, item.weight_version), item.num_steps)
+
+    def _deliver(self, delivery: Delivery) -> Envelope:
+        """Lets an item out, and counts it."""
+        self._counters.env_steps_sampled += delivery.num_steps
+        self.timer.items += 1
+        return delivery.envelope
+
+    def _not_ready(self, done: set[int]) -> Pulled:
+        """Remembers which calls hold this node up in this step, and answers NOT_READY."""
+        self._blocking = [request.call for request in self._requested if id(request.call) not in done]
+        self._blocked_in_step = self._context.step_number
+        return NOT_READY
 
     def waits_on(self) -> Iterator[Call]:
-        """The items asked for."""
-        return (request.call for request in self._requested if not isinstance(request.call, Arrived))
+        """The items that held it up in the last step; none if it was not asked or had an item to give."""
+        return iter(self._blocking if self._blocked_in_step == self._context.step_number else ())
 
     def obstacle(self) -> str:
         """Items that did not arrive yet."""
@@ -171,7 +193,7 @@ class GatherSync(Gather):
         super().__init__("gather_sync", upstream)
         self.concat = concat
         self.capacity = len(self.source.group)
-        self._round: deque[Envelope] = deque()
+        self._round: deque[Delivery] = deque()
         self._rounds = 0
 
     def pull(self, output: int = 0) -> Pulled:
@@ -181,8 +203,9 @@ class GatherSync(Gather):
             if answer is not None:
                 return answer
         if not self.concat:
-            return self._round.popleft()
-        parts, self._round = list(self._round), deque()
+            return self._deliver(self._round.popleft())
+        parts = [self._deliver(delivery) for delivery in self._round]
+        self._round.clear()
         try:
             payload = parts[0].payload.concat([part.payload for part in parts])
         except Exception as error:
@@ -199,13 +222,13 @@ class GatherSync(Gather):
             if not self._requested:
                 self.ended = True
                 return END
-        if len(self._done()) < len(self._requested):
-            return NOT_READY
+        done = self._done()
+        if len(done) < len(self._requested):
+            return self._not_ready(done)
         while self._requested:
-            envelope = self._take(self._requested.popleft())
-            if envelope is not None:
-                self._channel.gather_lag.add(self._channel.version - envelope.weight_version)
-                self._round.append(envelope)
+            delivery = self._take(self._requested.popleft())
+            if delivery is not None:
+                self._round.append(delivery)
         if self._round:
             return None
         return END if all(self._over) else ABSORBED
@@ -216,13 +239,15 @@ class GatherSync(Gather):
 
     def state_dict(self) -> dict[str, Any]:
         """Also the items of the round that were not delivered."""
-        waiting = encode_envelopes(self._round, self.name)
-        return {**super().state_dict(), "round": waiting, "rounds": self._rounds}
+        envelopes = encode_envelopes((delivery.envelope for delivery in self._round), self.name)
+        steps = [delivery.num_steps for delivery in self._round]
+        return {**super().state_dict(), "round": envelopes, "round_steps": steps, "rounds": self._rounds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
-        self._round = deque(decode_envelopes(state["round"]))
+        envelopes = decode_envelopes(state["round"])
+        self._round = deque(map(Delivery, envelopes, map(int, state["round_steps"])))
         self._rounds = int(state["rounds"])
 
 
@@ -257,15 +282,14 @@ class GatherAsync(Gather):
         done = self._done()
         request = next((request for request in self._requested if id(request.call) in done), None)
         if request is None:
-            return NOT_READY
+            return self._not_ready(done)
         self._requested.remove(request)
-        envelope = self._take(request)
+        delivery = self._take(request)
         self._due = [request.actor]
-        if envelope is None:
+        if delivery is None:
             return ABSORBED
-        lag = self._channel.version - envelope.weight_version
-        self._channel.gather_lag.add(lag)
-        if self.max_lag is not None and lag > self.max_lag:
+        envelope = self._deliver(delivery)
+        if self.max_lag is not None and self._channel.version - envelope.weight_version > self.max_lag:
             self._counters.drop(self.name)
             return ABSORBED
         return envelope

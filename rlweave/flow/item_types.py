@@ -88,7 +88,7 @@ def fits(produced: Any, expected: Any) -> bool:
     produced_class = typing.get_origin(produced) or produced
     expected_class = typing.get_origin(expected) or expected
     if not isinstance(produced_class, type) or not isinstance(expected_class, type):
-        return bool(produced_class == expected_class)
+        return bool(produced == expected)
     if getattr(expected_class, "_is_protocol", False):
         return all(callable(getattr(produced_class, name, None)) for name in methods_of(expected_class))
     if produced_class is int and expected_class is float:

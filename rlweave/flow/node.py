@@ -120,6 +120,10 @@ class Node:
         """Why the node is not ready, for the message of a stalled plan; empty if it is."""
         return ""
 
+    def measures(self) -> dict[str, float]:
+        """Numbers about its present state that belong into a report."""
+        return {}
+
     def placement(self) -> str:
         """Where it runs, for ``explain``."""
         return "driver"
@@ -149,8 +153,9 @@ class Node:
 
 def failure(operator: str, envelope: Envelope, error: Exception) -> PlanError:
     """The error for an operator that failed on an item; raise it from ``error``."""
+    said = (str(error).splitlines() or [""])[0]
     return PlanError(
-        f"operator {operator!r} failed: {type(error).__name__}: {error}",
+        f"operator {operator!r} failed: {type(error).__name__}: {said}",
         where=f"operator {operator!r}",
         received=envelope.describe(),
         fix="see the original error above; the item named here is the one that was being processed",

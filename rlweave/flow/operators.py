@@ -15,6 +15,7 @@ from rlweave.flow.protocols import BatchType, steps_of
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.workers import WorkerGroup
 
 Item = TypeVar("Item")
 
@@ -35,6 +36,8 @@ class Operator:
     """Whether it may run at the workers; false where it refers to objects of the driver."""
     fills: Any = None
     """The memory that it stores into, if any."""
+    group: WorkerGroup | None = None
+    """The workers that it sends something to, if any."""
 
     def __call__(self, item: Any) -> Any:
         """Transforms one item."""

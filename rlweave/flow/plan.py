@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from rlweave.errors import CheckpointError, PlanError
@@ -17,6 +14,7 @@ from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
 from rlweave.flow.explain import draw, explain
+from rlweave.flow.interrupt import stopping_on_interrupt
 from rlweave.flow.node import Node, Port
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.protocols import Episode
@@ -71,10 +69,15 @@ class ReportMetrics:
         PlanError: If the plan is wrongly composed.
     """
 
+    wait_limit = 1.0
+    """Seconds that the scheduler sleeps at most before it looks whether it was stopped."""
+
     def __init__(self, stream: Stream, workers: Workers | None = None) -> None:
         self._sink = Sink(stream.port)
         self._group = None if workers is None else WorkerGroup.of(workers, self._sink.name)
         self.graph = PlanGraph(self._sink)
+        if self._group is not None:
+            self.graph.check_group(self._group, self._sink.name)
         self.counters = Counters()
         self.stopped = False
         """Whether ``stop`` was called, or Ctrl-C was pressed in ``run``."""
@@ -84,6 +87,7 @@ class ReportMetrics:
         self._seconds_before = 0.0
         self._last_report = (0.0, 0)
         self._closed = False
+        self._failure: PlanError | None = None
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -141,12 +145,23 @@ class ReportMetrics:
         Raises:
             PlanError: If an operator fails, naming operator and item; the original error is its cause.
         """
-        if self._context is None:
-            self.start()
+        context = self._context or self._running()
+        if self._failure is not None:
+            raise PlanError(
+                "the plan has failed before",
+                where=self._failure.where,
+                received=self._failure.received,
+                fix="mend the cause, compose a new plan and load the last checkpoint into it",
+            ) from self._failure
+        context.step_number += 1
         moved = False
-        for queue in self._queues:
-            moved |= queue.fill()
-        item = self._sink.pull()
+        try:
+            for queue in self._queues:
+                moved |= queue.fill()
+            item = self._sink.pull()
+        except PlanError as error:
+            self._failure = error
+            raise
         return ABSORBED if moved and item is NOT_READY else item
 
     def pull(self) -> Pulled:
@@ -184,11 +199,10 @@ class ReportMetrics:
                 received="run() after stop() or Ctrl-C",
                 fix="check plan.stopped after run(); compose a new plan and load_state_dict() to go on",
             )
-        context = self._running()
         counters = self.counters
         every = Every(every_steps, counters.env_steps_sampled)
         unreported = False
-        with self._stopping_on_interrupt():
+        with stopping_on_interrupt(self.stop):
             while not self.stopped and not (until is not None and until(counters)):
                 item = self.step()
                 if item is END:
@@ -200,20 +214,21 @@ class ReportMetrics:
                 if every(counters.env_steps_sampled) if every_steps else item is not ABSORBED:
                     unreported = False
                     yield self.report()
-        if unreported and context is self._context:
+        if unreported and not self._closed:
             yield self.report()
 
     def wait(self) -> None:
-        """Waits until something can move that could not before; uses no processor time.
+        """Waits after a step that was NOT_READY until something can move; uses no processor time.
+
+        Comes back after ``wait_limit`` seconds at the latest, so that ``stop`` is heeded.
 
         Raises:
             PlanError: If there is nothing to wait for, listing what each operator lacks.
         """
         context = self._running()
         calls = [call for node in self.graph.nodes for call in node.waits_on()]
-        unfinished = {id(call) for call in calls} - {id(call) for call in context.engine.wait(calls, 0)}
-        if unfinished:
-            context.engine.wait([call for call in calls if id(call) in unfinished], None)
+        if calls:
+            context.engine.wait(calls, self.wait_limit)
             return
         obstacles = [f"{node.name}: {node.obstacle()}" for node in self.graph.nodes if node.obstacle()]
         raise PlanError(
@@ -240,24 +255,6 @@ class ReportMetrics:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    @contextlib.contextmanager
-    def _stopping_on_interrupt(self) -> Iterator[None]:
-        """Turns the first Ctrl-C into ``stop``, unless the program has a handler of its own."""
-        main = threading.current_thread() is threading.main_thread()
-        if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-
-        def on_interrupt(number: int, frame: FrameType | None) -> None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            self.stop()
-
-        signal.signal(signal.SIGINT, on_interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     # -- telling ------------------------------------------------------------------------------------------------
 
@@ -297,6 +294,9 @@ class ReportMetrics:
             gather_lag=gather_lag,
             train_lag=dict(context.train_lag.counts),
             drops=dict(counters.drops),
+            measures={
+                f"{node.name}/{name}": value for node in self.graph.nodes for name, value in node.measures().items()
+            },
             operator_seconds={node.name: node.timer.seconds for node in self.graph.nodes},
             operator_items={node.name: node.timer.items for node in self.graph.nodes},
         )

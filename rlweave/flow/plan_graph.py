@@ -6,7 +6,9 @@ from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.node import Node
+from rlweave.flow.sources import RolloutSource
 from rlweave.flow.transforms import ForEach
+from rlweave.flow.workers import WorkerGroup
 
 
 class PlanGraph:
@@ -28,6 +30,8 @@ class PlanGraph:
             above = {port.node for port in node.inputs}
             self._ancestors[node] = above.union(*(self._ancestors[parent] for parent in above))
         for node in self.nodes:
+            if isinstance(node, ForEach) and node.operator.group is not None:
+                self.check_group(node.operator.group, node.name)
             node.check(self)
 
     def _name_nodes(self) -> None:
@@ -57,6 +61,22 @@ class PlanGraph:
                         received=f"{port.describe()}, without a consumer",
                         fix=f"make it a branch of a Union that ends in {sink.name!r}, or leave it out",
                     )
+
+    def check_group(self, group: WorkerGroup, operator: str) -> None:
+        """Checks that workers named by an operator are those of a ParallelRollouts of this plan.
+
+        Raises:
+            PlanError: If they are not: weights would go to workers that make no items here.
+        """
+        sources = [node for node in self.nodes if isinstance(node, RolloutSource)]
+        if all(source.group.key != group.key for source in sources):
+            shown = ", ".join(f"{len(source.group)} workers in {source.name!r}" for source in sources) or "no rollouts"
+            raise PlanError(
+                f"the workers of {operator!r} are not those that this plan samples from",
+                where=f"operator {operator!r}, argument 'workers'",
+                received=f"{len(group)} workers, where the plan has {shown}",
+                fix="give ParallelRollouts and every other operator the same list or WorkerGroup",
+            )
 
     def ancestors(self, node: Node) -> set[Node]:
         """All nodes whose items can reach ``node``."""

@@ -125,6 +125,11 @@ class RateLimit(Node):
         self.ended = item is END
         return item
 
+    def measures(self) -> dict[str, float]:
+        """Samples taken per step stored beyond ``min_size``."""
+        beyond = self.inserted() - self.min_size
+        return {"samples_per_insert": self.sampled() / beyond} if beyond > 0 else {}
+
     def obstacle(self) -> str:
         """How much is missing."""
         if self.may_sample():

@@ -30,6 +30,7 @@ class Report:
         gather_lag: Items by weight lag when they left their gather, so far.
         train_lag: Items by weight lag when a learner trained on them, so far.
         drops: Items dropped so far, by operator.
+        measures: Present state of operators, as ``"operator/number"``: fill of queues, observed replay ratio.
         operator_seconds: Seconds of work so far, by operator.
         operator_items: Items worked on so far, by operator.
     """
@@ -49,6 +50,7 @@ class Report:
     gather_lag: Mapping[int, int]
     train_lag: Mapping[int, int]
     drops: Mapping[str, int]
+    measures: Mapping[str, float]
     operator_seconds: Mapping[str, float]
     operator_items: Mapping[str, int]
 
@@ -73,6 +75,7 @@ class Report:
                 values[f"{name}/mean"] = sum(lag * count for lag, count in histogram.items()) / total
                 values[f"{name}/max"] = max(histogram)
         values.update(self.metrics)
+        values.update(self.measures)
         values.update({f"drops/{name}": count for name, count in self.drops.items()})
         values.update({f"seconds/{name}": seconds for name, seconds in self.operator_seconds.items() if seconds})
         return values

@@ -83,8 +83,10 @@ class TrainOneStep(Operator):
     def process(self, envelope: Envelope) -> Pulled:
         """Trains on the item, counts, and publishes the weights."""
         context, channel, record = self._context, self._channel, self._record
-        if channel is not None and envelope.weight_version != UNKNOWN_VERSION:
-            context.train_lag.add(channel.version - envelope.weight_version)
+        if envelope.weight_version != UNKNOWN_VERSION:
+            maker = context.worker_of(envelope.origins[0][0])
+            if maker is not None:
+                context.train_lag.add(maker[0].version - envelope.weight_version)
         metrics = dict(self.learner.update(envelope.payload))
         record.updates += 1
         stats = TrainStats(
@@ -107,8 +109,9 @@ class TrainOneStep(Operator):
 
     def note(self) -> str:
         """The learner."""
-        every = f", publish_every={self.publish_every}" if self.publish_every > 1 else ""
-        return type(self.learner).__name__ + every
+        every = f" after every {self.publish_every} updates" if self.publish_every > 1 else ""
+        receivers = "nobody" if self.group is None else f"{len(self.group)} workers"
+        return f"{type(self.learner).__name__}, sends weights to {receivers}{every}"
 
     def state_dict(self) -> dict[str, Any]:
         """The weight version. The learner itself is saved by who owns it."""
@@ -165,10 +168,10 @@ class UpdateWeights(Operator):
     def __init__(self, learner: Learner, workers: Workers, every_steps: int = 0) -> None:
         require(learner, Learner, "update_weights", "learner")
         self.learner = learner
-        self.group = WorkerGroup.of(workers, "update_weights")
+        self.group = self._workers = WorkerGroup.of(workers, "update_weights")
         self.every_steps = every_steps
-        self._every = [Every(every_steps) for _ in range(len(self.group))]
-        self._steps = [0] * len(self.group)
+        self._every = [Every(every_steps) for _ in range(len(self._workers))]
+        self._steps = [0] * len(self._workers)
 
     def __call__(self, item: Item) -> Item:
         """Types only; see ``process``."""
@@ -177,7 +180,7 @@ class UpdateWeights(Operator):
     def start(self, context: Context, name: str) -> None:
         """Ties the learner to the workers."""
         self._context = context
-        self._channel = context.channel(self.group)
+        self._channel = context.channel(self._workers)
         self._channel.tie(context.learner(self.learner))
 
     def process(self, envelope: Envelope) -> Pulled:
@@ -249,6 +252,7 @@ class Notify(Operator):
 
     def __init__(self, target: Any, method: str, every: int = 1, message: Callable[[Any], Any] | None = None) -> None:
         self.target, self.method, self.message = target, method, message
+        self.group = target if isinstance(target, WorkerGroup) else None
         self.every = positive("every", every, "notify")
         self._seen = 0
         known = list(target.kinds()) if isinstance(target, WorkerGroup) else [target]

@@ -27,6 +27,10 @@ class LearnerRecord:
             self._put_version = self.updates
         return self._handle
 
+    def reread(self) -> None:
+        """Reads the weights again next time, because they were replaced without an update."""
+        self._put_version = -1
+
 
 class WeightChannel:
     """The way of weights to one group of workers, from the learner (or learners) that train for it.
@@ -91,7 +95,7 @@ class WeightChannel:
         """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""
         self._sent = [-1] * len(self._actors)
         for record in self.learners:
-            record._put_version = -1
+            record.reread()
 
 
 def engine_result(engine: Engine, actor: Actor, method: str, *arguments: Any) -> Any:

@@ -147,8 +147,8 @@ class SimulatedEngine:
         pending: list[SimulatedCall] = list(calls)  # type: ignore[arg-type]
         done = [call for call in pending if call.arrives <= self.clock.now()]
         if not done and pending and timeout != 0:
-            first = min(call.arrives for call in pending)
-            self.clock.advance(first - self.clock.now())
+            first = min(call.arrives for call in pending) - self.clock.now()
+            self.clock.advance(first if timeout is None else min(first, timeout))
             done = [call for call in pending if call.arrives <= self.clock.now()]
         return list(done)
 

@@ -1,0 +1,181 @@
+"""Replay memory: records in a ring, drawn evenly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlweave import ops
+from rlweave.errors import BuildError, ExecutionError, SpaceError
+from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph.variable import Variable
+from rlweave.spaces import FloatBox, IntBox, Space
+
+
+@register("replay")
+class ReplayMemory(Component):
+    """Records in a ring; `sample` draws them evenly, with replacement.
+
+    It lives on the host, in NumPy arrays that are written in place: one variable per leaf of the record, in the
+    precision of its space. The ring, its counter and the random state are in the store, so checkpoints hold them.
+    `PrioritizedReplay` has the same API methods, so one setting switches between the two.
+
+    The order of events is the caller's: ask `size()` (or count) before sampling.
+
+    Args:
+        capacity: Number of records kept; the oldest give way.
+        scope: Name within the owner.
+    """
+
+    def __init__(self, capacity: int, scope: str = "memory") -> None:
+        super().__init__(scope, device="host")
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity < 2**31:
+            raise BuildError(
+                "the capacity of a memory is a whole number of records",
+                where=scope,
+                received=repr(capacity),
+                fix="choose 1 or more (below 2**31)",
+            )
+        self.capacity = capacity
+
+    def create_variables(self, records: Space) -> None:
+        self.record_space = _record_space(records, self.path)
+        self.ring: dict[str, Variable] = {
+            path: self.variable(
+                f"records/{path}" if path else "records",
+                (self.capacity, *leaf.shape),
+                _zeros(leaf.dtype),
+                trainable=False,
+                dtype=leaf.dtype,
+            )
+            for path, leaf in self.record_space.flatten().items()
+        }
+        self.inserted = self.variable("inserted", (), 0, trainable=False, dtype="int64")
+
+    # -- API -----------------------------------------------------------------------------------------------------
+
+    @graph_fn(host=True, flatten=True, differentiable=False, spaces="_nothing")
+    def insert(self, records: Any) -> None:
+        """Stores a batch of records (copies them); the oldest are overwritten when the ring is full.
+
+        Args:
+            records: Any nesting with a batch rank, (B, ...) per leaf.
+        """
+        for _ in self._write(records):
+            pass
+
+    @api(static=("batch_size",))
+    def sample(self, batch_size: int) -> Any:
+        """Draws records.
+
+        Args:
+            batch_size: How many, a Python constant.
+
+        Returns:
+            (records, indices, importance weights): records nested like the inserted ones with batch rank
+            `batch_size`; indices int32 (batch_size,), for `update_priorities`; weights float32 (batch_size,), all 1
+            where drawn evenly.
+
+        Raises:
+            ExecutionError: The memory is empty.
+        """
+        return self._sample(batch_size)
+
+    @api
+    def update_priorities(self, indices: Any, td_errors: Any) -> None:
+        """Does nothing: records are drawn evenly. `PrioritizedReplay` needs it."""
+
+    @graph_fn(host=True, differentiable=False, spaces="_size_space")
+    def size(self) -> Any:
+        """Number of records held, int32."""
+        return np.asarray(self._filled(), np.int32)
+
+    # -- graph functions -----------------------------------------------------------------------------------------
+
+    @graph_fn(host=True, differentiable=False, spaces="_sample_spaces", returns=3)
+    def _sample(self, batch_size: int) -> Any:
+        indices = ops.random.randint((batch_size,), 0, self._filled_or_refuse())
+        return self._gather(indices), indices, np.ones(batch_size, np.float32)
+
+    # -- what both kinds of memory share -------------------------------------------------------------------------
+
+    def _filled(self) -> int:
+        return min(int(self.inserted.value), self.capacity)
+
+    def _filled_or_refuse(self) -> int:
+        filled = self._filled()
+        if filled == 0:
+            raise ExecutionError(
+                "a batch was asked of an empty memory",
+                where=f"{self.path}.sample",
+                received="0 records inserted so far",
+                fix="insert records first; ask size() (or count inserts) before the first sample",
+            )
+        return filled
+
+    def _write(self, records: dict[str, Any]) -> Iterator[tuple[int, int]]:
+        """Writes records into the ring; yields (first slot, count) of each piece of neighbouring slots."""
+        inserted, capacity = int(self.inserted.value), self.capacity
+        count = len(next(iter(records.values())))
+        skipped = max(count - capacity, 0)  # they would be overwritten by the rest of the same batch
+        position = skipped
+        while position < count:
+            slot = (inserted + position) % capacity
+            piece = min(count - position, capacity - slot)
+            for path, cell in self.ring.items():
+                cell.assign_at(slice(slot, slot + piece), records[path][position : position + piece])
+            position += piece
+            yield slot, piece
+        self.inserted.assign(inserted + count)
+
+    def _gather(self, indices: npt.NDArray[Any]) -> Any:
+        """Fresh arrays of the records at some slots, nested."""
+        return self.record_space.unflatten({path: cell.value.take(indices, axis=0) for path, cell in self.ring.items()})
+
+    # -- result spaces -------------------------------------------------------------------------------------------
+
+    def _nothing(self, records: Space) -> None:
+        return None
+
+    def _size_space(self) -> IntBox:
+        return IntBox(self.capacity + 1)
+
+    def _sample_spaces(self, batch_size: int) -> tuple[Space, IntBox, FloatBox]:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise BuildError(
+                "the batch size is a whole number of records",
+                where=f"{self.path}.sample",
+                received=repr(batch_size),
+                fix="choose 1 or more",
+            )
+        return (
+            self.record_space.with_batch_rank(batch_size),
+            IntBox(self.capacity, add_batch_rank=batch_size),
+            FloatBox(low=0.0, high=1.0, add_batch_rank=batch_size),
+        )
+
+
+def _record_space(records: Any, where: str) -> Space:
+    """The space of one record; refuses what a ring of records cannot hold."""
+    if not isinstance(records, Space):
+        raise SpaceError("records must be arrays, nested in dicts and tuples", where=where, received=repr(records))
+    leaves = records.flatten()
+    if not leaves:
+        raise SpaceError("a record without any array", where=where, received=repr(records), fix="insert at least one leaf")
+    for path, leaf in leaves.items():
+        if not leaf.has_batch_rank or leaf.has_time_rank:
+            raise SpaceError(
+                "records need a batch rank and no time rank",
+                where=f"{where}.insert, leaf {path!r}",
+                received=repr(leaf),
+                fix="fold time into the batch (ops.fold_ranks), or add the batch rank to the space",
+            )
+    return records.strip_ranks()
+
+
+def _zeros(dtype: str) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+    """Zeros in the right dtype from the start: a ring of images in float64 first would need eight times the memory."""
+    return lambda rng, shape: np.zeros(shape, dtype)

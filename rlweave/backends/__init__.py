@@ -7,12 +7,15 @@ import importlib.util
 import threading
 
 from rlweave.backends.base import Array, Backend, Cell
+from rlweave.backends.registration import register_loaders
 from rlweave.errors import BackendError, nearest
 
 __all__ = ["BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
 
 #: Backend name -> (top-level module that it needs, extra that installs it).
 BACKENDS = {"numpy": ("numpy", ""), "torch": ("torch", "torch"), "jax": ("jax", "jax")}
+
+register_loaders()
 
 _loaded: dict[str, Backend] = {}
 _lock = threading.Lock()

@@ -93,6 +93,7 @@ from rlweave.ops.neural import (
     softmax,
     softplus,
 )
+from rlweave.ops.optimization import adam_update, global_norm_clip, rmsprop_update, sgd_update
 from rlweave.ops.random import RANDOM_NAMES
 from rlweave.ops.reductions import (
     all,
@@ -131,6 +132,7 @@ from rlweave.ops.shapes import (
 
 OP_NAMES: tuple[str, ...] = (
     "abs",
+    "adam_update",
     "add",
     "add_at",
     "all",
@@ -170,6 +172,7 @@ OP_NAMES: tuple[str, ...] = (
     "full",
     "full_like",
     "gelu",
+    "global_norm_clip",
     "greater",
     "greater_equal",
     "isfinite",
@@ -206,11 +209,13 @@ OP_NAMES: tuple[str, ...] = (
     "remainder",
     "repeat",
     "reshape",
+    "rmsprop_update",
     "roll",
     "round",
     "scan",
     "searchsorted",
     "set_at",
+    "sgd_update",
     "sigmoid",
     "sign",
     "silu",
@@ -245,6 +250,7 @@ __all__ = [
     "RANDOM_NAMES",
     "Array",
     "abs",
+    "adam_update",
     "add",
     "add_at",
     "all",
@@ -286,6 +292,7 @@ __all__ = [
     "full",
     "full_like",
     "gelu",
+    "global_norm_clip",
     "greater",
     "greater_equal",
     "implementation",
@@ -327,11 +334,13 @@ __all__ = [
     "remainder",
     "repeat",
     "reshape",
+    "rmsprop_update",
     "roll",
     "round",
     "scan",
     "searchsorted",
     "set_at",
+    "sgd_update",
     "sigmoid",
     "sign",
     "silu",

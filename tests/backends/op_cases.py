@@ -65,6 +65,40 @@ def _add_step(carry: Any, x: Any) -> tuple[Any, Any]:
     return carry + 1.5, None
 
 
+def _optimizer_cases() -> dict[str, list[Case]]:
+    p, g, slot = [X, ROW], [Y, floats(4, seed=4)], [floats(3, 4, seed=6), ROW * 0.5]
+    squares = [np.square(x) + 4 for x in slot]
+    rate, step = np.array(0.05, np.float32), np.array(3, np.int32)
+
+    def update(*args: Any, **kwargs: Any) -> Case:
+        return case(*args, gradient=False, vmap=False, **kwargs)
+
+    return {
+        "global_norm_clip": [
+            update(g, 0.5),
+            update(g, 100.0),
+            update(g, rate),
+            update([np.zeros(3, np.float32)], 0.5),
+        ],
+        "sgd_update": [
+            update(p, g, [], 0.1),
+            update(p, g, slot, rate, 0.9),
+            update(p, g, slot, 0.1, momentum=0.9, nesterov=True),
+        ],
+        "adam_update": [
+            update(p, g, slot, squares, step, 0.1),
+            update(p, g, slot, squares, np.array(1, np.int32), rate, 0.8, 0.99, 1e-3, 0.1),
+            update(p, g, slot, squares, step, 0.1, beta1=0.0),
+        ],
+        "rmsprop_update": [
+            update(p, g, squares, [], [], 0.1),
+            update(p, g, squares, slot, [], rate, 0.9, 1e-2, 0.9),
+            update(p, g, squares, slot, slot, rate, momentum=0.5),
+            update(p, g, squares, [], slot, 0.1, epsilon=1e-3),
+        ],
+    }
+
+
 def _cases() -> dict[str, list[Case]]:
     table: dict[str, list[Case]] = {
         # creation
@@ -315,6 +349,8 @@ def _cases() -> dict[str, list[Case]]:
             case(True, lambda x: (x, -x), lambda x: (-x, x), X),
         ],
         "stop_gradient": [case(X, finite_differences=False), case(WHOLE)],
+        # optimization
+        **_optimizer_cases(),
     }
     for name in _UNARY_REAL:
         table[name] = [case(X), case(WHOLE), case(FLAGS), case(BYTES % 5), case(SCALAR), case(0.5), case(DISTINCT)]

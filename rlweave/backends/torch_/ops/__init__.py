@@ -93,6 +93,12 @@ from rlweave.backends.torch_.ops.neural import (
     softmax,
     softplus,
 )
+from rlweave.backends.torch_.ops.optimization import (
+    adam_update,
+    global_norm_clip,
+    rmsprop_update,
+    sgd_update,
+)
 from rlweave.backends.torch_.ops.reductions import (
     all,
     any,
@@ -131,6 +137,7 @@ from rlweave.ops.dispatch import register_backend
 
 __all__ = [
     "abs",
+    "adam_update",
     "add",
     "add_at",
     "all",
@@ -170,6 +177,7 @@ __all__ = [
     "full",
     "full_like",
     "gelu",
+    "global_norm_clip",
     "greater",
     "greater_equal",
     "isfinite",
@@ -206,11 +214,13 @@ __all__ = [
     "remainder",
     "repeat",
     "reshape",
+    "rmsprop_update",
     "roll",
     "round",
     "scan",
     "searchsorted",
     "set_at",
+    "sgd_update",
     "sigmoid",
     "sign",
     "silu",

@@ -1,0 +1,145 @@
+"""Steps of optimizers, by the fused and `foreach` kernels that `torch.optim` itself uses.
+
+The kernels work in place, so without `donate` they work on copies. They take memory as it lies: parameters, slots and
+gradients must have equal strides, which gradients of `torch.autograd.grad` need not have.
+"""
+# ruff: noqa: D103 (documented once, in rlweave.ops)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = Any
+
+
+def _writable(arrays: Sequence[Array], donate: bool) -> list[Tensor]:
+    """Contiguous tensors that may be overwritten: the given ones if donated, else copies."""
+    tensors = [torch.as_tensor(x) for x in arrays]
+    return [
+        x if donate and x.is_contiguous() else x.detach().clone(memory_format=torch.contiguous_format) for x in tensors
+    ]
+
+
+def _readable(arrays: Sequence[Array]) -> list[Tensor]:
+    return [x.contiguous() if isinstance(x, Tensor) else torch.as_tensor(x) for x in arrays]
+
+
+def _number(x: float | Array) -> Any:
+    return x if isinstance(x, Tensor) else float(x)
+
+
+def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tuple[list[Array], Array]:
+    tensors = [torch.as_tensor(g) for g in gradients]
+    if not tensors:
+        return [], torch.zeros(())
+    norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
+    scale = torch.clamp(_number(max_norm) / torch.clamp(norm, min=float(np.finfo(np.float32).tiny)), max=1.0)
+    return list(torch._foreach_mul(tensors, scale)), norm
+
+
+@torch.no_grad()
+def sgd_update(
+    parameters: Sequence[Array],
+    gradients: Sequence[Array],
+    velocities: Sequence[Array],
+    learning_rate: float | Array,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    donate: bool = False,
+) -> tuple[list[Array], list[Array]]:
+    new_parameters = _writable(parameters, donate)
+    new_velocities = _writable(velocities, donate) if momentum else []
+    if new_parameters:
+        torch._fused_sgd_(
+            new_parameters,
+            _readable(gradients),
+            new_velocities,
+            weight_decay=0.0,
+            momentum=momentum,
+            lr=_number(learning_rate),
+            dampening=0.0,
+            nesterov=nesterov,
+            maximize=False,
+            is_first_step=False,
+        )
+    return new_parameters, new_velocities
+
+
+@torch.no_grad()
+def adam_update(
+    parameters: Sequence[Array],
+    gradients: Sequence[Array],
+    means: Sequence[Array],
+    variances: Sequence[Array],
+    step: Array,
+    learning_rate: float | Array,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.0,
+    donate: bool = False,
+) -> tuple[list[Array], list[Array], list[Array]]:
+    new_parameters, new_means = _writable(parameters, donate), _writable(means, donate)
+    new_variances = _writable(variances, donate)
+    if new_parameters:
+        steps = [torch.as_tensor(step, dtype=torch.float32)] * len(new_parameters)
+        torch._fused_adamw_(
+            new_parameters,
+            _readable(gradients),
+            new_means,
+            new_variances,
+            [],
+            steps,
+            lr=_number(learning_rate),
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=weight_decay,
+            eps=epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+    return new_parameters, new_means, new_variances
+
+
+@torch.no_grad()
+def rmsprop_update(
+    parameters: Sequence[Array],
+    gradients: Sequence[Array],
+    squares: Sequence[Array],
+    velocities: Sequence[Array],
+    means: Sequence[Array],
+    learning_rate: float | Array,
+    decay: float = 0.99,
+    epsilon: float = 1e-8,
+    momentum: float = 0.0,
+    donate: bool = False,
+) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
+    new_parameters, new_squares = _writable(parameters, donate), _writable(squares, donate)
+    new_means = _writable(means, donate)
+    new_velocities = _writable(velocities, donate) if momentum else []
+    if not new_parameters:
+        return [], [], [], []
+    tensors = _readable(gradients)
+    torch._foreach_mul_(new_squares, decay)
+    torch._foreach_addcmul_(new_squares, tensors, tensors, 1.0 - decay)
+    if new_means:
+        torch._foreach_lerp_(new_means, tensors, 1.0 - decay)
+        roots = list(torch._foreach_addcmul(new_squares, new_means, new_means, -1.0))
+        # rounding may push a second moment of nearly constant gradients below 0
+        torch._foreach_clamp_min_(roots, 0.0)
+        torch._foreach_sqrt_(roots)
+    else:
+        roots = list(torch._foreach_sqrt(new_squares))
+    torch._foreach_add_(roots, epsilon)
+    moves = list(torch._foreach_div(tensors, roots))
+    if momentum:
+        torch._foreach_mul_(new_velocities, momentum)
+        torch._foreach_add_(new_velocities, moves)
+        moves = new_velocities
+    torch._foreach_sub_(new_parameters, list(torch._foreach_mul(moves, _number(learning_rate))))
+    return new_parameters, new_squares, new_velocities, new_means

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlweave.flow.item_types import type_name
-from rlweave.flow.node import Port
+from rlweave.flow.node import Node, Port
 from rlweave.flow.plan_graph import PlanGraph
 
 
@@ -20,7 +20,7 @@ def explain(graph: PlanGraph, engine: str) -> str:
     edges = [("from", "to", "items", "capacity", "when full")]
     for node in graph.nodes:
         edges += [
-            (_port_name(port), node.name, type_name(port.item_type), str(port.node.capacity), port.node.policy)
+            (_port_name(port), node.name, type_name(port.item_type), str(_capacity(port, node)), port.node.policy)
             for port in node.inputs
         ]
     return f"Operators\n{_table(operators)}\n\nEdges\n{_table(edges)}\n"
@@ -37,9 +37,14 @@ def draw(graph: PlanGraph) -> str:
     for node, identity in numbers.items():
         for port in node.inputs:
             arrow = "==>" if port.parallel else "-->"
-            label = f"{type_name(port.item_type)}, {port.node.capacity} {port.node.policy}"
+            label = f"{type_name(port.item_type)}, {_capacity(port, node)} {port.node.policy}"
             lines.append(f'    {numbers[port.node]} {arrow}|"{_escaped(label)}"| {identity}')
     return "\n".join(lines) + "\n"
+
+
+def _capacity(port: Port, consumer: Node) -> int:
+    """Items on the edge from a port to its consumer: a gather decides how many it asks for ahead."""
+    return max(port.node.capacity, consumer.in_flight)
 
 
 def _port_name(port: Port) -> str:

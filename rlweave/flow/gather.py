@@ -92,6 +92,11 @@ class Gather(Node):
 
     def _request(self, index: int) -> None:
         started = self._now()
+        try:
+            self._channel.deliver(index)
+        except Exception as error:
+            envelope = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
+            raise failure(f"weights for {self.source.name}", envelope, error) from error
         call = self._engine.call(self._actors[index], "next_item")
         self.source.timer.seconds += self._now() - started
         self._requested.append(Requested(index, self._sequence[index], call))
@@ -192,7 +197,7 @@ class GatherSync(Gather):
             raise wrong_type(upstream, "gather_sync", Batch)
         super().__init__("gather_sync", upstream)
         self.concat = concat
-        self.capacity = len(self.source.group)
+        self.in_flight = len(self.source.group)
         self._round: deque[Delivery] = deque()
         self._rounds = 0
 
@@ -267,7 +272,7 @@ class GatherAsync(Gather):
         super().__init__("gather_async", upstream)
         self.num_async = positive("num_async", num_async, "gather_async")
         self.max_lag = max_lag
-        self.capacity = num_async * len(self.source.group)
+        self.in_flight = num_async * len(self.source.group)
         self._due = [index for _ in range(num_async) for index in range(len(self.source.group))]
 
     def pull(self, output: int = 0) -> Pulled:

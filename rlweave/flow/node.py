@@ -67,6 +67,8 @@ class Node:
 
     capacity: int = 1
     """Items that the edges out of this node can hold."""
+    in_flight: int = 1
+    """Items that the edge into this node can hold."""
     policy = "block"
     """What happens when they are full."""
     takes: Any = Any

@@ -53,9 +53,9 @@ class TrainOneStep(Operator):
 
     Args:
         learner: See `rlweave.flow.Learner`.
-        workers: Workers that act on this learner's weights; they get the new ones at once. Without them, let
-            `UpdateWeights` send weights, or nobody.
-        publish_every: Updates between two times that the workers get weights.
+        workers: Workers that act on this learner's weights; each gets the new ones before its next item. Without them,
+            let `UpdateWeights` send weights, or nobody.
+        publish_every: Updates from one publication of weights to the next.
     """
 
     at_source: ClassVar[bool] = False
@@ -104,7 +104,7 @@ class TrainOneStep(Operator):
         counters.updates += 1
         context.metrics.add(self.metrics_name, metrics)
         if channel is not None and record.updates % self.publish_every == 0:
-            channel.send_all()
+            channel.publish_to_all()
         return envelope.carrying(stats)
 
     def note(self) -> str:
@@ -153,7 +153,7 @@ class StoreToBuffer(Operator):
 
 
 class UpdateWeights(Operator):
-    """Gives the worker that made an item the learner's newest weights, if it has older ones; passes the item on.
+    """Gives the worker that made an item the learner's newest weights with its next item; passes the item on.
 
     Weights are read from the learner once per version, however many workers get them.
 
@@ -193,7 +193,7 @@ class UpdateWeights(Operator):
                 continue
             self._steps[index] += steps
             if not self.every_steps or self._every[index](self._steps[index]):
-                self._channel.send(index)
+                self._channel.publish(index)
         return envelope
 
     def note(self) -> str:

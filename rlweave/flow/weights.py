@@ -37,6 +37,9 @@ class WeightChannel:
 
     The version of the channel is the number of updates of its learners. An item's weight lag is the channel's version
     less the version of the weights it was made with.
+
+    Publishing costs nothing: a worker gets the newest weights when its next item is asked for, so a learner that makes
+    eight updates between two items is read once, not eight times.
     """
 
     def __init__(self, engine: Engine, actors: Sequence[Actor]) -> None:
@@ -46,6 +49,7 @@ class WeightChannel:
         self._engine = engine
         self._actors = list(actors)
         self._sent = [-1] * len(actors)
+        self._published = [False] * len(actors)
         self._unconfirmed: list[Call] = []
         self._shares = [bool(engine_result(engine, actor, "shares_weights")) for actor in actors]
 
@@ -59,20 +63,33 @@ class WeightChannel:
         """Number of updates that the learners of this channel made."""
         return sum(record.updates for record in self.learners)
 
-    def send(self, index: int) -> bool:
-        """Gives worker ``index`` the newest weights if it has older ones, and says whether it had."""
+    def publish(self, index: int) -> None:
+        """Lets worker ``index`` have the newest weights with the next item that is asked of it."""
+        self._published[index] = True
+
+    def publish_to_all(self) -> None:
+        """Lets every worker have the newest weights with its next item."""
+        self._published = [True] * len(self._published)
+
+    def deliver(self, index: int) -> None:
+        """Sends worker ``index`` what was published since its last item; to be called before asking for the next."""
+        if self._published[index]:
+            self.send(index)
+
+    def send(self, index: int) -> None:
+        """Sends worker ``index`` the newest weights now, if it has older ones."""
         version = self.version
+        self._published[index] = False
         if not self.learners or self._sent[index] >= version:
-            return False
+            return
         for record in self.learners:
             weights = None if self._shares[index] else record.weights()
             self._unconfirmed.append(self._engine.call(self._actors[index], "set_weights", weights, version))
         self._sent[index] = version
         self._confirm()
-        return True
 
     def send_all(self) -> None:
-        """Gives every worker the newest weights that it does not have yet."""
+        """Sends every worker the newest weights now, if it has older ones."""
         for index in range(len(self._actors)):
             self.send(index)
 

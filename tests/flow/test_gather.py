@@ -24,7 +24,7 @@ from tests.flow.fakes import FakeLearner, FakeWorker, SimulatedEngine, workers
 
 def origins(plan: ReportMetrics, n: int) -> list[tuple[int, int]]:
     """(source, sequence) of the next n items."""
-    items = [item for item in islice(plan.items(), n)]
+    items = list(islice(plan.items(), n))
     return [(int(item.source.rsplit("/", 1)[1]), item.sequence) for item in items]
 
 

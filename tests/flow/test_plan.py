@@ -183,10 +183,8 @@ def test_the_mean_return_is_over_the_last_hundred_episodes() -> None:
 def test_saving_every_50_000_steps_with_32_environments_fires_once_per_crossing() -> None:
     group, save = [FakeWorker(steps=32)], Every(50_000)
     plan = ReportMetrics(ParallelRollouts(group).gather_sync())
-    saved = []
-    for report in plan.run(until=lambda counters: counters.env_steps_sampled >= 150_000, every_steps=32):
-        if save(report.env_steps_sampled):
-            saved.append(report.env_steps_sampled)
+    reports = plan.run(until=lambda counters: counters.env_steps_sampled >= 150_000, every_steps=32)
+    saved = [report.env_steps_sampled for report in reports if save(report.env_steps_sampled)]
     assert saved == [50_016, 100_000, 150_016]
 
 
@@ -350,7 +348,9 @@ def test_every_object_that_fails_is_named_by_its_operator(broken: str) -> None:
     plan = ReportMetrics(Union(store, train)).start()
     owner: Any = {"insert": memory, "sample": memory, "set_weights": group[0]}.get(broken, learner)
     setattr(owner, broken, fail)
-    operator = {"insert": "store_to_buffer", "sample": "replay"}.get(broken, "train_one_step")
+    operator = {"insert": "store_to_buffer", "sample": "replay", "update": "train_one_step"}.get(
+        broken, "weights for parallel_rollouts"
+    )
     with pytest.raises(PlanError, match=f"operator '{operator}' failed: OSError: broken") as caught:
         for _ in plan.run():
             pass

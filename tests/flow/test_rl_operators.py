@@ -49,8 +49,22 @@ def test_weights_are_read_and_put_once_per_version_however_many_workers() -> Non
     plan.start(engine)
     for _ in range(4):
         plan.pull()
-    assert engine.puts == learner.weights_read == 1 + 4
-    assert [worker.received for worker in group] == [[0, 1, 2, 3, 4]] * 5
+    assert engine.puts == learner.weights_read == 1, "four items of one round: nobody was asked for a new item yet"
+    for _ in range(4):
+        plan.pull()
+    assert engine.puts == learner.weights_read == 2
+    assert [worker.received for worker in group] == [[0, 5]] * 5
+
+
+def test_a_learner_with_many_updates_between_two_items_is_read_once_per_item() -> None:
+    group, learner, memory = workers(1, steps=4), FakeLearner(), FakeMemory(batch_size=4)
+    store = ParallelRollouts(group).gather_async().for_each(StoreToBuffer(memory))
+    train = Replay(memory).for_each(TrainOneStep(learner, group)).rate_limit(8.0, min_size=4)
+    plan = ReportMetrics(Union(store, train), group)
+    for _ in plan.run(until=lambda counters: counters.env_steps_sampled >= 40):
+        pass
+    assert group[0].received == [0, 8, 16, 24, 32, 40, 48, 56, 64]
+    assert learner.weights_read == 9
 
 
 def test_publish_every_sends_weights_less_often() -> None:
@@ -59,8 +73,8 @@ def test_publish_every_sends_weights_less_often() -> None:
     plan = ReportMetrics(ParallelRollouts(group).gather_async().for_each(train), group)
     for _ in range(7):
         plan.pull()
-    assert [worker.received for worker in group] == [[0, 3, 6]] * 2
-    assert plan.report().train_lag == {0: 1, 1: 2, 2: 2, 3: 2}
+    assert [worker.received for worker in group] == [[0, 3], [0, 4, 6]]
+    assert plan.report().train_lag == {0: 1, 1: 3, 2: 1, 3: 2}
 
 
 class Sharing(FakeWorker):
@@ -107,8 +121,8 @@ def test_update_weights_counts_each_workers_steps() -> None:
     plan = ReportMetrics(stream, group)
     for _ in range(12):  # 6 items, 60 steps of each worker: at 30 and 50
         plan.pull()
-    assert group[0].received == [0, 4, 8]
-    assert group[1].received == [0, 5, 9]
+    assert group[0].received == [0, 5, 9]
+    assert group[1].received == [0, 6, 10]
 
 
 def test_update_weights_reaches_all_who_made_a_merged_item() -> None:
@@ -118,7 +132,7 @@ def test_update_weights_reaches_all_who_made_a_merged_item() -> None:
     for _ in range(3):
         plan.pull()
     assert [worker.received for worker in group] == [[0, 1, 2]] * 3
-    assert plan.report().train_lag == {0: 1, 1: 2}
+    assert plan.report().train_lag == {0: 3}
 
 
 def test_two_learners_of_one_group_add_up_to_one_version() -> None:
@@ -128,12 +142,12 @@ def test_two_learners_of_one_group_add_up_to_one_version() -> None:
         left.for_each(TrainOneStep(one, group)).named("ppo"), right.for_each(TrainOneStep(other, group)).named("dqn")
     )
     plan = ReportMetrics(union, group)
-    for _ in range(4):
+    for _ in range(5):
         plan.pull()
     report = plan.report()
-    assert report.updates == 4
+    assert report.updates == 5
     assert set(report.metrics) == {"ppo/loss", "dqn/loss"}
-    assert group[0].received[-1] == 4
+    assert group[0].received == [0, 0, 4, 4], "once from each learner, for the first item and for the third"
 
 
 def test_train_stats_say_what_was_done() -> None:

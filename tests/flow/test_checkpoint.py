@@ -1,0 +1,192 @@
+"""A plan cut at a checkpoint and resumed goes on exactly as the one that was not cut."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlweave.errors import CheckpointError
+from rlweave.flow import (
+    ConcatBatches,
+    Envelope,
+    FakeClock,
+    ParallelRollouts,
+    Replay,
+    ReportMetrics,
+    SampleBatch,
+    StoreToBuffer,
+    TrainOneStep,
+    Union,
+    UpdateWeights,
+)
+from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, workers
+
+
+class World:
+    """All that is not the plan's own: workers, learner, memory. Saved and restored by who owns them."""
+
+    def __init__(self) -> None:
+        self.workers, self.learner, self.memory = workers(3), HashingLearner(), FakeMemory(batch_size=6)
+
+
+class HashingLearner(FakeLearner):
+    """Its weight depends on everything that it ever trained on, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = 1
+        self.keep = False
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        super().update(batch)
+        for name in sorted(batch.data):
+            for number in batch[name].tolist():
+                self.weight = (self.weight * 31 + number + 7) % 1_000_003
+        return {"loss": float(self.weight)}
+
+    def get_weights(self) -> dict[str, np.ndarray]:
+        return {"w": np.array(self.weight)}
+
+
+def ppo(world: World) -> ReportMetrics:
+    rollouts = ParallelRollouts(world.workers).gather_sync()
+    train = rollouts.for_each(ConcatBatches(min_steps=20)).for_each(TrainOneStep(world.learner, world.workers))
+    return ReportMetrics(train, world.workers)
+
+
+def ppo_sync_mode(world: World) -> ReportMetrics:
+    rollouts = ParallelRollouts(world.workers, mode="sync")
+    return ReportMetrics(rollouts.for_each(TrainOneStep(world.learner, world.workers)), world.workers)
+
+
+def dqn(world: World) -> ReportMetrics:
+    store = ParallelRollouts(world.workers).gather_async(num_async=2).for_each(StoreToBuffer(world.memory))
+    train = Replay(world.memory).for_each(TrainOneStep(world.learner, world.workers))
+    return ReportMetrics(Union(store, train.rate_limit(2.0, min_size=10), weights=[1, 2]), world.workers)
+
+
+def everything(world: World) -> ReportMetrics:
+    left, right = ParallelRollouts(world.workers).gather_async().split(2, capacity=2)
+    store = left.for_each(StoreToBuffer(world.memory)).for_each(UpdateWeights(world.learner, world.workers, 8))
+    lists = right.queue(2, "drop_oldest").batch(2).filter(lambda item: True).flatten()
+    train = Replay(world.memory).rate_limit(1.0, min_size=10).for_each(TrainOneStep(world.learner))
+    greet = lists.notify(world.workers, "greet", every=3, message=lambda batch: int(batch["step"][0]))
+    return ReportMetrics(Union(store, greet, train, weights=[2, 1, 1]), world.workers)
+
+
+PLANS: dict[str, Callable[[World], ReportMetrics]] = {
+    "ppo": ppo,
+    "ppo_sync_mode": ppo_sync_mode,
+    "dqn": dqn,
+    "everything": everything,
+}
+
+
+def through_json(state: Any) -> Any:
+    """Writes arrays on one side and JSON on the other, as a checkpoint does, and reads both back."""
+    arrays: list[np.ndarray] = []
+
+    def out(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            arrays.append(value.copy())
+            return {"__array__": len(arrays) - 1}
+        if isinstance(value, dict):
+            assert all(isinstance(key, str) for key in value)
+            return {key: out(inner) for key, inner in value.items()}
+        return [out(inner) for inner in value] if isinstance(value, list) else value
+
+    def back(value: Any) -> Any:
+        if isinstance(value, dict):
+            return arrays[value["__array__"]] if "__array__" in value else {k: back(v) for k, v in value.items()}
+        return [back(inner) for inner in value] if isinstance(value, list) else value
+
+    return back(json.loads(json.dumps(out(state))))
+
+
+def trail(plan: ReportMetrics, steps: int) -> list[Any]:
+    """What each of the next steps gives, in a form that can be compared."""
+    found: list[Any] = []
+    for _ in range(steps):
+        item = plan.step()
+        if isinstance(item, Envelope):
+            batch = item.payload
+            content = {k: v.tolist() for k, v in batch.data.items()} if isinstance(batch, SampleBatch) else str(batch)
+            found.append((item.source, item.sequence, item.weight_version, item.parts, content))
+        else:
+            found.append(item)
+    return found
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 5, 8, 13, 21, 34, 35, 36, 37, 38, 39, 40])
+def test_cut_and_resumed_equals_uncut(name: str, cut: int) -> None:
+    world = World()
+    plan = PLANS[name](world).start(clock=FakeClock())
+    trail(plan, cut)
+    state = through_json(plan.state_dict())  # also in the uncut run: the checkpoint schedules are equal
+    saved = copy.deepcopy(world)
+    uncut = trail(plan, 60)
+
+    resumed = PLANS[name](saved).start(clock=FakeClock())
+    resumed.load_state_dict(state)
+    assert trail(resumed, 60) == uncut
+    assert saved.learner.weight == world.learner.weight
+    assert [worker.version for worker in saved.workers] == [worker.version for worker in world.workers]
+    assert resumed.counters == plan.counters
+    ours, theirs = resumed.report(), plan.report()
+    assert ours == theirs
+
+
+def test_counters_and_time_go_on() -> None:
+    world, clock = World(), FakeClock()
+    plan = ppo(world).start(clock=clock)
+    trail(plan, 10)
+    clock.advance(7.0)
+    state = plan.state_dict()
+    assert state["counters"]["env_steps_sampled"] == 40
+    later = FakeClock(1000.0)
+    resumed = ppo(World()).start(clock=later)
+    resumed.load_state_dict(state)
+    later.advance(3.0)
+    assert resumed.seconds == 10.0
+    assert [r.env_steps_sampled for r in resumed.run(until=lambda c: c.env_steps_sampled >= 60)][-1] == 60
+
+
+def test_workers_get_the_loaded_learners_weights() -> None:
+    world = World()
+    plan = ppo(world)
+    trail(plan, 20)
+    state = plan.state_dict()
+    fresh = World()
+    resumed = ppo(fresh).start()
+    fresh.learner.weight = world.learner.weight  # as loading a learner does
+    resumed.load_state_dict(state)
+    assert [worker.version for worker in fresh.workers] == [world.learner.weight] * 3
+    assert [worker.received[-1] for worker in fresh.workers] == [world.learner.updates] * 3
+
+
+def test_a_checkpoint_after_the_end_resumes_at_the_end() -> None:
+    world = World()
+    world.workers = workers(2, items=2)
+    plan = ppo(world)
+    list(plan.run())
+    saved = copy.deepcopy(world)
+    resumed = ppo(saved).start()
+    resumed.load_state_dict(through_json(plan.state_dict()))
+    assert list(resumed.run()) == []
+    assert resumed.counters == plan.counters
+
+
+def test_a_checkpoint_of_another_plan_is_refused_with_the_difference() -> None:
+    with pytest.raises(CheckpointError, match=r"(?s)of another plan.*\['concat_batches'.*'rate_limit', 'replay'"):
+        dqn(World()).load_state_dict(ppo(World()).state_dict())
+
+
+def test_an_item_that_cannot_be_saved_is_named() -> None:
+    plan = ReportMetrics(ParallelRollouts([FakeWorker()]).gather_sync().for_each(lambda batch: object()).batch(2))
+    plan.step()
+    with pytest.raises(CheckpointError, match=r"(?s)'batch'.*object.*SampleBatch, arrays"):
+        plan.state_dict()

@@ -1,0 +1,163 @@
+"""Engines x promises: which promise of the design's section on flow is tested where.
+
+An engine that is added gets a column here, and a test for every promise that it can break.
+"""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.flow import conftest
+
+ENGINES = ("local", "simulated")
+"""``simulated`` is the fake engine of these tests: calls take (virtual) time, as they do on a cluster."""
+
+BOTH = "both"
+"""The test runs on both engines."""
+
+PROMISES: dict[str, dict[str, list[str]]] = {
+    "wrong composition is an error at construction naming operators and types": {
+        "local": [
+            "test_stream.py::test_wrong_composition_is_refused_at_once",
+            "test_stream.py::test_an_output_that_nobody_consumes_is_refused",
+            "test_stream.py::test_a_memory_that_can_never_fill_is_refused",
+            "test_stream.py::test_a_rate_limiter_that_can_never_open_is_refused",
+        ],
+        "simulated": [],
+    },
+    "nothing runs before the plan starts": {
+        "local": ["test_stream.py::test_composing_starts_nothing"],
+        "simulated": [],
+    },
+    "per source, item i is done before item i + 1 is requested": {
+        BOTH: ["test_gather.py::test_an_item_is_done_before_the_next_one_is_requested_of_its_source"],
+    },
+    "the weight lag of every item is known, and exact on local": {
+        "local": [
+            "test_gather.py::test_gather_async_is_exactly_n_minus_1_behind_on_local",
+            "test_gather.py::test_gather_sync_has_no_lag_on_local",
+        ],
+        "simulated": ["test_gather.py::test_a_slow_workers_lag_is_measured"],
+    },
+    "lag is bounded by max_lag where asked": {
+        "local": ["test_gather.py::test_items_too_old_are_dropped_and_counted"],
+        "simulated": [],
+    },
+    "gather_sync is a barrier; messages are seen by the next round": {
+        BOTH: ["test_gather.py::test_a_round_sees_all_messages_of_the_round_before_and_none_of_its_own"],
+        "local": ["test_gather.py::test_nothing_upstream_runs_while_a_round_is_processed"],
+        "simulated": ["test_gather.py::test_a_slow_worker_holds_up_every_round_of_a_barrier"],
+    },
+    "weights are put once per version": {
+        "local": [
+            "test_rl_operators.py::test_weights_are_read_and_put_once_per_version_however_many_workers",
+            "test_rl_operators.py::test_a_learner_with_many_updates_between_two_items_is_read_once_per_item",
+        ],
+        "simulated": [],
+    },
+    "workers get the learner's weights before their first item": {
+        BOTH: ["test_rl_operators.py::test_workers_get_the_learners_weights_before_their_first_item"],
+    },
+    "the scheduler waits on events and never spins": {
+        "local": ["test_plan.py::test_a_plan_in_which_nothing_can_move_says_what_each_operator_lacks"],
+        "simulated": [
+            "test_gather.py::test_waiting_is_one_call_of_the_engine_per_event",
+            "test_plan.py::test_not_ready_is_a_value_and_the_plan_goes_on_when_something_arrives",
+            "test_plan.py::test_a_result_that_arrives_between_step_and_wait_is_no_stall",
+        ],
+    },
+    "a source that is not ready is passed over": {
+        "local": ["test_branching.py::test_a_branch_that_is_not_ready_is_passed_over"],
+        "simulated": ["test_gather.py::test_a_slow_worker_does_not_hold_up_an_asynchronous_gather"],
+    },
+    "every edge is bounded; block and drop as declared, drops counted": {
+        "local": [
+            "test_branching.py::test_every_edge_is_bounded",
+            "test_branching.py::test_a_full_queue_blocks_its_source_and_drops_nothing",
+            "test_branching.py::test_drop_oldest_keeps_the_newest_and_counts",
+            "test_branching.py::test_drop_newest_keeps_the_oldest_and_counts",
+        ],
+        "simulated": ["test_branching.py::test_an_empty_queue_with_a_slow_source_is_not_ready"],
+    },
+    "split: skew within the capacity, no shared mutations": {
+        "local": [
+            "test_branching.py::test_branches_are_apart_by_no_more_than_the_capacity",
+            "test_branching.py::test_branches_do_not_see_each_others_mutations",
+        ],
+        "simulated": [],
+    },
+    "the end of a finite stream flushes every buffer": {
+        BOTH: [
+            "test_branching.py::test_batch_flushes_at_the_end",
+            "test_branching.py::test_concat_flushes_at_the_end",
+            "test_gather.py::test_the_end_of_every_source_is_the_end_of_the_stream_and_no_item_is_lost",
+            "test_rate_limit.py::test_what_is_owed_is_still_trained_when_the_rollouts_end_and_then_the_plan_ends",
+        ],
+    },
+    "an item knows its own source": {
+        BOTH: ["test_gather.py::test_sources_take_turns_in_order"],
+        "local": ["test_branching.py::test_a_merged_item_knows_its_parts_and_is_as_old_as_the_oldest"],
+    },
+    "a failure names operator, actor and item, with the original error": {
+        BOTH: [
+            "test_plan.py::test_a_failing_worker_is_named_with_actor_item_and_cause",
+            "test_plan.py::test_a_failing_operator_is_named_with_item_and_cause",
+        ],
+    },
+    "stopping lets the item on its way go through": {
+        "local": [
+            "test_plan.py::test_stop_lets_the_item_on_its_way_go_through",
+            "test_plan.py::test_ctrl_c_stops_after_the_item_and_a_second_one_interrupts",
+        ],
+        "simulated": ["test_gather.py::test_waiting_ends_after_its_limit_so_that_stop_is_heeded"],
+    },
+    "cut at a checkpoint and resumed equals uncut": {
+        "local": ["test_checkpoint.py::test_cut_and_resumed_equals_uncut"],
+        "simulated": [],
+    },
+    "the replay ratio is what rate_limit says, to 1 %": {
+        BOTH: ["test_rate_limit.py::test_trained_samples_per_step_hold_to_one_percent"],
+        "simulated": [
+            "test_rate_limit.py::test_with_real_delays_the_ratio_holds_and_the_plan_waits_for_the_rollouts",
+        ],
+    },
+    "counters count what their names say": {
+        BOTH: ["test_plan.py::test_reports_count_what_their_names_say"],
+        "local": ["test_plan.py::test_saving_every_50_000_steps_with_32_environments_fires_once_per_crossing"],
+    },
+    "zero-length training ends cleanly": {
+        BOTH: ["test_plan.py::test_workers_with_nothing_to_give_end_the_plan_cleanly"],
+        "local": ["test_plan.py::test_training_of_length_zero_ends_cleanly"],
+    },
+}
+
+
+@cache
+def names_in(file: str) -> dict[str, set[str]]:
+    """Names of the tests in a file, each with the names of its arguments."""
+    tree = ast.parse((Path(__file__).parent / file).read_text())
+    return {
+        node.name: {argument.arg for argument in node.args.args}
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_every_promise_names_tests_that_exist(promise: str) -> None:
+    columns = PROMISES[promise]
+    assert columns.keys() <= {*ENGINES, BOTH}
+    named = [(column, test) for column, tests in columns.items() for test in tests]
+    assert any(column in ("local", BOTH) for column, _ in named), "every promise is tested on the default engine"
+    for column, test in named:
+        file, name = test.split("::")
+        assert name in names_in(file)
+        if column == BOTH:
+            assert "start" in names_in(file)[name], "a test on both engines uses the fixture that starts on each"
+
+
+def test_the_fixture_starts_on_every_engine() -> None:
+    source = Path(conftest.__file__).read_text()
+    assert f"params={list(ENGINES)}".replace("'", '"') in source

@@ -52,7 +52,9 @@ class PrioritizedReplay(ReplayMemory):
         for name, value in (("alpha", alpha), ("epsilon", epsilon)):
             if not (isinstance(value, int | float) and 0 <= value < float("inf")):
                 raise BuildError(
-                    f"{name} of a prioritized memory is a number that is not negative", where=scope, received=repr(value)
+                    f"{name} of a prioritized memory is a number that is not negative",
+                    where=scope,
+                    received=repr(value),
                 )
         self.alpha, self.epsilon, self.beta = float(alpha), float(epsilon), make_schedule(beta)
 

@@ -164,7 +164,9 @@ def _record_space(records: Any, where: str) -> Space:
         raise SpaceError("records must be arrays, nested in dicts and tuples", where=where, received=repr(records))
     leaves = records.flatten()
     if not leaves:
-        raise SpaceError("a record without any array", where=where, received=repr(records), fix="insert at least one leaf")
+        raise SpaceError(
+            "a record without any array", where=where, received=repr(records), fix="insert at least one leaf"
+        )
     for path, leaf in leaves.items():
         if not leaf.has_batch_rank or leaf.has_time_rank:
             raise SpaceError(

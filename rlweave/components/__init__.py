@@ -1,19 +1,43 @@
 """The parts that algorithms are composed of."""
 
+from rlweave.components.action_distribution import Joint
+from rlweave.components.distributions import Bernoulli, Categorical, Normal
+from rlweave.components.encoders import StateEncoder
+from rlweave.components.layers import Activation, Concat, Dense, Flatten
 from rlweave.components.losses import DQNLoss, PPOLoss
 from rlweave.components.memories import PrioritizedReplay, ReplayMemory
+from rlweave.components.network import Network, mlp, nature_cnn
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
+from rlweave.components.policies import Policy
+from rlweave.components.q_policies import DuelingPolicy, QPolicy
 from rlweave.components.returns import GeneralizedAdvantageEstimation
+from rlweave.components.value_functions import ValueFunction
 
 __all__ = [
     "SGD",
+    "Activation",
     "Adam",
     "AdamW",
+    "Bernoulli",
+    "Categorical",
+    "Concat",
     "DQNLoss",
+    "Dense",
+    "DuelingPolicy",
+    "Flatten",
     "GeneralizedAdvantageEstimation",
+    "Joint",
+    "Network",
+    "Normal",
     "Optimizer",
     "PPOLoss",
+    "Policy",
     "PrioritizedReplay",
+    "QPolicy",
     "RMSProp",
     "ReplayMemory",
+    "StateEncoder",
+    "ValueFunction",
+    "mlp",
+    "nature_cnn",
 ]

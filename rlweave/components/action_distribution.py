@@ -1,0 +1,318 @@
+"""The joint distribution of a nested action, and the tanh-squashed normal distribution of bounded actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlweave import ops
+from rlweave.components.action_leaves import ActionLeaf, action_leaves, as_space
+from rlweave.components.distributions import (
+    MASKED,
+    bernoulli_entropy,
+    bernoulli_kl,
+    bernoulli_log_prob,
+    categorical_entropy,
+    categorical_kl,
+    categorical_log_probs,
+    clamped_log_std,
+    normal_entropy,
+    normal_kl,
+    normal_log_prob,
+    normal_sample,
+)
+from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph.ir import Unknown, flatten_structure, has_leaf
+from rlweave.spaces import Space
+
+_NODES, _WEIGHTS = np.polynomial.hermite.hermgauss(16)
+_LARGEST_TANH = 1.0 - 1e-6  # the largest action that is inverted: atanh(1) is infinite
+
+
+# -- tanh-squashed normal ----------------------------------------------------------------------------------------
+
+
+def log_tanh_slope(u: Any) -> Any:
+    """log(1 - tanh(u)^2), exact where tanh(u) rounds to 1: 2 (log 2 - u - softplus(-2u)). Elementwise."""
+    return 2.0 * (math.log(2.0) - u - ops.softplus(-2.0 * u))
+
+
+def squash(u: Any, leaf: ActionLeaf) -> Any:
+    """Brings unbounded numbers into the box: center + half width * tanh(u) where bounded, u elsewhere."""
+    if leaf.squashable is False:
+        return u
+    squashed = _constant(leaf.center) + _constant(leaf.half_width) * ops.tanh(u)
+    return squashed if leaf.squashable is True else ops.where(ops.asarray(leaf.squashable), squashed, u)
+
+
+def unsquash(actions: Any, leaf: ActionLeaf) -> Any:
+    """The inverse of `squash`; actions at (or beyond) a bound are clipped to just inside it."""
+    if leaf.squashable is False:
+        return actions
+    # a dimension with low == high has width 0 and holds no information: 0 / 1
+    half = _constant(np.where(leaf.half_width > 0, leaf.half_width, 1.0).astype(np.float32))
+    y = ops.clip((actions - _constant(leaf.center)) / half, -_LARGEST_TANH, _LARGEST_TANH)
+    u = 0.5 * (ops.log1p(y) - ops.log1p(-y))
+    return u if leaf.squashable is True else ops.where(ops.asarray(leaf.squashable), u, actions)
+
+
+def _correction(u: Any, leaf: ActionLeaf) -> Any:
+    """log |d tanh(u) / du| where bounded, 0 elsewhere; the width of the box does not count."""
+    slope = log_tanh_slope(u)
+    return slope if leaf.squashable is True else ops.where(ops.asarray(leaf.squashable), slope, 0.0)
+
+
+def _constant(values: np.ndarray) -> Any:
+    first = float(values.flat[0]) if values.size else 0.0
+    return first if np.all(values == first) else ops.asarray(values)
+
+
+def squashed_log_prob(mean: Any, log_std: Any, u: Any, leaf: ActionLeaf) -> Any:
+    """Log-density of the action squash(u) in units of the box [-1, 1], elementwise, from the value before tanh."""
+    log_prob = normal_log_prob(mean, log_std, u)
+    return log_prob if leaf.squashable is False else log_prob - _correction(u, leaf)
+
+
+def squashed_entropy(mean: Any, log_std: Any, leaf: ActionLeaf) -> Any:
+    """Entropy in units of the box [-1, 1], elementwise: H(u) + E[log slope], by 16-point Gauss-Hermite quadrature."""
+    entropy = normal_entropy(mean, log_std)
+    if leaf.squashable is False:
+        return entropy
+    std = math.sqrt(2.0) * ops.exp(clamped_log_std(log_std))
+    expected = 0.0
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        expected = expected + float(weight / math.sqrt(math.pi)) * _correction(mean + float(node) * std, leaf)
+    return entropy + expected
+
+
+# -- one leaf ----------------------------------------------------------------------------------------------------
+
+
+def leaf_sample(leaf: ActionLeaf, parameters: Any, squashed: bool) -> tuple[Any, Any]:
+    """A sample of one leaf and its log-probability by component: (..., *shape) both."""
+    if leaf.kind == "categorical":
+        log_probs = categorical_log_probs(parameters)
+        actions = ops.random.categorical(log_probs)
+        return actions, ops.take_last(log_probs, actions)
+    if leaf.kind == "bernoulli":
+        actions = ops.random.bernoulli(ops.sigmoid(parameters))
+        return actions, bernoulli_log_prob(parameters, actions)
+    mean, log_std = parameters["mean"], parameters["log_std"]
+    u = normal_sample(mean, log_std)
+    if squashed:
+        return squash(u, leaf), squashed_log_prob(mean, log_std, u, leaf)
+    return u, normal_log_prob(mean, log_std, u)
+
+
+def leaf_mode(leaf: ActionLeaf, parameters: Any, squashed: bool) -> Any:
+    """The likeliest value of one leaf (squashed: of the number before tanh)."""
+    if leaf.kind == "categorical":
+        return ops.argmax(parameters, axis=-1)
+    if leaf.kind == "bernoulli":
+        return parameters > 0
+    return squash(parameters["mean"], leaf) if squashed else parameters["mean"]
+
+
+def leaf_log_prob(leaf: ActionLeaf, parameters: Any, actions: Any, squashed: bool) -> Any:
+    """Log-probability of actions by component: (..., *shape)."""
+    if leaf.kind == "categorical":
+        return ops.take_last(categorical_log_probs(parameters), actions)
+    if leaf.kind == "bernoulli":
+        return bernoulli_log_prob(parameters, actions)
+    mean, log_std = parameters["mean"], parameters["log_std"]
+    if squashed:
+        return squashed_log_prob(mean, log_std, unsquash(actions, leaf), leaf)
+    return normal_log_prob(mean, log_std, actions)
+
+
+def leaf_entropy(leaf: ActionLeaf, parameters: Any, squashed: bool) -> Any:
+    """Entropy by component: (..., *shape)."""
+    if leaf.kind == "categorical":
+        return categorical_entropy(parameters)
+    if leaf.kind == "bernoulli":
+        return bernoulli_entropy(parameters)
+    if squashed:
+        return squashed_entropy(parameters["mean"], parameters["log_std"], leaf)
+    return normal_entropy(parameters["mean"], parameters["log_std"])
+
+
+def leaf_kl(leaf: ActionLeaf, parameters: Any, others: Any) -> Any:
+    """KL(parameters || others) by component; tanh does not change it."""
+    if leaf.kind == "categorical":
+        return categorical_kl(parameters, others)
+    if leaf.kind == "bernoulli":
+        return bernoulli_kl(parameters, others)
+    return normal_kl(parameters["mean"], parameters["log_std"], others["mean"], others["log_std"])
+
+
+def sum_components(x: Any, leaf: ActionLeaf) -> Any:
+    """Sums over the feature axes of a leaf: (..., *shape) to (...)."""
+    n = len(leaf.shape)
+    return ops.sum(x, axis=tuple(range(-n, 0))) if n else x
+
+
+# -- all leaves --------------------------------------------------------------------------------------------------
+
+
+@register("joint")
+class Joint(Component):
+    """The distribution of a whole action: its leaves and their components are independent given the state.
+
+    Parameters are nested like the action space. By leaf: integers have logits (..., *shape, N), N the largest number
+    of categories, missing ones masked; booleans have logits (..., *shape); floats have
+    `{"mean": (..., *shape), "log_std": (..., *shape)}`. Log-probabilities and entropies are sums over all leaves and
+    components: (...).
+
+    Args:
+        action_space: The action space.
+        squash: Pass floats that are bounded on both sides through tanh into their box (per dimension). The
+            log-probability belongs to the number in [-1, 1], before scaling to the box.
+        scope: Name within the owner.
+
+    Raises:
+        SpaceError: See `action_leaves`.
+    """
+
+    def __init__(self, action_space: Space | Mapping[str, Any], squash: bool = False, scope: str = "joint") -> None:
+        super().__init__(scope)
+        self.action_space = as_space(action_space)
+        self.leaves, self.squash = action_leaves(self.action_space, scope), squash
+
+    @api
+    def sample(self, parameters: Any) -> Any:
+        """Draws actions.
+
+        Args:
+            parameters: See above.
+
+        Returns:
+            Nested actions, (..., *shape): int32 indices from 0, bool, or float32.
+        """
+        return self.sample_and_log_prob(parameters)[0]
+
+    @api
+    def sample_and_log_prob(self, parameters: Any) -> Any:
+        """Draws actions and gives their log-probability: nested (..., *shape), and (...).
+
+        For squashed floats the log-probability comes from the number before tanh and is finite always.
+        """
+        actions, log_prob = self._sample(self._flat(parameters))
+        return self._nested(actions), log_prob
+
+    @api
+    def mode(self, parameters: Any) -> Any:
+        """The likeliest actions, nested (..., *shape). Squashed: what the likeliest number before tanh becomes."""
+        return self._nested(self._mode(self._flat(parameters)))
+
+    @api
+    def mode_and_log_prob(self, parameters: Any) -> Any:
+        """The likeliest actions and their log-probability: nested (..., *shape), and (...)."""
+        flat = self._flat(parameters)
+        actions = self._mode(flat)
+        return self._nested(actions), self._log_prob(flat, actions)
+
+    @api
+    def log_prob(self, parameters: Any, actions: Any) -> Any:
+        """Log-probability of nested actions: (...)."""
+        return self._log_prob(self._flat(parameters), flatten_structure(actions))
+
+    @api
+    def entropy(self, parameters: Any) -> Any:
+        """Entropy in nats: (...)."""
+        return self._entropy(self._flat(parameters))
+
+    @api
+    def log_prob_and_entropy(self, parameters: Any, actions: Any) -> Any:
+        """Log-probability of nested actions, and entropy: (...) both."""
+        return self.log_prob(parameters, actions), self.entropy(parameters)
+
+    @api
+    def kl(self, parameters: Any, others: Any) -> Any:
+        """KL(parameters || others) in nats: (...)."""
+        return self._kl(self._flat(parameters), self._flat(others))
+
+    @api
+    def env_actions(self, actions: Any) -> Any:
+        """Actions as the environment takes them.
+
+        Floats are clipped to their box, per dimension; dimensions without a bound stay as they are. Integers, which
+        are indices from 0 everywhere else, get the lowest value of their range added.
+
+        Args:
+            actions: Nested actions, (..., *shape).
+
+        Returns:
+            The same nesting.
+        """
+        return self._nested(self._env_actions(flatten_structure(actions)))
+
+    # -- numbers -------------------------------------------------------------------------------------------------
+
+    @graph_fn(returns=2)
+    def _sample(self, parameters: dict[str, Any]) -> Any:
+        actions, total = {}, None
+        for leaf in self.leaves:
+            actions[leaf.path], log_prob = leaf_sample(leaf, parameters[leaf.path], self.squash)
+            log_prob = sum_components(log_prob, leaf)
+            total = log_prob if total is None else total + log_prob
+        return actions, total
+
+    @graph_fn(returns=1)
+    def _mode(self, parameters: dict[str, Any]) -> Any:
+        return {leaf.path: leaf_mode(leaf, parameters[leaf.path], self.squash) for leaf in self.leaves}
+
+    @graph_fn(returns=1)
+    def _log_prob(self, parameters: dict[str, Any], actions: dict[str, Any]) -> Any:
+        total = None
+        for leaf in self.leaves:
+            log_prob = leaf_log_prob(leaf, parameters[leaf.path], actions[leaf.path], self.squash)
+            log_prob = sum_components(log_prob, leaf)
+            total = log_prob if total is None else total + log_prob
+        return total
+
+    @graph_fn(returns=1)
+    def _entropy(self, parameters: dict[str, Any]) -> Any:
+        total = None
+        for leaf in self.leaves:
+            entropy = sum_components(leaf_entropy(leaf, parameters[leaf.path], self.squash), leaf)
+            total = entropy if total is None else total + entropy
+        return total
+
+    @graph_fn(returns=1)
+    def _kl(self, parameters: dict[str, Any], others: dict[str, Any]) -> Any:
+        total = None
+        for leaf in self.leaves:
+            kl = sum_components(leaf_kl(leaf, parameters[leaf.path], others[leaf.path]), leaf)
+            total = kl if total is None else total + kl
+        return total
+
+    @graph_fn(returns=1)
+    def _env_actions(self, actions: dict[str, Any]) -> Any:
+        result = {}
+        for leaf in self.leaves:
+            x = actions[leaf.path]
+            if leaf.kind == "normal" and leaf.size:
+                x = ops.clip(x, leaf.lower, leaf.upper)
+            elif leaf.kind == "categorical" and any(leaf.low):
+                x = x + (leaf.lower if isinstance(leaf.lower, int) else ops.asarray(leaf.lower))
+            result[leaf.path] = x
+        return result
+
+    # -- nesting -------------------------------------------------------------------------------------------------
+
+    def _flat(self, parameters: Any) -> dict[str, Any]:
+        """Parameters by path of the leaf they belong to."""
+        if isinstance(parameters, Unknown):
+            return {leaf.path: parameters for leaf in self.leaves}
+        return self.action_space.flatten_value(parameters)
+
+    def _nested(self, flat: Any) -> Any:
+        if has_leaf(flat, Unknown) and not isinstance(flat, dict):
+            return flat
+        return self.action_space.unflatten(flat)
+
+
+__all__ = ["MASKED", "Joint"]

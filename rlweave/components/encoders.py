@@ -1,0 +1,294 @@
+"""From any observation space to one vector of features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlweave import ops
+from rlweave.components.initializers import InitializerSpec
+from rlweave.components.network import Network, NetworkSpec
+from rlweave.components.scopes import scope_of_path
+from rlweave.errors import BuildError, SpecError
+from rlweave.graph import api, graph_fn, register
+from rlweave.graph.ir import Unknown, Value, flatten_structure, has_leaf
+from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space, TextBox
+
+MAX_CATEGORIES = 65536
+"""Integers with more values than this in one dimension are taken as numbers instead of being one-hot encoded."""
+
+
+@dataclass(frozen=True)
+class LeafEncoding:
+    """How one leaf of an observation becomes features.
+
+    Args:
+        kind: "float" (as it is), "bool" (0 and 1), "one_hot", "number" (integers without a range), or "scale"
+            (integer images and bytes: to [0, 1]).
+        shape: The leaf's feature shape.
+        low: Lowest value by dimension ("one_hot"), or of all ("scale").
+        sizes: Number of categories by dimension ("one_hot"), or the whole range ("scale").
+        layout: Declared layout of an image, or None.
+        dtype: The leaf's dtype.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    low: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    layout: str | None = None
+    dtype: str = "float32"
+
+    @property
+    def width(self) -> int:
+        """How many features it makes."""
+        return sum(self.sizes) if self.kind == "one_hot" else math.prod(self.shape)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the leaf is its own vector of features."""
+        return self.kind == "float" and self.dtype == "float32" and len(self.shape) == 1
+
+    @cached_property
+    def columns(self) -> np.ndarray | None:
+        """Which columns of equally wide one-hot codes stand for a category; None for all of them."""
+        if len(set(self.sizes)) <= 1:
+            return None
+        widest = max(self.sizes)
+        return np.asarray([i * widest + j for i, size in enumerate(self.sizes) for j in range(size)], np.int32)
+
+
+def leaf_encoding(space: Box, where: str) -> LeafEncoding:
+    """Chooses how a leaf becomes features.
+
+    Raises:
+        BuildError: The leaf holds text.
+    """
+    shape = space.feature_shape
+    if isinstance(space, FloatBox):
+        return LeafEncoding("float", shape, layout=space.layout, dtype=space.dtype)
+    if isinstance(space, BoolBox):
+        return LeafEncoding("bool", shape, layout=space.layout, dtype=space.dtype)
+    if isinstance(space, TextBox) or not isinstance(space, IntBox):
+        raise BuildError(
+            "an observation with text cannot be encoded",
+            where=where,
+            received=repr(space),
+            fix="drop or tokenize it in the environment",
+        )
+    low, last = space.low, space.last
+    whole_bytes = space.dtype == "uint8" and bool(np.all(low == 0) and np.all(last == 255))
+    if space.layout is not None or whole_bytes:
+        first, final = (int(low.min()), int(last.max())) if low.size else (0, 1)
+        if not np.all(space.bounded):
+            raise BuildError(
+                "an integer image has no bounds to scale it by",
+                where=where,
+                received=repr(space),
+                fix="IntBox(0, 256, shape=..., dtype='uint8', layout=...), or convert it to floats before",
+            )
+        return LeafEncoding("scale", shape, (first,), (max(final - first, 1),), space.layout, space.dtype)
+    sizes = last.reshape(-1).astype(object) - low.reshape(-1).astype(object) + 1
+    if np.all(space.bounded) and all(size <= MAX_CATEGORIES for size in sizes):
+        return LeafEncoding(
+            "one_hot", shape, tuple(int(n) for n in low.reshape(-1)), tuple(int(n) for n in sizes), dtype=space.dtype
+        )
+    return LeafEncoding("number", shape, dtype=space.dtype)
+
+
+def encode_leaf(x: Any, leaf: LeafEncoding, flat: bool = True) -> Any:
+    """Encodes the arrays of one leaf (inside a graph function).
+
+    Args:
+        x: (..., *shape).
+        leaf: How.
+        flat: False leaves the feature axes apart and brings channels to the end (images on their way into a
+            convolution).
+
+    Returns:
+        float32, (..., width), or (..., height, width, channels).
+    """
+    leading = tuple(x.shape[: len(x.shape) - len(leaf.shape)])
+    if leaf.kind == "one_hot":
+        return _one_hot(x, leaf, leading)
+    if leaf.kind == "scale":
+        x = ops.astype(x, "float32")
+        if leaf.low[0]:
+            x = x - float(leaf.low[0])
+        x = x / float(leaf.sizes[0])
+    elif leaf.dtype != "float32":
+        x = ops.astype(x, "float32")
+    if not flat:
+        return channels_last(x, leaf.layout)
+    return x if len(leaf.shape) == 1 else ops.reshape(x, (*leading, leaf.width))
+
+
+def _one_hot(x: Any, leaf: LeafEncoding, leading: tuple[int, ...]) -> Any:
+    if any(leaf.low):
+        low = leaf.low[0] if len(set(leaf.low)) == 1 else np.asarray(leaf.low, np.int32).reshape(leaf.shape)
+        x = ops.astype(x, "int32") - (low if isinstance(low, int) else ops.asarray(low, "int32"))
+    widest = max(leaf.sizes, default=0)
+    codes = ops.reshape(ops.one_hot(x, widest), (*leading, widest * len(leaf.sizes)))
+    return codes if leaf.columns is None else ops.take(codes, ops.asarray(leaf.columns, "int32"), axis=-1)
+
+
+def channels_last(x: Any, layout: str | None) -> Any:
+    """Images (..., C, H, W) of the layout "channels_first" as (..., H, W, C); others stay (inside a graph function)."""
+    if layout != "channels_first":
+        return x
+    n = len(x.shape)
+    return ops.permute_dims(x, (*range(n - 3), n - 2, n - 1, n - 3))
+
+
+@register("state_encoder")
+class StateEncoder(Network):
+    """Turns observations of any space into one vector of features, and passes that through a network.
+
+    Leaves are joined in the order of their paths. Floats stay as they are, booleans become 0 and 1, integers with a
+    range become one-hot codes (one per dimension), integers without a range become numbers. Bytes that use their
+    whole range (and all integer images) are scaled to [0, 1], once; images of floats are taken to be scaled.
+    What is an image, and in which layout, is declared by `layout=` of its space and never guessed.
+
+    A single vector of float32 passes without any operation.
+
+    Args:
+        network: Layers over the vector of features (see `NetworkSpec`); None for none.
+        image_network: Layers over each image, channels last, usually `nature_cnn()`. What comes out is flattened and
+            joined with the other features. None: images are flattened themselves.
+        state_space: The observation space. It may be left out when every caller passes values that carry its bounds
+            and layouts (API inputs and memories do, results of other components do not).
+        kernel_initializer: For layers from specs that do not choose one, `"orthogonal"` with gain sqrt(2).
+        scope: Name within the owner.
+
+    Raises:
+        SpecError: Several images and an `image_network`, but no `state_space`.
+        BuildError: A leaf that cannot be encoded; an `image_network` without an image.
+    """
+
+    #: Policies and value functions take a component with this mark as it is, and put others into a StateEncoder.
+    encodes_states = True
+
+    def __init__(
+        self,
+        network: NetworkSpec = None,
+        image_network: NetworkSpec = None,
+        state_space: Space | Mapping[str, Any] | None = None,
+        kernel_initializer: InitializerSpec = None,
+        scope: str = "encoder",
+    ) -> None:
+        super().__init__(network, kernel_initializer, scope)
+        self.state_space = Space.from_json(state_space) if isinstance(state_space, Mapping) else state_space
+        self.image_networks: dict[str, Any] = {}
+        if image_network is not None:
+            self.image_networks = self._make_image_networks(image_network, kernel_initializer)
+
+    def _make_image_networks(self, spec: NetworkSpec, kernel_initializer: InitializerSpec) -> dict[str, Any]:
+        if self.state_space is None:
+            return {"": Network(spec, kernel_initializer, scope="image")}
+        paths = [path for path, leaf in self.state_space.flatten().items() if leaf.layout is not None]
+        if not paths:
+            raise SpecError(
+                "an image network was given, but no leaf of the state space is declared as an image",
+                where=self.scope,
+                received=repr(self.state_space),
+                fix="declare layout='channels_last' (or 'channels_first') in its space, or leave image_network out",
+            )
+        if len(paths) == 1:
+            return {paths[0]: Network(spec, kernel_initializer, scope="image")}
+        first = Network(spec, kernel_initializer, scope=scope_of_path("image", paths[0]))
+        others = {path: first.copy(scope_of_path("image", path), initial="fresh") for path in paths[1:]}
+        return {paths[0]: first, **others}
+
+    def create_variables(self, inputs: Any) -> None:
+        """No variables of its own; decides how each leaf is encoded."""
+        known = self.state_space
+        if known is not None and _layout_of(known) != _layout_of(inputs):
+            raise BuildError(
+                "observations do not fit the state space",
+                where=self.path,
+                received=f"{inputs!r}; state_space={known!r}",
+                fix="pass the environment's observation space as state_space",
+            )
+        space = inputs if known is None else known
+        self.leaves = {
+            path: leaf_encoding(leaf, f"{self.path}, leaf {path!r}") for path, leaf in sorted(space.flatten().items())
+        }
+        if not self.leaves:
+            raise BuildError(
+                "an observation without any leaf has no batch size",
+                where=self.path,
+                received=repr(space),
+                fix="add a leaf, such as FloatBox(shape=(0,))",
+            )
+        self.image_paths = tuple(path for path, leaf in self.leaves.items() if self.image_networks and leaf.layout)
+        if len(self.image_paths) != len(self.image_networks):
+            raise BuildError(
+                f"{len(self.image_networks)} image network(s) for {len(self.image_paths)} images",
+                where=self.path,
+                received=repr(space),
+                fix="declare the layout of every image in its space, and pass the space as state_space",
+            )
+
+    @api
+    def call(self, inputs: Any) -> Any:
+        """Encodes observations and applies the network.
+
+        Args:
+            inputs: Nested observations, (..., *shape) each.
+
+        Returns:
+            (..., F); what the last layer gives.
+        """
+        outputs = self.features(inputs)
+        for layer in self.layers:
+            outputs = layer.call(outputs)
+        return outputs
+
+    @api
+    def features(self, inputs: Any) -> Any:
+        """Encodes observations only.
+
+        Args:
+            inputs: Nested observations, (..., *shape) each.
+
+        Returns:
+            float32, (..., F).
+        """
+        if has_leaf(inputs, Unknown):
+            return self._joined({"": inputs}, (), 0)
+        flat = flatten_structure(inputs)
+        path, leaf = next(iter(self.leaves.items()))
+        if len(flat) == 1 and not self.image_paths and leaf.is_identity:
+            return flat[path]
+        ranks = len(flat[path].space.axes) - len(leaf.shape)
+        for path in self.image_paths:
+            network = self.image_networks.get(path) or self.image_networks[""]
+            flat[path] = network.call(self._pixels(flat[path], path))
+            if len(flat) == 1 and isinstance(flat[path], Value) and len(flat[path].space.axes) == ranks + 1:
+                return flat[path]
+        return self._joined({path: flat[path] for path in self.leaves}, self.image_paths, ranks)
+
+    @graph_fn
+    def _pixels(self, image: Any, path: str) -> Any:
+        return encode_leaf(image, self.leaves[path], flat=False)
+
+    @graph_fn
+    def _joined(self, flat: dict[str, Any], encoded: tuple[str, ...], ranks: int) -> Any:
+        parts = []
+        for path, leaf in self.leaves.items():
+            x = flat[path]
+            if path in encoded:
+                parts.append(ops.reshape(x, (*x.shape[:ranks], math.prod(x.shape[ranks:]))))
+            else:
+                parts.append(encode_leaf(x, leaf))
+        return parts[0] if len(parts) == 1 else ops.concat(parts, axis=-1)
+
+
+def _layout_of(space: Any) -> Any:
+    """What two descriptions of one observation have to agree in: paths, shapes, and dtypes."""
+    return sorted((path, leaf.shape, leaf.dtype) for path, leaf in space.flatten().items())

@@ -1,0 +1,215 @@
+"""Layers without structure of their own: dense, activation, flatten, concat."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlweave import ops
+from rlweave.components.initializers import InitializerSpec, make_initializer
+from rlweave.errors import BuildError, SpecError, nearest
+from rlweave.graph import Component, graph_fn, register
+from rlweave.spaces import Box, Dict, Tuple
+
+ACTIVATIONS = (
+    "elu", "gelu", "leaky_relu", "log_softmax", "relu", "sigmoid", "silu", "softmax", "softplus", "tanh",
+)  # fmt: skip
+"""Names of activations; each is the operator of that name."""
+
+_OTHER_NAMES = {"linear": None, "identity": None, "swish": "silu"}
+
+
+def checked_activation(name: str | None, parameters: Mapping[str, Any] | None, where: str) -> tuple[str | None, dict[str, Any]]:
+    """The operator that a name of an activation stands for, and its parameters.
+
+    Args:
+        name: A name in `ACTIVATIONS`; None, "linear" and "identity" stand for none, "swish" for "silu".
+        parameters: Parameters of the operator by name, such as `{"negative_slope": 0.2}`.
+        where: The layer, for errors.
+
+    Raises:
+        SpecError: An unknown name or parameter; names the nearest right one.
+    """
+    given = dict(parameters or {})
+    if name is None or name in _OTHER_NAMES:
+        name = _OTHER_NAMES.get(name) if name is not None else None
+    elif name not in ACTIVATIONS:
+        raise SpecError(
+            "unknown activation", where=where, received=repr(name), fix=nearest(str(name), [*ACTIVATIONS, *_OTHER_NAMES])
+        )
+    known = list(inspect.signature(getattr(ops, name)).parameters)[1:] if name else []
+    for parameter in given:
+        if parameter not in known:
+            raise SpecError(
+                f"unknown parameter {parameter!r} of the activation {name!r}",
+                where=where,
+                received=repr(given),
+                fix=nearest(parameter, known) if known else "it takes none",
+            )
+    return name, given
+
+
+def float_features(space: Any, where: str) -> Box:
+    """Checks that the input of a layer is one array of floats, and returns its space.
+
+    Raises:
+        BuildError: It is nested, or holds integers or booleans.
+    """
+    if isinstance(space, Dict | Tuple) or not isinstance(space, Box):
+        raise BuildError(
+            "a layer takes one array, not a container",
+            where=where,
+            received=repr(space),
+            fix="put a StateEncoder in front: it turns any space into one vector of features",
+        )
+    if not space.dtype.startswith("float"):
+        raise BuildError(
+            f"a layer takes floats, not {space.dtype}",
+            where=where,
+            received=repr(space),
+            fix="put a StateEncoder in front: it scales bytes and encodes integers and booleans",
+        )
+    return space
+
+
+@register("dense")
+class Dense(Component):
+    """A fully connected layer: `activation(inputs @ kernel + bias)`.
+
+    Args:
+        units: Number of outputs.
+        activation: Name in `ACTIVATIONS`, or None.
+        kernel_initializer: See `make_initializer`. None: variance 2 / fan_in in front of relu and its kind,
+            1 / fan_in otherwise.
+        bias_initializer: Likewise for the bias.
+        use_bias: False leaves the bias out.
+        activation_parameters: Parameters of the activation by name, such as `{"negative_slope": 0.2}`.
+        scope: Name within the owner.
+
+    Raises:
+        SpecError: An unknown activation, parameter or initializer; names the nearest right one.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        activation: str | None = None,
+        kernel_initializer: InitializerSpec = None,
+        bias_initializer: InitializerSpec = 0.0,
+        use_bias: bool = True,
+        activation_parameters: Mapping[str, Any] | None = None,
+        scope: str = "dense",
+    ) -> None:
+        super().__init__(scope)
+        if isinstance(units, bool) or not isinstance(units, int) or units < 0:
+            raise SpecError("a dense layer needs a whole number of units", where=scope, received=f"units={units!r}")
+        self.units, self.use_bias = units, use_bias
+        self.activation, self.activation_parameters = checked_activation(activation, activation_parameters, scope)
+        make_initializer(kernel_initializer)  # errors belong to the line that makes the layer
+        make_initializer(bias_initializer)
+        self.kernel_initializer, self.bias_initializer = kernel_initializer, bias_initializer
+
+    def create_variables(self, inputs: Any) -> None:
+        """Kernel (F, units) and bias (units,)."""
+        space = float_features(inputs, self.path)
+        if not space.shape:
+            raise BuildError(
+                "a dense layer needs a feature axis",
+                where=self.path,
+                received=repr(space),
+                fix="give the space a shape, such as FloatBox(shape=(1,)), or put a StateEncoder in front",
+            )
+        self.kernel = self.variable(
+            "kernel", (space.shape[-1], self.units), make_initializer(self.kernel_initializer, self.activation)
+        )
+        self.bias = (
+            self.variable("bias", (self.units,), make_initializer(self.bias_initializer)) if self.use_bias else None
+        )
+
+    @graph_fn
+    def call(self, inputs: Any) -> Any:
+        """Applies the layer to the last axis.
+
+        Args:
+            inputs: Floats, (..., F).
+
+        Returns:
+            (..., units).
+        """
+        bias = self.bias
+        outputs = ops.linear(inputs, self.kernel.value, None if bias is None else bias.value)
+        if self.activation is None:
+            return outputs
+        return getattr(ops, self.activation)(outputs, **self.activation_parameters)
+
+
+@register("activation")
+class Activation(Component):
+    """An activation as a layer.
+
+    Args:
+        activation: Name in `ACTIVATIONS`.
+        activation_parameters: Its parameters by name.
+        scope: Name within the owner.
+    """
+
+    def __init__(
+        self, activation: str, activation_parameters: Mapping[str, Any] | None = None, scope: str = "activation"
+    ) -> None:
+        super().__init__(scope)
+        self.activation, self.activation_parameters = checked_activation(activation, activation_parameters, scope)
+
+    @graph_fn
+    def call(self, inputs: Any) -> Any:
+        """Applies it to each element (softmax: along the last axis); (...) to (...)."""
+        if self.activation is None:
+            return inputs
+        return getattr(ops, self.activation)(inputs, **self.activation_parameters)
+
+
+@register("flatten")
+class Flatten(Component):
+    """Makes one feature axis of all of them, in row-major order; leading ranks stay.
+
+    Args:
+        scope: Name within the owner.
+    """
+
+    def __init__(self, scope: str = "flatten") -> None:
+        super().__init__(scope)
+
+    def create_variables(self, inputs: Any) -> None:
+        """No variables; notes how many axes are features."""
+        if not isinstance(inputs, Box):
+            raise BuildError(
+                "a Flatten layer takes one array",
+                where=self.path,
+                received=repr(inputs),
+                fix="put a StateEncoder in front: it turns any space into one vector of features",
+            )
+        self.feature_axes = len(inputs.shape)
+
+    @graph_fn
+    def call(self, inputs: Any) -> Any:
+        """Flattens: (..., *features) to (..., F)."""
+        leading = len(inputs.shape) - self.feature_axes
+        return ops.reshape(inputs, (*inputs.shape[:leading], math.prod(inputs.shape[leading:])))
+
+
+@register("concat")
+class Concat(Component):
+    """Joins the leaves of a container along their last axis, in the order of their paths.
+
+    Args:
+        scope: Name within the owner.
+    """
+
+    def __init__(self, scope: str = "concat") -> None:
+        super().__init__(scope)
+
+    @graph_fn(flatten=True)
+    def call(self, inputs: Any) -> Any:
+        """Joins arrays (..., F_i), nested in dicts and tuples, to (..., sum of F_i)."""
+        return ops.concat([inputs[path] for path in sorted(inputs)], axis=-1)

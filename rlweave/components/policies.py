@@ -1,0 +1,220 @@
+"""Policies: from observations of any space to actions of any space, stochastic or by Q-values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlweave import ops
+from rlweave.components.action_distribution import Joint
+from rlweave.components.action_leaves import ActionLeaf
+from rlweave.components.distributions import MASKED
+from rlweave.components.encoders import StateEncoder
+from rlweave.components.initializers import InitializerSpec, orthogonal_spec
+from rlweave.components.layers import Dense
+from rlweave.components.network import NetworkSpec
+from rlweave.components.scopes import scope_of_path
+from rlweave.errors import SpecError
+from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph.component import Shared
+from rlweave.spaces import Space
+
+
+def make_trunk(
+    network: NetworkSpec,
+    image_network: NetworkSpec,
+    state_space: Space | Mapping[str, Any] | None,
+    kernel_initializer: InitializerSpec,
+) -> Any:
+    """What turns observations into features for a policy or a value function.
+
+    A component (or `shared(component)`) that encodes observations itself (a `StateEncoder`, or anything with the
+    class attribute `encodes_states = True`) is taken as it is; everything else becomes the network of a StateEncoder.
+
+    Raises:
+        SpecError: An image network or state space for a trunk that is finished.
+    """
+    component = network.component if isinstance(network, Shared) else network
+    if isinstance(component, Component) and getattr(type(component), "encodes_states", False):
+        if image_network is not None or state_space is not None:
+            raise SpecError(
+                "image_network and state_space belong to the trunk",
+                where=component.path,
+                received=f"a {type(component).__name__} as network",
+                fix="give them to the trunk's own constructor",
+            )
+        return network
+    return StateEncoder(network, image_network, state_space, kernel_initializer, scope="network")
+
+
+@register("policy")
+class Policy(Component):
+    """A stochastic policy: a trunk, and for each leaf of the action space a head with the parameters of its distribution.
+
+    See `Joint` for the parameters. Actions are what the distribution gives: integers are indices from 0, floats are
+    *not* clipped or rescaled (with `squash`, those bounded on both sides lie in their box). `env_actions` clips and
+    shifts them for the environment; log-probabilities and memories want the actions before that.
+
+    Args:
+        network: Layers over the encoded observation (see `NetworkSpec`), a `StateEncoder`, or `shared(encoder)`.
+        action_space: Any nested space of integers with a range, booleans and floats.
+        image_network: Layers over images, see `StateEncoder`.
+        state_space: The observation space, see `StateEncoder`.
+        initializer: "orthogonal": kernels of hidden layers are orthogonal with gain sqrt(2), those of heads with gain
+            0.01, as PPO's published runs have it ("What matters in on-policy RL", Andrychowicz et al. 2021, finds the
+            small last layer to matter). None: each layer's own default.
+        log_std: "variable": one free logarithm of the standard deviation per action component (PPO).
+            "head": a function of the state (SAC).
+        initial_log_std: Where the free one starts.
+        squash: See `Joint`.
+        scope: Name within the owner.
+
+    Raises:
+        SpaceError: An action space without actions, or with a leaf that no distribution fits.
+        SpecError: Unknown options.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        action_space: Space | Mapping[str, Any],
+        image_network: NetworkSpec = None,
+        state_space: Space | Mapping[str, Any] | None = None,
+        initializer: str | None = None,
+        log_std: str = "variable",
+        initial_log_std: float = 0.0,
+        squash: bool = False,
+        scope: str = "policy",
+    ) -> None:
+        super().__init__(scope)
+        if log_std not in ("variable", "head"):
+            raise SpecError("unknown kind of log_std", received=repr(log_std), fix="'variable' or 'head'")
+        self.network = make_trunk(network, image_network, state_space, hidden_initializer(initializer))
+        self.distribution = Joint(action_space, squash, scope="distribution")
+        self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
+        self.log_std, self.initial_log_std = log_std, float(initial_log_std)
+        gain = None if initializer is None else orthogonal_spec(0.01)
+        self.heads = {
+            leaf.path: Dense(_outputs(leaf, log_std), kernel_initializer=gain, scope=scope_of_path("head", leaf.path))
+            for leaf in self.leaves
+        }
+
+    def create_variables(self) -> None:
+        """The free logarithms of standard deviations, (*shape) each."""
+        self.log_stds = {
+            leaf.path: self.variable(scope_of_path("log_std", leaf.path), leaf.shape, self.initial_log_std)
+            for leaf in self.leaves
+            if leaf.kind == "normal" and self.log_std == "variable"
+        }
+
+    @api
+    def features(self, states: Any) -> Any:
+        """What the trunk makes of observations: nested (..., *shape) to (..., F)."""
+        return self.network.call(states)
+
+    @api
+    def parameters_of_features(self, features: Any) -> Any:
+        """Parameters of the distribution from features (..., F), so that one pass of a trunk can serve several heads."""
+        flat = {}
+        for leaf in self.leaves:
+            outputs = self.heads[leaf.path].call(features)
+            plain = leaf.kind == "categorical" and leaf.shape == ()
+            flat[leaf.path] = outputs if plain else self._parameters_of_leaf(outputs, leaf.path)
+        return self.action_space.unflatten(flat)
+
+    @api
+    def parameters(self, states: Any) -> Any:
+        """Parameters of the action distribution.
+
+        Args:
+            states: Nested observations, (..., *shape).
+
+        Returns:
+            Nested like the action space; see `Joint`.
+        """
+        return self.parameters_of_features(self.network.call(states))
+
+    @api(static=("explore",))
+    def act(self, states: Any, explore: bool = True) -> Any:
+        """Chooses actions.
+
+        Args:
+            states: Nested observations, (B, *shape).
+            explore: Static. True draws from the distribution, False takes its mode.
+
+        Returns:
+            Nested actions (B, *shape), and their log-probability (B,).
+        """
+        parameters = self.parameters(states)
+        if explore:
+            return self.distribution.sample_and_log_prob(parameters)
+        return self.distribution.mode_and_log_prob(parameters)
+
+    @api
+    def mode(self, states: Any) -> Any:
+        """The likeliest actions: nested observations (B, *shape) to nested actions (B, *shape)."""
+        return self.distribution.mode(self.parameters(states))
+
+    @api
+    def log_prob_and_entropy(self, states: Any, actions: Any) -> Any:
+        """Log-probability of actions, and entropy, summed over all leaves and components.
+
+        Args:
+            states: Nested observations, (..., *shape).
+            actions: Nested actions, (..., *shape).
+
+        Returns:
+            (...), (...).
+        """
+        return self.distribution.log_prob_and_entropy(self.parameters(states), actions)
+
+    @api
+    def env_actions(self, actions: Any) -> Any:
+        """Actions as the environment takes them; see `Joint.env_actions`."""
+        return self.distribution.env_actions(actions)
+
+    @graph_fn(returns=1)
+    def _parameters_of_leaf(self, outputs: Any, path: str) -> Any:
+        leaf = next(leaf for leaf in self.leaves if leaf.path == path)
+        if leaf.kind == "categorical":
+            return arranged(outputs, leaf)
+        leading = tuple(outputs.shape[:-1])
+        if leaf.kind == "bernoulli":
+            return ops.reshape(outputs, (*leading, *leaf.shape))
+        if self.log_std == "variable":
+            mean = ops.reshape(outputs, (*leading, *leaf.shape))
+            return {"mean": mean, "log_std": ops.broadcast_to(self.log_stds[path].value, mean.shape)}
+        both = ops.reshape(outputs, (*leading, 2, leaf.size))
+        shape = (*leading, *leaf.shape)
+        return {
+            "mean": ops.reshape(both[..., 0, :], shape),
+            "log_std": ops.reshape(both[..., 1, :], shape),
+        }
+
+
+def arranged(outputs: Any, leaf: ActionLeaf) -> Any:
+    """Outputs of a head per action component and category, those that do not exist masked (inside a graph function).
+
+    Args:
+        outputs: (..., size * N).
+        leaf: The action leaf.
+
+    Returns:
+        (..., *shape, N).
+    """
+    outputs = ops.reshape(outputs, (*outputs.shape[:-1], *leaf.shape, leaf.categories))
+    return outputs if leaf.allowed is None else ops.where(leaf.allowed, outputs, MASKED)
+
+
+def hidden_initializer(initializer: str | None) -> InitializerSpec:
+    """Initializer of the hidden layers of a policy or value function; "orthogonal" or None."""
+    if initializer not in (None, "orthogonal"):
+        raise SpecError("unknown initializer of a policy", received=repr(initializer), fix="'orthogonal' or None")
+    return None if initializer is None else orthogonal_spec(math.sqrt(2.0))
+
+
+def _outputs(leaf: ActionLeaf, log_std: str) -> int:
+    if leaf.kind == "categorical":
+        return leaf.size * leaf.categories
+    return leaf.size * (2 if leaf.kind == "normal" and log_std == "head" else 1)

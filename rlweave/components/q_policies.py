@@ -1,0 +1,198 @@
+"""Policies by Q-values of actions that can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlweave import ops
+from rlweave.components.action_leaves import action_leaves, as_space
+from rlweave.components.distributions import MASKED
+from rlweave.components.initializers import InitializerSpec
+from rlweave.components.layers import Dense
+from rlweave.components.network import Network, NetworkSpec
+from rlweave.components.policies import arranged, make_trunk
+from rlweave.components.scopes import scope_of_path
+from rlweave.graph import Component, api, graph_fn, register
+from rlweave.spaces import Space
+
+
+@register("q_policy")
+class QPolicy(Component):
+    """Q-values of every action, and the greedy action.
+
+    Each leaf of the action space has a head; within a leaf each component has Q-values of its own. Booleans count as
+    two categories, (False, True). Where dimensions have fewer categories than the widest, the missing ones are masked
+    with -1e9 (see `MASKED`): finite, never the largest, and without a gradient.
+
+    Args:
+        network: Layers over the encoded observation (see `NetworkSpec`), a `StateEncoder`, or `shared(encoder)`.
+        action_space: Any nested space of integers with a range and booleans.
+        image_network: Layers over images, see `StateEncoder`.
+        state_space: The observation space, see `StateEncoder`.
+        kernel_initializer: For all layers that do not choose one; see `make_initializer`.
+        scope: Name within the owner.
+
+    Raises:
+        SpaceError: Floats among the actions, integers without a range, or no action.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        action_space: Space | Mapping[str, Any],
+        image_network: NetworkSpec = None,
+        state_space: Space | Mapping[str, Any] | None = None,
+        kernel_initializer: InitializerSpec = None,
+        scope: str = "policy",
+    ) -> None:
+        super().__init__(scope)
+        self.action_space = as_space(action_space)
+        self.leaves = action_leaves(self.action_space, scope, discrete_only=True)
+        self.network = make_trunk(network, image_network, state_space, kernel_initializer)
+        self.heads = {
+            leaf.path: Dense(
+                leaf.size * leaf.categories, kernel_initializer=kernel_initializer, scope=scope_of_path("head", leaf.path)
+            )
+            for leaf in self.leaves
+        }
+
+    @api
+    def features(self, states: Any) -> Any:
+        """What the trunk makes of observations: nested (..., *shape) to (..., F)."""
+        return self.network.call(states)
+
+    @api
+    def q_values(self, states: Any) -> Any:
+        """Q-values of all actions.
+
+        Args:
+            states: Nested observations, (B, *shape).
+
+        Returns:
+            Nested like the action space: (B, *action shape, N), N the largest number of categories of the leaf.
+        """
+        features = self.network.call(states)
+        flat = {}
+        for leaf in self.leaves:
+            outputs = self.heads[leaf.path].call(features)
+            flat[leaf.path] = self._arranged(outputs, leaf.path) if leaf.shape else outputs
+        return self.action_space.unflatten(flat)
+
+    @api
+    def greedy(self, states: Any) -> Any:
+        """The actions with the largest Q-values (the first of equals).
+
+        Args:
+            states: Nested observations, (B, *shape).
+
+        Returns:
+            Nested actions (B, *action shape): int32 indices from 0, and bool.
+        """
+        return self.greedy_of(self.q_values(states))
+
+    @api
+    def greedy_of(self, q_values: Any) -> Any:
+        """The best actions by given Q-values: nested (..., *action shape, N) to nested (..., *action shape)."""
+        flat = self.action_space.flatten_value(q_values)
+        return self.action_space.unflatten(
+            {leaf.path: self._best(flat[leaf.path], leaf.kind == "bernoulli") for leaf in self.leaves}
+        )
+
+    @api
+    def env_actions(self, actions: Any) -> Any:
+        """Actions as the environment takes them: the lowest value of its range is added to each index."""
+        flat = self.action_space.flatten_value(actions)
+        shifted = {
+            leaf.path: self._shifted(flat[leaf.path], leaf.path) if any(leaf.low) else flat[leaf.path]
+            for leaf in self.leaves
+        }
+        return self.action_space.unflatten(shifted)
+
+    @graph_fn
+    def _arranged(self, outputs: Any, path: str) -> Any:
+        return arranged(outputs, self._leaf(path))
+
+    @graph_fn
+    def _best(self, q_values: Any, as_bool: bool) -> Any:
+        if as_bool:
+            return q_values[..., 1] > q_values[..., 0]
+        return ops.argmax(q_values, axis=-1)
+
+    @graph_fn
+    def _shifted(self, actions: Any, path: str) -> Any:
+        return ops.add(actions, self._leaf(path).lower)
+
+    def _leaf(self, path: str) -> Any:
+        return next(leaf for leaf in self.leaves if leaf.path == path)
+
+
+@register("dueling_policy")
+class DuelingPolicy(QPolicy):
+    """Dueling Q-values: Q(s, a) = V(s) + A(s, a) - mean over a of A(s, a).
+
+    Source: Wang et al. 2016, "Dueling network architectures for deep RL", equation 9. For an action of several
+    components each has advantages (and a mean) of its own, on one common V(s); masked categories are in no mean.
+
+    Args:
+        network: See `QPolicy`.
+        action_space: See `QPolicy`.
+        image_network: See `QPolicy`.
+        state_space: See `QPolicy`.
+        value_network: Layers between the trunk and the value, such as `[{"type": "dense", "units": 512, ...}]`.
+        advantage_network: Layers between the trunk and the advantages.
+        kernel_initializer: See `QPolicy`.
+        scope: Name within the owner.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        action_space: Space | Mapping[str, Any],
+        image_network: NetworkSpec = None,
+        state_space: Space | Mapping[str, Any] | None = None,
+        value_network: NetworkSpec = None,
+        advantage_network: NetworkSpec = None,
+        kernel_initializer: InitializerSpec = None,
+        scope: str = "policy",
+    ) -> None:
+        super().__init__(network, action_space, image_network, state_space, kernel_initializer, scope)
+        self.value_network = Network(value_network, kernel_initializer, scope="value-network")
+        self.advantage_network = Network(advantage_network, kernel_initializer, scope="advantage-network")
+        self.value_head = Dense(1, kernel_initializer=kernel_initializer, scope="value-head")
+
+    @api
+    def q_values(self, states: Any) -> Any:
+        """Q-values of all actions: nested (B, *shape) to nested (B, *action shape, N)."""
+        features = self.network.call(states)
+        value = self.value_head.call(self.value_network.call(features))
+        features = self.advantage_network.call(features)
+        return self.action_space.unflatten(
+            {leaf.path: self._combined(value, self.heads[leaf.path].call(features), leaf.path) for leaf in self.leaves}
+        )
+
+    @graph_fn
+    def _combined(self, value: Any, advantages: Any, path: str) -> Any:
+        leaf = self._leaf(path)
+        if leaf.shape:
+            advantages = ops.reshape(advantages, (*advantages.shape[:-1], *leaf.shape, leaf.categories))
+            value = ops.reshape(value, (*value.shape, *(1 for _ in leaf.shape)))
+        return dueling(value, advantages, leaf.allowed)
+
+
+def dueling(value: Any, advantages: Any, allowed: Any = None) -> Any:
+    """V + A - mean(A) (inside a graph function).
+
+    Args:
+        value: (..., 1).
+        advantages: (..., N).
+        allowed: bool, broadcasts to (..., N): categories that exist; None for all.
+
+    Returns:
+        (..., N), `MASKED` where not allowed.
+    """
+    if allowed is None:
+        return value + (advantages - ops.mean(advantages, axis=-1, keepdims=True))
+    counts = allowed.sum(-1, keepdims=True).astype("float32")
+    total = ops.sum(ops.where(allowed, advantages, 0.0), axis=-1, keepdims=True)
+    return ops.where(allowed, value + ops.subtract(advantages, ops.divide(total, counts)), MASKED)

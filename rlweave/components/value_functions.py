@@ -1,0 +1,53 @@
+"""State values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlweave.components.initializers import orthogonal_spec
+from rlweave.components.layers import Dense
+from rlweave.components.network import NetworkSpec
+from rlweave.components.policies import hidden_initializer, make_trunk
+from rlweave.graph import Component, api, graph_fn, register
+from rlweave.spaces import Space
+
+
+@register("value_function")
+class ValueFunction(Component):
+    """The value V(s) of observations of any space.
+
+    Args:
+        network: Layers over the encoded observation (see `NetworkSpec`), a `StateEncoder`, or `shared(encoder)`.
+        image_network: Layers over images, see `StateEncoder`.
+        state_space: The observation space, see `StateEncoder`.
+        initializer: "orthogonal": kernels of hidden layers are orthogonal with gain sqrt(2), that of the head with
+            gain 1. None: each layer's own default.
+        scope: Name within the owner.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        image_network: NetworkSpec = None,
+        state_space: Space | Mapping[str, Any] | None = None,
+        initializer: str | None = None,
+        scope: str = "value-function",
+    ) -> None:
+        super().__init__(scope)
+        self.network = make_trunk(network, image_network, state_space, hidden_initializer(initializer))
+        self.head = Dense(1, kernel_initializer=None if initializer is None else orthogonal_spec(1.0), scope="head")
+
+    @api
+    def call(self, states: Any) -> Any:
+        """Values of observations: nested (B, *shape) to (B,), or (T, B, *shape) to (T, B)."""
+        return self.of_features(self.network.call(states))
+
+    @api
+    def of_features(self, features: Any) -> Any:
+        """Values from features of the trunk: (..., F) to (...)."""
+        return self._without_axis(self.head.call(features))
+
+    @graph_fn
+    def _without_axis(self, values: Any) -> Any:
+        return values[..., 0]

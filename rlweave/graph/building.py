@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rlweave.backends import get_backend
@@ -17,14 +17,17 @@ from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Un
 from rlweave.graph.session import Session, nested_boxes
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, tracing
+from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Space
+
+InputSpace = Space | Callable[[Any], VariableCollection]
 
 _BUILD_LOCK = threading.RLock()
 
 
 def build(
     root: Component,
-    input_spaces: Mapping[str, Space] | None = None,
+    input_spaces: Mapping[str, InputSpace] | None = None,
     *,
     backend: str = "numpy",
     seed: int = 0,
@@ -41,7 +44,8 @@ def build(
 
     Args:
         root: The component whose API methods the executor offers.
-        input_spaces: Space of each API input by parameter name, or by "method.parameter" where methods differ.
+        input_spaces: Space of each API input by parameter name, or by "method.parameter" where methods differ. A
+            function of the root that returns a variable collection stands for arrays by variable path (gradients).
         backend: "numpy", "torch" or "jax".
         seed: Seeds initial weights (by variable path) and random state.
         mode: "compiled", or "eager": API methods run step by step, so that a debugger stops in them.
@@ -146,7 +150,7 @@ class _Builder:
     def __init__(
         self,
         session: Session,
-        input_spaces: dict[str, Space],
+        input_spaces: dict[str, InputSpace],
         methods: Iterable[str] | None,
         static: dict[str, Mapping[str, Any]],
     ) -> None:
@@ -252,6 +256,15 @@ class _Builder:
                     received=f"input spaces for {sorted(self.input_spaces)}",
                     fix=f'add {{"{parameter}": <space>}} to input_spaces, or leave the method out with methods=[...]',
                 )
+            if callable(space):
+                with tracing(Trace(self.session, graph)):
+                    try:
+                        collection = space(root)
+                    except NotReady as reason:
+                        return None, str(reason)
+                structure: Structure = {path: variable.space for path, variable in collection.items()}
+                graph.inputs[parameter] = arguments[parameter] = make_inputs(structure, parameter)
+                continue
             if not isinstance(space, Space):
                 raise BuildError(
                     f"the space of input {parameter!r} is no space",

@@ -13,7 +13,7 @@ from rlweave.graph.decorators import describe
 from rlweave.graph.ir import Graph, Node, NotReady, Structure, Unknown, Value, has_leaf, leaves_of, map_structure, unique
 from rlweave.graph.trace import Trace, make_result, require_trace, spaces_of
 from rlweave.graph.variable import VariableCollection
-from rlweave.spaces import Box, Dim, from_axes
+from rlweave.spaces import Box, Dim, fixed_batch, from_axes
 
 
 def gradients(loss: Value, variables: VariableCollection | Structure) -> Any:
@@ -325,6 +325,30 @@ def substitute(component: Component, values: Mapping[str, Value] | Sequence[Valu
                 fix=f"pass {variables[path].space!r}",
             )
     return SubstitutedComponent(component, dict(values))
+
+
+def batch_rank(structure: Structure) -> Structure:
+    """Declares the first axis of every leaf to be its batch rank (a minibatch taken by indices, say).
+
+    Args:
+        structure: Nested values with at least one axis.
+
+    Returns:
+        The same values with a batch rank; a symbolic axis keeps its symbols, a constant one becomes a fixed rank.
+    """
+    trace = require_trace("batch_rank")
+    if has_leaf(structure, Unknown):
+        trace.unknown = True
+        return structure
+
+    def declare(value: Any) -> Any:
+        if not isinstance(value, Value) or value.space.has_batch_rank:
+            return value
+        first, *rest = value.space.axes
+        batch = first if isinstance(first, Dim) else fixed_batch(first)
+        return trace.relabel(value, from_axes((batch, *rest), value.space.dtype))
+
+    return map_structure(declare, structure)
 
 
 def metric(name: str, value: Value, reduce: str = "mean") -> None:

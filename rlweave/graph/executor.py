@@ -129,7 +129,7 @@ class GraphExecutor:
     def program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())
         runtime.update(self.backend.boundary())
-        runtime.update(lock=self._lock, guard=self._guard, ndarray=np.ndarray, disagree=disagree, own=_own)
+        runtime.update(lock=self._lock, guard=self._guard, ndarray=np.ndarray, disagree=disagree, own=_own, values=_values, set_values=_set_values)
         return runtime
 
     def compile_run(self, function: Any, donate: Any) -> Any:
@@ -281,6 +281,17 @@ def _own(cell: Cell) -> None:
     value = cell.value
     copy = value.clone() if hasattr(value, "clone") else value.copy()
     cell.assign(copy)
+
+
+def _values(cells: tuple[Cell, ...]) -> tuple[Any, ...]:
+    """The arrays of cells."""
+    return tuple([cell.value for cell in cells])
+
+
+def _set_values(cells: tuple[Cell, ...], values: tuple[Any, ...]) -> None:
+    """Gives cells new arrays."""
+    for cell, value in zip(cells, values, strict=True):
+        cell.value = value
 
 
 def _static_key(static: Mapping[str, Any]) -> tuple[Any, ...]:

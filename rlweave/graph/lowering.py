@@ -14,6 +14,10 @@ from rlweave.graph.passes.ordering import Piece, gradients_early, pieces
 from rlweave.graph.variable import VariableCollection
 
 
+#: Up to so many cells are written out one by one; more are a named tuple of cells.
+INLINE_CELLS = 8
+
+
 def identifier(text: str) -> str:
     """A Python name from a path."""
     name = re.sub(r"\W+", "_", text).strip("_") or "value"
@@ -84,6 +88,7 @@ class BlockWriter:
         self.inplace_paths: set[str] = set()
         self.aliased_paths: set[str] = set()
         self._outer_gradients = False
+        self._outer_path = False
         self._escaping: set[int] = set()
         self._seen: list[dict[str, int]] = []
         self._wanted: dict[int, dict[str, list[int]]] = {}
@@ -137,7 +142,9 @@ class BlockWriter:
         holder = self.containers.get(id(node)) if node is not None else name
         if holder is None or source is None or not _same_nesting(source, structure):
             return None
-        return holder
+        # a leaf that was renamed since (a copy, the argument of a segment) is not what the holder has
+        intact = all(self.expressions[id(value)].startswith(f"{holder}[") for value in values)
+        return holder if intact else None
 
     # -- blocks --------------------------------------------------------------------------------------------------
 
@@ -157,7 +164,11 @@ class BlockWriter:
             self._plan_versions(ordered)
         open_tape = False
         has_gradients = self._outer_gradients or any(node.kind == "gradient" for node in ordered)
-        outer_gradients = self._outer_gradients
+        outer_gradients, outer_path = self._outer_gradients, self._outer_path
+        tracked = {id(v): v for g in ordered for v in g.extra.get("values", ())} if tape else {}
+        made = {id(v) for node in ordered for v in node.values()}
+        before = {key: self.expressions[key] for key in tracked if key not in made}
+        self._track([v for key, v in tracked.items() if key not in made])
         for position, node in enumerate(ordered):
             wanted = tape and id(node) in on_path
             if wanted and not open_tape:
@@ -172,11 +183,20 @@ class BlockWriter:
                 self._tape_gradient(node, ordered, position)
             else:
                 donate = tape and not outer_gradients and self._may_donate(node, ordered, position)
-                self._outer_gradients = has_gradients
+                self._outer_gradients, self._outer_path = has_gradients, outer_path or id(node) in on_path
                 self.node(node, donate)
-                self._outer_gradients = outer_gradients
+                self._outer_gradients, self._outer_path = outer_gradients, outer_path
+            self._track([v for v in node.values() if id(v) in tracked])
+        self.expressions.update(before)
         if open_tape:
             self.out.indent -= 1
+
+    def _track(self, values: Sequence[Value]) -> None:
+        """Makes values known to the tape, so that gradients can be taken by them."""
+        for value in values:
+            text = self.expressions[id(value)]
+            self.expressions[id(value)] = self.names.fresh(identifier(text))
+            self.out.line(f"{self.expressions[id(value)]} = tracked({text})")
 
     def node(self, node: Node, donate: bool = False) -> None:
         """Writes one node."""
@@ -272,6 +292,8 @@ class BlockWriter:
         return self.names.constant(f"c_{path}", self.executor.working_cell(path, host))
 
     def _cells(self, paths: Sequence[str]) -> str:
+        if len(paths) > INLINE_CELLS:
+            return self.names.constant("cells", tuple(self.executor.working_cell(path, False) for path in paths))
         items = ", ".join(self.cell(path) for path in paths)
         return f"({items},)" if len(paths) == 1 else f"({items})"
 
@@ -349,7 +371,9 @@ class BlockWriter:
         later = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
         mine = {id(n) for n in node.extra["path"]}
         retain = any(mine & {id(n) for n in g.extra["path"]} for g in later)
-        create = any(id(node) in {id(n) for n in g.extra["path"]} for g in ordered if g.kind == "gradient")
+        create = self._outer_path or any(
+            id(node) in {id(n) for n in g.extra["path"]} for g in ordered if g.kind == "gradient"
+        )
         flags = f"{retain}, {create}"
         if "values" in node.extra:
             values = tuple(node.extra["values"])
@@ -440,7 +464,7 @@ class BlockWriter:
             for n in inner:
                 self.node(n)
         self._escaping = hidden
-        self.out.line(f"return {_tuple([self.expressions[id(v)] for v in outputs])}, {_tuple([self.expressions[id(v)] for v in others])}")
+        self.out.line(f"return {tuple_text([self.expressions[id(v)] for v in outputs])}, {tuple_text([self.expressions[id(v)] for v in others])}")
         self.out.indent -= 1
         self.expressions.update(before)
         for n in piece.nodes:
@@ -449,8 +473,8 @@ class BlockWriter:
         other_names = [self.names.fresh(identifier(self.expressions[id(v)])) for v in others]
         pull = self.names.fresh(f"pull_{name}")
         self.out.line(
-            f"{_tuple(out_names)}, {_tuple(other_names)}, {pull} = vjp({name}, {self._cells(paths)}, "
-            f"{self._cells(writes)}, {_tuple(arguments_outside)})"
+            f"{tuple_text(out_names)}, {tuple_text(other_names)}, {pull} = vjp({name}, {self._cells(paths)}, "
+            f"{self._cells(writes)}, {tuple_text(arguments_outside)})"
         )
         for v, text in zip((*outputs, *others), (*out_names, *other_names), strict=True):
             self.expressions[id(v)] = text
@@ -468,7 +492,7 @@ class BlockWriter:
                 continue
             seeds = [cotangents.get(id(v), f"zeros_like({self.expressions[id(v)]})") for v in outputs]
             name = self.names.fresh("cotangents")
-            self.out.line(f"{name} = {pull}({_tuple(seeds)})")
+            self.out.line(f"{name} = {pull}({tuple_text(seeds)})")
             for i, path in enumerate(paths):
                 by_path.setdefault(path, []).append(f"{name}[0][{i}]")
             for i, v in enumerate(values):
@@ -488,7 +512,8 @@ def _is_float(value: Value) -> bool:
     return value.space.dtype.startswith("float")
 
 
-def _tuple(items: Sequence[str]) -> str:
+def tuple_text(items: Sequence[str]) -> str:
+    """A tuple display of expressions."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 

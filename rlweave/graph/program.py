@@ -8,7 +8,7 @@ from typing import Any
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.ir import Graph, Node, Structure, Value, has_leaf, leaves_of, unique
-from rlweave.graph.lowering import BlockWriter, Names, Writer, identifier, register_source
+from rlweave.graph.lowering import INLINE_CELLS, BlockWriter, Names, Writer, identifier, register_source, tuple_text
 from rlweave.graph.passes.ordering import by_place
 from rlweave.spaces import Dim
 
@@ -331,7 +331,9 @@ class _FunctionalProgram(_ProgramWriter):
         out.line(f"def {name}(donated, kept{''.join(', ' + p for p in parameters)}):")
         out.indent += 1
         for group, paths in (("donated", donated), ("kept", kept)):
-            if paths:
+            if len(paths) > INLINE_CELLS:
+                out.line(f"set_values({block._cells(paths)}, {group})")
+            elif paths:
                 targets = ", ".join(f"{block.cell(p)}.value" for p in paths)
                 out.line(f"{targets}{',' if len(paths) == 1 else ''} = {group}")
         block._escaping = {id(v) for v in results}
@@ -340,16 +342,21 @@ class _FunctionalProgram(_ProgramWriter):
             f"copy({block.expressions[id(v)]})" if v.node is not None and v.node.aliases else block.expressions[id(v)]
             for v in results
         )
-        state = ", ".join(f"{block.cell(p)}.value" for p in writes)
-        out.line(
-            f"return ({returned}{',' if len(results) == 1 else ''}), ({state}{',' if len(writes) == 1 else ''})"
-        )
+        if len(writes) > INLINE_CELLS:
+            state = f"values({block._cells(writes)})"
+        else:
+            state = tuple_text([f"{block.cell(p)}.value" for p in writes])
+        out.line(f"return ({returned}{',' if len(results) == 1 else ''}), {state}")
         out.indent -= 1
         out.line()
 
-        def store(paths: Sequence[str]) -> str:
-            items = ", ".join(f"{self.names.constant(f's_{p}', executor.store.cells[p])}.value" for p in paths)
-            return f"({items}{',' if len(paths) == 1 else ''})"
+        def stored(label: str, paths: Sequence[str]) -> str:
+            return self.names.constant(label, tuple(executor.store.cells[p] for p in paths))
+
+        def store(label: str, paths: Sequence[str]) -> str:
+            if len(paths) > INLINE_CELLS:
+                return f"values({stored(label, paths)})"
+            return tuple_text([f"{self.names.constant(f's_{p}', executor.store.cells[p])}.value" for p in paths])
 
         targets = []
         for value in results:
@@ -357,9 +364,12 @@ class _FunctionalProgram(_ProgramWriter):
             main.expressions[id(value)] = text
             targets.append(text)
         left = f"({', '.join(targets)}{',' if len(targets) == 1 else ''})" if targets else "_"
-        right = store(writes) if writes else "_"
-        call = f"{name}({store(donated)}, {store(kept)}{''.join(', ' + a for a in arguments)})"
-        main.out.line(f"{left}, {right} = {call}")
+        call = f"{name}({store('donated_state', donated)}, {store('kept_state', kept)}{''.join(', ' + a for a in arguments)})"
+        if len(writes) > INLINE_CELLS:
+            main.out.line(f"{left}, state = {call}")
+            main.out.line(f"set_values({stored('written_state', writes)}, state)")
+        else:
+            main.out.line(f"{left}, {store('', writes) if writes else '_'} = {call}")
 
     def _locals(self, main: BlockWriter) -> set[str]:
         return {*main.parameters, *main.containers.values()}

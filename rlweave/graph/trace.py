@@ -31,6 +31,7 @@ from rlweave.graph.ir import (
     unflatten_like,
 )
 from rlweave.graph.variable import Variable, VariableCollection
+from rlweave.spaces import Box
 
 if TYPE_CHECKING:
     from rlweave.graph.component import Component
@@ -247,6 +248,17 @@ class Trace:
         self.emit(node)
         return node.result
 
+    def relabel(self, value: Value, space: Box) -> Value:
+        """The same array as a value of another space (other roles of its axes)."""
+        node = Node("call", f"{self.graph.name}.batch_rank", function=same, args=(value,))
+        node.extra["plain"] = True
+        node.aliases = value.node is None or value.node.aliases
+        node.extra["alias_variables"] = value.node.extra.get("alias_variables", ()) if value.node else ()
+        node.result = Value(space, node)
+        self.emit(node)
+        result: Value = node.result
+        return result
+
     def _substitute(self, node: Node) -> None:
         for mapping in self.substitutions:
             node.substitution.update(mapping)
@@ -310,6 +322,11 @@ class Trace:
             self.unknown = True
             raise NotReady(f"body {name}")
         return graph
+
+
+def same(x: Any) -> Any:
+    """Graph function body of a value with other roles of its axes."""
+    return x
 
 
 def make_inputs(argument: Structure, name: str) -> Structure:

@@ -118,6 +118,7 @@ class TorchBackend(Backend):
             "vmap": vmap,
             "copy": torch.clone,
             "gradient": gradient,
+            "tracked": tracked,
             "no_grad": torch.no_grad,
             "enable_grad": torch.enable_grad,
             "vjp": vjp,
@@ -204,6 +205,11 @@ def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Ce
     for cell, value in zip(written, after, strict=True):
         cell.value = value
     return outputs, others, pull
+
+
+def tracked(x: Array) -> Array:
+    """A value that gradients can be taken by: a leaf, where it has no history that is wanted."""
+    return x if x.requires_grad else x.detach().requires_grad_()
 
 
 def gradient(loss: Any, wrt: list[Any], retain_graph: bool, create_graph: bool) -> tuple[Any, ...]:

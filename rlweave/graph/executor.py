@@ -85,17 +85,15 @@ class GraphExecutor:
         return self._substituted[key]
 
     def binder(self, host: bool) -> Any:
-        if host and self.backend.name != "numpy":
+        if host:  # with a random state of its own on NumPy too: portable draws agree on all backends
             if self._host_binder is None:
                 cell = self.store.add_random(HOST_RANDOM, host=True)
-                self._host_binder = make_binder(self.store.host_backend, self.store.rng, cell)
+                self._host_binder = make_binder(self.store.host_backend, self.store.rng, cell, self.store.float_dtype)
             return self._host_binder
         if self._device_binder is None:
-            path = HOST_RANDOM if host else RANDOM
             self.store.add_random(RANDOM, host=False)
-            self._device_binder = make_binder(
-                self.backend, self.store.rng, self.working_cell(path if path == RANDOM else RANDOM, False), self.store.float_dtype
-            )
+            cell = self.working_cell(RANDOM, False)
+            self._device_binder = make_binder(self.backend, self.store.rng, cell, self.store.float_dtype)
         return self._device_binder
 
     def _cell_of(self, node: Node) -> Callable[[Any], Cell]:

@@ -16,10 +16,12 @@ import numpy.typing as npt
 Nodes = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Width of the level at which a search starts: one cumulative sum over it replaces ten steps of descent.
-_SEARCH_WIDTH = 1024
-# Levels up to this width are recomputed as a whole: slices are cheaper than lists of indices there.
+# Width of the level at which a search starts: one cumulative sum over it replaces eleven steps of descent.
+_SEARCH_WIDTH = 2048
+# Levels are recomputed as a whole up to this width, or up to so many times the number of changes: slices are cheaper
+# than lists of indices there.
 _WHOLE_LEVEL = 256
+_WHOLE_LEVEL_PER_CHANGE = 8
 
 
 def node_count(capacity: int) -> int:
@@ -58,7 +60,7 @@ def update(nodes: Nodes, indices: Indices, priorities: npt.ArrayLike) -> None:
     width = nodes.size // 2
     node = distinct + width
     nodes[node] = values
-    whole = max(_WHOLE_LEVEL, 4 * len(distinct))
+    whole = max(_WHOLE_LEVEL, _WHOLE_LEVEL_PER_CHANGE * len(distinct))
     pairs = nodes.reshape(-1, 2)
     while width > 1:
         width //= 2
@@ -66,7 +68,7 @@ def update(nodes: Nodes, indices: Indices, priorities: npt.ArrayLike) -> None:
             np.add(pairs[width : 2 * width, 0], pairs[width : 2 * width, 1], out=nodes[width : 2 * width])
         else:
             node >>= 1
-            children = pairs[node]
+            children = pairs.take(node, axis=0)
             nodes[node] = children[:, 0] + children[:, 1]
 
 
@@ -109,18 +111,17 @@ def find(nodes: Nodes, prefix_sums: npt.ArrayLike) -> Indices:
     ends = np.cumsum(nodes[width : 2 * width])
     last_with_mass = ends.searchsorted(ends[-1], side="left")
     node = np.minimum(ends.searchsorted(remaining, side="right"), last_with_mass)
-    starts = np.empty_like(ends)
-    starts[0], starts[1:] = 0.0, ends[:-1]
-    remaining -= starts[node]
+    # the end of the node before, so that what remains is never below 0 (the own end minus the own sum could be)
+    remaining -= np.concatenate(((0.0,), ends)).take(node)
     node += width
     pairs = nodes.reshape(-1, 2)
     while width < leaves:
-        children = pairs[node]
-        left, right = children[:, 0], children[:, 1]
+        children = pairs.take(node, axis=0)
+        left = children[:, 0]
         # rounding can leave more to go than the node holds; an empty right half is never entered for it
-        goes_right = (remaining >= left) & (right > 0.0)
+        goes_right = (remaining >= left) & (children[:, 1] > 0.0)
         remaining -= left * goes_right
-        node *= 2
+        node += node
         node += goes_right
         width *= 2
     return node - leaves

@@ -1,0 +1,302 @@
+"""`Agent`: what every algorithm offers to whoever drives it, knowing nothing of how it is executed."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from rlweave.agents.config import Config, setting
+from rlweave.errors import CheckpointError, ConfigError, ExecutionError
+from rlweave.graph import Component, GraphExecutor, build
+from rlweave.graph.building import InputSpace
+from rlweave.spaces import Space
+
+Batch = Any
+Metrics = dict[str, Any]
+
+
+class AgentConfig(Config):
+    """Settings that all agents share."""
+
+    acting_backend: str | None = setting(
+        None, "what computes actions: numpy, torch or jax; null: the backend that learns"
+    )
+
+
+class Agent(ABC):
+    """An algorithm as a component graph, behind one API.
+
+    The graph is made by `build`, or at the first use. Acting may run on another backend than learning
+    (`config.acting_backend`): then the acting graph has a store of its own, and weights travel as NumPy by path.
+
+    Args:
+        state_space: Space of one observation, without ranks.
+        action_space: Space of one action, without ranks.
+        config: Settings; the defaults of `config_class` when None.
+        backend: "numpy" (acting only), "torch" or "jax".
+        seed: Seeds weights and exploration.
+    """
+
+    config_class: ClassVar[type[AgentConfig]]
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        state_space: Space,
+        action_space: Space,
+        config: AgentConfig | Mapping[str, Any] | None = None,
+        *,
+        backend: str = "jax",
+        seed: int = 0,
+    ) -> None:
+        self.state_space, self.action_space = state_space.strip_ranks(), action_space.strip_ranks()
+        if config is None:
+            config = self.config_class()
+        elif isinstance(config, Mapping):
+            config = self.config_class.from_data(config)
+        if not isinstance(config, self.config_class):
+            raise ConfigError(
+                "the configuration is of another agent",
+                where=type(self).__name__,
+                received=type(config).__name__,
+                fix=f"pass a {self.config_class.__name__}",
+            )
+        self.config: Any = config
+        self.backend, self.seed = backend, seed
+        self._executor: GraphExecutor | None = None
+        self._actor: GraphExecutor | None = None
+        self._actor_paths: tuple[str, ...] = ()
+        self.env_steps = 0
+
+    # -- the graph -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def make_root(self) -> Component:
+        """The root component of the agent's graph."""
+
+    @abstractmethod
+    def input_spaces(self) -> dict[str, InputSpace]:
+        """Spaces of the root's API inputs."""
+
+    #: API methods that an acting graph needs.
+    acting_methods: ClassVar[tuple[str, ...]] = ("act",)
+    #: Prefixes (below the root) of the variables that acting needs.
+    acting_prefixes: ClassVar[tuple[str, ...]] = ("policy",)
+
+    def build(self, options: Mapping[str, Any] | None = None) -> Self:
+        """Builds the graphs.
+
+        Args:
+            options: Further arguments of `rlweave.graph.build` (mode, rng, device, ...).
+        """
+        options = dict(options or {})
+        root = self.make_root()
+        self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
+        acting = self.config.acting_backend
+        if acting is None or acting == self.backend:
+            self._actor = self._executor
+        else:
+            self._actor = self.build_actor(acting)
+            self._copy_to_actor()
+        return self
+
+    def build_actor(self, backend: str, seed: int | None = None) -> GraphExecutor:
+        """An executor of the acting methods alone, with a store of its own (for workers elsewhere)."""
+        return build(
+            self.make_root(),
+            self.input_spaces(),
+            backend=backend,
+            seed=self.seed if seed is None else seed,
+            methods=self.acting_methods,
+        )
+
+    @property
+    def executor(self) -> GraphExecutor:
+        """The graph that learns."""
+        if self._executor is None:
+            self.build()
+        assert self._executor is not None
+        return self._executor
+
+    @property
+    def actor(self) -> GraphExecutor:
+        """The graph that acts; the learning one, unless `acting_backend` says otherwise."""
+        if self._actor is None:
+            self.build()
+        assert self._actor is not None
+        return self._actor
+
+    def _copy_to_actor(self) -> None:
+        """Hands the learner's weights to an acting graph of its own."""
+        if self._actor is None or self._actor is self._executor:
+            return
+        if not self._actor_paths:
+            self._actor_paths = tuple(p for p in self._actor.store.cells if not p.startswith("random"))
+        store = self.executor.store
+        self._actor.set_weights({path: store.to_numpy(path) for path in self._actor_paths})
+
+    # -- acting --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get_actions(
+        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+    ) -> Any:
+        """Actions for a batch of observations.
+
+        Args:
+            states: Nested arrays (B, ...) of the state space; a single observation (...) gives a single action.
+            env_ids: Names of the environments that the rows belong to; 0 to B-1 when None.
+            explore: Samples (or explores); False acts greedily.
+            preprocess: Applies the agent's preprocessing (normalization); False takes states as already processed.
+
+        Returns:
+            Nested arrays (B, ...) of the action space.
+        """
+
+    @abstractmethod
+    def observe(
+        self,
+        state: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        next_state: Any = None,
+        env_id: Any = 0,
+    ) -> None:
+        """Takes in one step of a named environment.
+
+        Args:
+            state: Observation acted on.
+            action: The action.
+            reward: The reward.
+            terminated: The episode reached a terminal state.
+            truncated: The episode was cut.
+            next_state: Observation after the action; may be left out only where the episode goes on.
+            env_id: Name of the environment.
+        """
+
+    def count_steps(self, steps: int) -> None:
+        """Counts environment steps, which schedules and intervals depend on."""
+        self.env_steps += steps
+
+    def counters(self) -> dict[str, int]:
+        """Absolute counters, as plain data for a checkpoint."""
+        return {"env_steps": self.env_steps}
+
+    def load_counters(self, counters: Mapping[str, int]) -> None:
+        """Takes over what `counters` gave."""
+        self.env_steps = int(counters["env_steps"])
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def update(self, batch: Batch | None = None) -> Metrics:
+        """Learns from what was observed, or from an external batch.
+
+        Returns:
+            Metrics, one number each.
+        """
+
+    @abstractmethod
+    def postprocess(self, batch: Batch) -> Batch:
+        """What the algorithm adds to a batch before it learns from it (advantages, n-step returns)."""
+
+    @abstractmethod
+    def compute_gradients(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Gradients of the loss on a post-processed batch, by variable path; changes nothing."""
+
+    @abstractmethod
+    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+        """One optimizer step with given gradients."""
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def get_weights(self) -> dict[str, np.ndarray]:
+        """Copies of the variables that acting needs (normalizer statistics included), by path."""
+        root = self.executor.root.path
+        weights: dict[str, np.ndarray] = {}
+        for prefix in self.acting_prefixes:
+            weights.update(self.executor.get_weights(f"{root}/{prefix}"))
+        return weights
+
+    def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Sets variables by path; the others stay."""
+        self.executor.set_weights(weights)
+        self._copy_to_actor()
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Everything that training needs to go on: weights, optimizer, memory, random state."""
+        state = self.executor.state_dict()
+        if self._actor is not None and self._actor is not self._executor:
+            state.update({f"actor:{p}": v for p, v in self._actor.state_dict().items() if p.startswith("random")})
+        return state
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over what `state_dict` gave."""
+        own = {path: value for path, value in state.items() if not path.startswith("actor:")}
+        self.executor.load_state_dict(own)
+        self._copy_to_actor()
+        acting = {path.removeprefix("actor:"): v for path, v in state.items() if path.startswith("actor:")}
+        if acting and self._actor is not None and self._actor is not self._executor:
+            self._actor.set_weights(acting)
+
+    def export_model(self, path: str | Path) -> Path:
+        """Writes the weights (safetensors) and what they belong to (JSON) into a directory."""
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        weights = self.executor.get_weights()
+        save_file({name: np.ascontiguousarray(value) for name, value in weights.items()}, path / "weights.safetensors")
+        description = {
+            "format": 1,
+            "agent": self.name,
+            "config": self.config.to_data(),
+            "state_space": self.state_space.to_json(),
+            "action_space": self.action_space.to_json(),
+        }
+        (path / "model.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        return path
+
+    def import_model(self, path: str | Path) -> None:
+        """Reads weights that `export_model` wrote, on any backend; nothing in them is executed.
+
+        Raises:
+            CheckpointError: Missing or damaged files, or a model of another agent or other spaces.
+        """
+        path = Path(path)
+        try:
+            description = json.loads((path / "model.json").read_text(encoding="utf-8"))
+            weights = load_file(path / "weights.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            raise CheckpointError(
+                "cannot read the model", where=str(path), received=str(error), fix="pass a directory of export_model"
+            ) from error
+        for key, mine in (
+            ("agent", self.name),
+            ("state_space", self.state_space.to_json()),
+            ("action_space", self.action_space.to_json()),
+        ):
+            if json.loads(json.dumps(mine)) != description.get(key):
+                raise CheckpointError(
+                    f"the model has another {key}",
+                    where=str(path),
+                    received=str(description.get(key)),
+                    fix=f"make the agent with it; this one has {mine}",
+                )
+        try:
+            self.executor.set_weights(weights)
+        except ExecutionError as error:
+            raise CheckpointError(
+                "the model does not fit the agent",
+                where=str(path),
+                received=str(error),
+                fix="make the agent with the configuration in model.json",
+            ) from error
+        self._copy_to_actor()

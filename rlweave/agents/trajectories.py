@@ -1,0 +1,162 @@
+"""Trajectories from single observed steps, by environment; and small things about single and batched observations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlweave.errors import ExecutionError
+from rlweave.graph.ir import map_structure
+from rlweave.spaces import Box, FloatBox, Space
+
+Step = dict[str, Any]
+
+
+class StepAssembler:
+    """Completes single steps of named environments with the observation that came after.
+
+    It may come with the step itself, or be left out where the episode goes on: then it is the next step's.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[Any, Step] = {}
+
+    def observe(
+        self,
+        env_id: Any,
+        state: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        next_state: Any = None,
+        **extra: Any,
+    ) -> list[Step]:
+        """Takes in one step, and returns those that are complete now, in order.
+
+        Raises:
+            ExecutionError: An episode ended without its last observation; then nothing has changed.
+        """
+        if next_state is None and (terminated or truncated):
+            raise ExecutionError(
+                "an episode ended without its last observation",
+                where=f"environment {env_id!r}",
+                fix="pass next_state where terminated or truncated is set; values bootstrap from it",
+            )
+        state = _copied(state)
+        pending = self._pending.pop(env_id, None)
+        complete = [] if pending is None else [{**pending, "next_states": state}]
+        step = {
+            "states": state,
+            "actions": _copied(action),
+            "rewards": np.float32(reward),
+            "terminated": np.bool_(terminated),
+            "truncated": np.bool_(truncated),
+            **extra,
+        }
+        if next_state is None:
+            self._pending[env_id] = step
+        else:
+            complete.append({**step, "next_states": _copied(next_state)})
+        return complete
+
+
+class TrajectoryAssembler:
+    """Collects steps of named environments until rollouts of a length are complete.
+
+    Args:
+        steps: Length T of a rollout.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._assembler = StepAssembler()
+        self._complete: dict[Any, list[Step]] = {}
+
+    def observe(self, env_id: Any, *step: Any, **extra: Any) -> None:
+        """Takes in one step; see `StepAssembler.observe`."""
+        self._complete.setdefault(env_id, []).extend(self._assembler.observe(env_id, *step, **extra))
+
+    def lengths(self) -> dict[Any, int]:
+        """Complete steps by environment."""
+        return {name: len(steps) for name, steps in self._complete.items()}
+
+    def complete(self, num_envs: int) -> bool:
+        """Whether so many environments have a whole rollout."""
+        return sum(len(steps) >= self.steps for steps in self._complete.values()) >= num_envs
+
+    def take(self, num_envs: int) -> dict[str, Any]:
+        """The rollouts of so many environments as arrays (T, B, ...), which are removed here."""
+        names = [name for name, steps in self._complete.items() if len(steps) >= self.steps][:num_envs]
+        rows = [self._complete[name][: self.steps] for name in names]
+        for name in names:
+            self._complete[name] = self._complete[name][self.steps :]
+        return {
+            key: stack([stack([steps[t][key] for steps in rows]) for t in range(self.steps)]) for key in rows[0][0]
+        }
+
+
+def _copied(value: Any) -> Any:
+    return map_structure(np.array, value)
+
+
+def stack(items: Sequence[Any]) -> Any:
+    """Stacks equally nested arrays along a new first axis.
+
+    >>> stack([{"a": np.zeros(2)}, {"a": np.ones(2)}])["a"].shape
+    (2, 2)
+    """
+    first = items[0]
+    if isinstance(first, dict):
+        return {key: stack([item[key] for item in items]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stack([item[i] for item in items]) for i in range(len(first)))
+    return np.stack([np.asarray(item) for item in items])
+
+
+def is_single(space: Space, value: Any) -> bool:
+    """Whether a value is one element of a space (without ranks), and not a batch of them."""
+    for path, leaf in space.flatten().items():
+        assert isinstance(leaf, Box)
+        item = space.flatten_value(value)[path]
+        return np.ndim(item) == len(leaf.shape)
+    return False
+
+
+def add_axis(value: Any) -> Any:
+    """A batch of one."""
+    return map_structure(lambda leaf: np.asarray(leaf)[None], value)
+
+
+def first_row(value: Any) -> Any:
+    """The first row of a batch."""
+    return map_structure(lambda leaf: leaf[0], value)
+
+
+def bounds_of(space: Space) -> Any:
+    """Bounds (low, high) of the float leaves of an action space, nested like it; None where nothing is bounded."""
+    flat: dict[str, Any] = {}
+    for path, leaf in space.flatten().items():
+        bounded = isinstance(leaf, FloatBox) and leaf.bounded.any()
+        flat[path] = Bounds(leaf.low, leaf.high) if bounded else None
+    return space.unflatten(flat) if any(bounds is not None for bounds in flat.values()) else None
+
+
+class Bounds(NamedTuple):
+    """Lowest and highest values of a box, infinite where it has none."""
+
+    low: Any
+    high: Any
+
+
+def clipped(value: Any, bounds: Any) -> Any:
+    """Clips nested arrays to nested bounds; leaves without bounds stay."""
+    if bounds is None:
+        return value
+    if isinstance(bounds, Bounds):
+        return np.clip(value, bounds.low, bounds.high)
+    if isinstance(bounds, dict):
+        return {key: clipped(value[key], bounds[key]) for key in bounds}
+    return tuple(clipped(item, bound) for item, bound in zip(value, bounds, strict=True))

@@ -1,0 +1,102 @@
+"""DQN as something to train: agent, plan, defaults."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from rlweave.agents.config import setting
+from rlweave.agents.dqn import DQN as DQNAgent
+from rlweave.agents.dqn import DQNConfig
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.rollout_workers import TransitionWorker
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env
+from rlweave.flow import ParallelRollouts, Replay, ReportMetrics, SampleBatch, StoreToBuffer, TrainOneStep, Union
+
+
+class DQNTrainConfig(TrainConfig):
+    """Settings of a DQN training."""
+
+    num_envs: int = setting(1, "environments that step side by side", ge=1, unit="environments")
+    agent: DQNConfig = setting(DQNConfig(), "the agent")
+
+
+class GraphMemory:
+    """The memory in an agent's graph, as a plan sees it. Drawing happens inside the update, so a sample is a token."""
+
+    def __init__(self, agent: DQNAgent) -> None:
+        self.agent = agent
+        self.capacity, self.batch_size = agent.config.memory_capacity, agent.config.batch_size
+
+    def insert(self, batch: SampleBatch) -> None:
+        """Stores transitions."""
+        self.agent.insert(batch.data)
+
+    def ready(self, minimum: int) -> bool:
+        """Whether an update can draw."""
+        return self.agent.env_steps >= minimum and self.agent.ready()
+
+    def sample(self) -> DrawInGraph:
+        """Says how many transitions the update will draw."""
+        return DrawInGraph(self.batch_size)
+
+
+class DrawInGraph:
+    """Stands for a batch that the graph draws itself."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.num_steps = num_steps
+
+
+class GraphLearner:
+    """The agent as a learner that draws from its own memory."""
+
+    def __init__(self, agent: DQNAgent) -> None:
+        self.agent = agent
+
+    def update(self, batch: DrawInGraph) -> dict[str, Any]:
+        """One update from the memory."""
+        return self.agent.update()
+
+    def get_weights(self) -> Any:
+        """Weights of the policy."""
+        return self.agent.get_weights()
+
+
+def dqn_plan(workers: list[Any], agent: DQNAgent) -> ReportMetrics:
+    """Transitions into the memory, and updates from it in a fixed ratio."""
+    memory, learner = GraphMemory(agent), GraphLearner(agent)
+    store = ParallelRollouts(workers).gather_async().for_each(StoreToBuffer(memory))
+    train = Replay(memory).for_each(TrainOneStep(learner, workers))
+    limited = train.rate_limit(agent.config.samples_per_step, min_size=agent.config.learning_starts)
+    return ReportMetrics(Union(store, limited), workers)
+
+
+def make_parts(config: DQNTrainConfig) -> Parts:
+    """Agent, workers and plan of a training."""
+    env = make_training_env(config)
+    updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
+    agent_config = config.agent.model_copy(update={"lr": linear_schedule(config.agent.lr, updates)})
+    agent = DQNAgent(env.observation_space, env.action_space, agent_config, backend=config.backend, seed=config.seed)
+    workers = [TransitionWorker(agent, env, 1, functools.partial(agent.make_accumulator, env.num_envs))]
+    return Parts(agent, workers, lambda: dqn_plan(workers, agent))
+
+
+def make_trainer(config: DQNTrainConfig, run: RunDirectory | None) -> PlanTrainer:
+    """A trainer."""
+    return PlanTrainer(config, run, make_parts)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "num_envs": 8,
+        "steps": 100_000,
+        "agent": {"acting_backend": "numpy"},
+    },
+}
+
+DQN = AlgorithmSpec(
+    "dqn", "deep Q-learning: double, dueling, prioritized, n-step", DQNTrainConfig, make_trainer, presets=PRESETS
+)

@@ -1,0 +1,89 @@
+"""PPO as something to train: agent, plan, defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave.agents.ppo import PPO as PPOAgent
+from rlweave.agents.ppo import PPOConfig
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.rollout_workers import TrajectoryWorker
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env
+from rlweave.agents.config import setting
+from rlweave.flow import ConcatBatches, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
+
+
+class PPOTrainConfig(TrainConfig):
+    """Settings of a PPO training."""
+
+    agent: PPOConfig = setting(PPOConfig(), "the agent")
+
+
+class PPOLearner:
+    """The agent as a plan's learner."""
+
+    def __init__(self, agent: PPOAgent) -> None:
+        self.agent = agent
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        """One update on a rollout (T, B, ...)."""
+        return self.agent.update(batch.data)
+
+    def get_weights(self) -> dict[str, Any]:
+        """Weights that acting needs."""
+        return self.agent.get_weights()
+
+
+def ppo_plan(workers: list[Any], learner: PPOLearner, steps_per_update: int) -> ReportMetrics:
+    """Rollouts of all workers, then one update on them."""
+    rollouts = ParallelRollouts(workers).gather_sync().for_each(ConcatBatches(min_steps=steps_per_update))
+    return ReportMetrics(rollouts.for_each(TrainOneStep(learner, workers)), workers)
+
+
+def make_parts(config: PPOTrainConfig) -> Parts:
+    """Agent, workers and plan of a training."""
+    env = make_training_env(config)
+    agent_config = config.agent
+    updates = -(-config.steps // (agent_config.rollout_steps * config.num_envs))
+    steps = max(1, updates * agent_config.epochs * agent_config.minibatches)
+    agent_config = agent_config.model_copy(update={"lr": linear_schedule(agent_config.lr, steps)})
+    agent = PPOAgent(
+        env.observation_space,
+        env.action_space,
+        agent_config,
+        num_envs=config.num_envs,
+        backend=config.backend,
+        seed=config.seed,
+    )
+    workers = [TrajectoryWorker(agent, env, agent_config.rollout_steps)]
+    steps_per_update = agent_config.rollout_steps * config.num_envs
+    return Parts(agent, workers, lambda: ppo_plan(workers, PPOLearner(agent), steps_per_update))
+
+
+def make_trainer(config: PPOTrainConfig, run: RunDirectory | None) -> PlanTrainer:
+    """A trainer."""
+    return PlanTrainer(config, run, make_parts)
+
+
+#: Tuned settings by environment; CartPole's are those of the RL zoo for Stable-Baselines3.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "num_envs": 8,
+        "steps": 60_000,
+        "agent": {
+            "acting_backend": "numpy",
+            "rollout_steps": 32,
+            "epochs": 20,
+            "minibatches": 1,
+            "discount": 0.98,
+            "gae_lambda": 0.8,
+            "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
+        },
+    },
+}
+
+PPO = AlgorithmSpec(
+    "ppo", "proximal policy optimization, clipped, with GAE", PPOTrainConfig, make_trainer, presets=PRESETS
+)

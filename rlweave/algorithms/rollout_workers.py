@@ -1,0 +1,192 @@
+"""Workers that act in vector environments and hand batches to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlweave.agents.agent import Agent
+from rlweave.agents.dqn import DQN
+from rlweave.agents.ppo import PPO
+from rlweave.envs import VectorEnv
+from rlweave.flow import Episode, SampleBatch
+
+Transition = dict[str, Any]
+
+
+class _EnvWorker:
+    """A vector environment, and the episodes that ended in it."""
+
+    shares_weights = True
+
+    def __init__(self, agent: Agent, env: VectorEnv) -> None:
+        self.agent, self.env = agent, env
+        self._episodes: list[Episode] = []
+        self._observations: Any = None
+
+    def start(self, seed: int | None = None) -> None:
+        """Begins new episodes everywhere; abandoned ones count nowhere."""
+        self._observations = self.env.reset(seed)
+
+    def observations(self) -> Any:
+        """What to act on next."""
+        if self._observations is None:
+            self.start()
+        return self._observations
+
+    def _step(self, actions: Any) -> Any:
+        result = self.env.step(actions)
+        if result.episodes:
+            self._episodes += [Episode(e.episode_return, e.length) for e in result.episodes]
+        self._observations = result.observations
+        return result
+
+    def set_weights(self, weights: Any, version: int) -> None:
+        """Takes weights over; None when the agent's own are acted on."""
+        if weights is not None:
+            self.agent.set_weights(weights)
+
+    def episode_stats(self) -> Sequence[Episode]:
+        """Episodes that ended since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+
+class TrajectoryWorker(_EnvWorker):
+    """Collects rollouts (T, B, ...) on policy.
+
+    Rows that are no transitions (reset rows of foreign vector environments) are left out: each column holds the next
+    T transitions of its environment, and what an environment is ahead stays for the next rollout.
+
+    Args:
+        agent: The agent that acts.
+        env: The environments.
+        steps: Length T of a rollout.
+    """
+
+    def __init__(self, agent: PPO, env: VectorEnv, steps: int) -> None:
+        super().__init__(agent, env)
+        self.agent: PPO = agent
+        self.steps = steps
+        self._columns = np.arange(env.num_envs)
+        self._ahead: Transition | None = None
+        self._cursor = np.zeros(env.num_envs, np.int64)
+
+    def start(self, seed: int | None = None) -> None:
+        super().start(seed)
+        self._ahead, self._cursor = None, np.zeros(self.env.num_envs, np.int64)
+
+    def sample(self) -> SampleBatch:
+        """A rollout of T steps of every environment."""
+        storage: Transition | None = None
+        if self._ahead is not None:
+            storage, self._ahead = self._ahead, None
+        even = not self._cursor.any()
+        position = 0
+        while True:
+            observations = self.observations()
+            actions, log_probs = self.agent.act(observations)
+            result = self._step(self.agent.env_actions(actions))
+            row = {
+                "states": observations,
+                "actions": actions,
+                "log_probs": log_probs,
+                "rewards": result.rewards,
+                "terminated": result.terminated,
+                "truncated": result.truncated,
+                "next_states": result.next_observations,
+            }
+            if storage is None:
+                storage = _map2(self._allocate, row, row)
+            if even and result.valid.all():
+                _map2(lambda to, of, t=position: to.__setitem__(t, of), storage, row)
+                self._cursor += 1
+            else:
+                even = False
+                chosen = self._columns[result.valid]
+                at = self._cursor[chosen]
+                _map2(lambda to, of, at=at, c=chosen: to.__setitem__((at, c), of[c]), storage, row)
+                self._cursor[chosen] += 1
+            position += 1
+            if self._cursor.min() >= self.steps:
+                break
+            if self._cursor.max() >= 2 * self.steps:
+                storage = _map2(lambda a, b: np.concatenate([a, np.empty_like(a)]), storage, storage)
+        batch = _map2(lambda a, _: a[: self.steps], storage, storage)
+        leftover = int(self._cursor.max()) - self.steps
+        self._cursor -= self.steps
+        if leftover:
+            ahead = _map2(lambda a, _: np.empty_like(a), storage, storage)
+            _map2(lambda to, of: to.__setitem__(slice(0, leftover), of[self.steps : self.steps + leftover]), ahead, storage)
+            self._ahead = ahead
+        return SampleBatch(batch, "trajectories")
+
+    def _allocate(self, array: np.ndarray, _: np.ndarray) -> np.ndarray:
+        array = np.asarray(array)
+        return np.empty((2 * self.steps, *array.shape), array.dtype)
+
+
+class TransitionWorker(_EnvWorker):
+    """Collects n-step transitions off policy.
+
+    Args:
+        agent: The agent that acts.
+        env: The environments.
+        steps: Vector steps in one item.
+        make_accumulator: Makes what turns steps into n-step transitions.
+    """
+
+    def __init__(self, agent: DQN, env: VectorEnv, steps: int, make_accumulator: Callable[[], Any]) -> None:
+        super().__init__(agent, env)
+        self.agent: DQN = agent
+        self.steps = steps
+        self._make_accumulator = make_accumulator
+        self._accumulator = make_accumulator()
+
+    def start(self, seed: int | None = None) -> None:
+        super().start(seed)
+        self._accumulator = self._make_accumulator()
+
+    def sample(self) -> SampleBatch:
+        """The transitions that became complete in some vector steps."""
+        parts = []
+        env_steps = 0
+        for _ in range(self.steps):
+            observations = self.observations()
+            actions = self.agent.act(observations, explore=True)
+            result = self._step(actions)
+            env_steps += int(np.count_nonzero(result.valid))
+            self.agent.count_steps(int(np.count_nonzero(result.valid)))
+            parts.append(
+                self._accumulator.add(
+                    observations,
+                    actions,
+                    result.rewards,
+                    result.terminated,
+                    result.truncated,
+                    result.next_observations,
+                    result.valid,
+                )
+            )
+        data = parts[0] if len(parts) == 1 else _concatenate(parts)
+        return SampleBatch(data, "rows", env_steps=env_steps)
+
+
+def _map2(fn: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
+    """Maps over the leaves of two equally nested structures."""
+    if isinstance(first, dict):
+        return {key: _map2(fn, value, second[key]) for key, value in first.items()}
+    if isinstance(first, tuple):
+        return tuple(_map2(fn, a, b) for a, b in zip(first, second, strict=True))
+    return fn(first, second)
+
+
+def _concatenate(parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    if isinstance(first, dict):
+        return {key: _concatenate([part[key] for part in parts]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_concatenate([part[i] for part in parts]) for i in range(len(first)))
+    return np.concatenate(parts)

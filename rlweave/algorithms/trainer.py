@@ -1,0 +1,223 @@
+"""`PlanTrainer`: runs an agent's dataflow plan, evaluates, and keeps checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlweave.agents.agent import Agent
+from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.registry import Report
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.envs import Evaluation, VectorEnv, evaluate, make_env
+from rlweave.errors import CheckpointError, ConfigError
+from rlweave.flow import Every, ReportMetrics
+
+
+@dataclasses.dataclass
+class Parts:
+    """What an algorithm hands to its trainer.
+
+    Attributes:
+        agent: Learns and acts.
+        workers: Act in environments; each has `start(seed)` and an `env`.
+        plan: Composes the plan anew (a plan is started once).
+    """
+
+    agent: Agent
+    workers: list[Any]
+    plan: Callable[[], ReportMetrics]
+
+
+class PlanTrainer:
+    """Trains by running a plan. Every checkpoint quiesces: environments, which cannot save themselves, begin anew with
+    seeds derived from the step, so a run that goes on and one that resumes are the same.
+
+    Args:
+        config: Settings of the training.
+        run: Where checkpoints go; None writes nothing.
+        make_parts: Makes agent, workers and plan.
+    """
+
+    def __init__(self, config: TrainConfig, run: RunDirectory | None, make_parts: Callable[[Any], Parts]) -> None:
+        self.config, self.run = config, run
+        self.parts = make_parts(config)
+        self.agent = self.parts.agent
+        self.plan = self.parts.plan()
+        self._begin_episodes(0)
+        self._evaluate_every = Every(config.evaluate_every) if config.evaluate_every else None
+        self._checkpoint_every = Every(config.checkpoint_every) if config.checkpoint_every else None
+        self._report_every = Every(config.report_every)
+        self.best_return = -np.inf
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps so far."""
+        return self.plan.counters.env_steps_sampled
+
+    def train(self) -> Iterator[Report]:
+        """Trains to `config.steps`; see `rlweave.algorithms.registry.Trainer`."""
+        counters = self.plan.counters
+        while counters.env_steps_sampled < self.config.steps and not self.plan.stopped:
+            goal = min(self._next_event(), self.config.steps)
+            row: dict[str, float] = {}
+            for report in self.plan.run(until=lambda c, goal=goal: c.env_steps_sampled >= goal, every_steps=1 << 60):
+                row = report.flat()
+            steps = counters.env_steps_sampled
+            ended = steps >= self.config.steps
+            if self._evaluate_every is not None and (self._evaluate_every(steps) or ended):
+                row.update(self._evaluation_row())
+            if self._checkpoint_every is not None and self._checkpoint_every(steps) and not ended and self.run is not None:
+                self.save()
+            if self._report_every(steps) or ended or "evaluation_return" in row:
+                yield row
+        if self.config.steps == 0:
+            yield {"env_steps_sampled": 0}
+
+    def _next_event(self) -> int:
+        steps = self.env_steps
+        intervals = [self.config.report_every, self.config.evaluate_every, self.config.checkpoint_every]
+        return min((steps // n + 1) * n for n in intervals if n)
+
+    # -- evaluation ----------------------------------------------------------------------------------------------
+
+    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+        """Plays episodes greedily in environments of their own."""
+        factory = functools.partial(
+            make_env, self.config.env, min(episodes, max(self.config.num_envs, 1)), env_kwargs=self.config.env_options
+        )
+        return evaluate(self._act_greedily, factory, episodes, seed)
+
+    def _act_greedily(self, observations: Any, episode_start: Any) -> Any:
+        return self.agent.get_actions(observations, explore=False)
+
+    def _evaluation_row(self) -> dict[str, float]:
+        evaluation = self.evaluate(self.config.evaluation_episodes, derived_seed(self.config.seed, "evaluation"))
+        mean = evaluation.mean_return
+        if mean >= self.best_return:
+            self.best_return = mean
+            if self.run is not None:
+                save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+        return {"evaluation_return": mean, "best_evaluation_return": self.best_return}
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def _begin_episodes(self, step: int) -> None:
+        for number, worker in enumerate(self.parts.workers):
+            worker.start(derived_seed(self.config.seed, f"episodes of worker {number} from step {step}"))
+
+    def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        arrays: dict[str, np.ndarray] = {f"agent/{path}": value for path, value in self.agent.state_dict().items()}
+        plan = _split_arrays(self.plan.state_dict(), "plan", arrays)
+        meta = {
+            "algorithm": self.agent.name,
+            "agent": self.agent.counters(),
+            "plan": plan,
+            "best_return": None if self.best_return == -np.inf else float(self.best_return),
+            "env_steps": self.env_steps,
+        }
+        return arrays, meta
+
+    def save(self) -> Path:
+        """Writes a checkpoint of everything, and begins new episodes."""
+        if self.run is None:
+            raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
+        path = save_checkpoint(
+            self.run.checkpoints, self.env_steps, *self._state(), keep=self.config.keep_checkpoints
+        )
+        self._begin_episodes(self.env_steps)
+        return path
+
+    def restore(self, path: Path) -> None:
+        """Takes over everything from a checkpoint, and begins new episodes."""
+        arrays, meta = load_checkpoint(path)
+        if meta.get("algorithm") != self.agent.name:
+            raise CheckpointError(
+                "the checkpoint is of another algorithm",
+                where=str(path),
+                received=str(meta.get("algorithm")),
+                fix=f"this is {self.agent.name}",
+            )
+        agent = {key.removeprefix("agent/"): value for key, value in arrays.items() if key.startswith("agent/")}
+        self.agent.load_state_dict(agent)
+        self.agent.load_counters(meta["agent"])
+        self.plan.close()
+        self.plan = self.parts.plan()
+        self.plan.load_state_dict(_join_arrays(meta["plan"], arrays))
+        self.best_return = -np.inf if meta["best_return"] is None else float(meta["best_return"])
+        steps = self.env_steps
+        for every in (self._evaluate_every, self._checkpoint_every, self._report_every):
+            if every is not None:
+                every(steps)
+        self._begin_episodes(steps)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def draw(self) -> str:
+        """The component graph as SVG."""
+        return self.agent.executor.draw("svg")
+
+    def code(self, method: str) -> str:
+        """The code that runs for an API method of the root."""
+        return self.agent.executor.code(method)
+
+    def close(self) -> None:
+        """Closes plan and environments."""
+        self.plan.close()
+        for worker in self.parts.workers:
+            worker.env.close()
+
+
+def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
+    """The environments of one worker."""
+    return make_env(config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker)
+
+
+def linear_schedule(value: Any, steps: int) -> Any:
+    """Gives a schedule spec without a length the length of the whole training.
+
+    >>> linear_schedule({"type": "linear", "start": 0.001, "end": 0.0}, 100)["steps"]
+    100
+    """
+    if isinstance(value, dict) and value.get("type") in ("linear", "polynomial") and "steps" not in value:
+        if steps < 1:
+            raise ConfigError("a schedule over the whole training needs a training", received=f"{steps} steps")
+        return {**value, "steps": steps}
+    return value
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """A seed that depends on the run's and on what it is for."""
+    key = zlib.crc32(purpose.encode())
+    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
+
+
+def _split_arrays(data: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Plain data with references in place of arrays, which are collected."""
+    if isinstance(data, np.ndarray):
+        arrays[path] = data
+        return {"array": path}
+    if isinstance(data, np.generic):
+        return data.item()
+    if isinstance(data, dict):
+        return {str(key): _split_arrays(value, f"{path}/{key}", arrays) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_split_arrays(value, f"{path}/{i}", arrays) for i, value in enumerate(data)]
+    return data
+
+
+def _join_arrays(data: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(data, dict):
+        if set(data) == {"array"} and data["array"] in arrays:
+            return arrays[data["array"]]
+        return {key: _join_arrays(value, arrays) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_join_arrays(value, arrays) for value in data]
+    return data

@@ -135,6 +135,7 @@ def test_cut_and_resumed_equals_uncut(name: str, cut: int) -> None:
     assert trail(resumed, 60) == uncut
     assert saved.learner.weight == world.learner.weight
     assert [worker.version for worker in saved.workers] == [worker.version for worker in world.workers]
+    assert [worker.messages for worker in saved.workers] == [worker.messages for worker in world.workers]
     assert resumed.counters == plan.counters
     ours, theirs = resumed.report(), plan.report()
     assert ours == theirs
@@ -166,6 +167,15 @@ def test_workers_get_the_loaded_learners_weights() -> None:
     resumed.load_state_dict(state)
     assert [worker.version for worker in fresh.workers] == [world.learner.weight] * 3
     assert [worker.received[-1] for worker in fresh.workers] == [world.learner.updates] * 3
+
+
+def test_weights_that_were_replaced_without_an_update_are_sent_again() -> None:
+    world = World()
+    state = ppo(world).state_dict()
+    resumed = ppo(world).start()
+    world.learner.weight = 77
+    resumed.load_state_dict(state)
+    assert [worker.version for worker in world.workers] == [77] * 3
 
 
 def test_a_checkpoint_after_the_end_resumes_at_the_end() -> None:

@@ -1,4 +1,4 @@
-"""``SampleBatch``: the usual item of a plan, a nested dict of NumPy arrays that knows how its axes are laid out."""
+"""``SampleBatch``: the usual item of a plan, nested NumPy arrays and how their axes are laid out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Layout = Literal["rows", "trajectories"]
 
 
 class SampleBatch:
-    """Environment steps as a nested dict of NumPy arrays. Not copied, not converted: the arrays are the caller's.
+    """Environment steps as NumPy arrays, nested in dicts and tuples: the caller's own arrays, not copied or converted.
 
     Two layouts:
 
@@ -31,7 +31,7 @@ class SampleBatch:
     7
 
     Args:
-        data: Nested dict of arrays with string keys.
+        data: Arrays by name; a value may be a dict with string keys or a tuple of arrays, nested at will.
         layout: ``"rows"`` or ``"trajectories"``.
         per_trajectory: Top-level keys whose leaves have no time axis; only with ``"trajectories"``.
         env_steps: Environment steps in the batch if they are not one per row, such as in multi-agent batches or
@@ -187,21 +187,24 @@ class SampleBatch:
                     fix="use the same layout, the same per_trajectory keys and, in trajectories, the same T",
                 )
         rows = first.layout == "rows"
+        _same_form("", [batch.data for batch in batches])
         data = {
-            key: _concat_leaves(key, [batch.data for batch in batches], 0 if rows or key in first.per_trajectory else 1)
-            for key in _same_keys("", [batch.data for batch in batches])
+            key: _concat_leaves(
+                key, [batch.data[key] for batch in batches], 0 if rows or key in first.per_trajectory else 1
+            )
+            for key in first.data
         }
         declared = any(batch._env_steps is not None for batch in batches)
         env_steps = sum(batch.num_steps for batch in batches) if declared else None
         return SampleBatch(data, first.layout, first.per_trajectory, env_steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-able data and arrays, from which ``from_state`` makes the same batch."""
+        """What ``from_state`` makes the same batch of."""
         return {
             "layout": self.layout,
             "per_trajectory": sorted(self.per_trajectory),
             "env_steps": self._env_steps,
-            "data": _map_leaves(lambda leaf: leaf, self.data),
+            "data": self.data,
         }
 
     @staticmethod
@@ -216,46 +219,58 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _walk(f"{path}/{key}", inner)
+    elif isinstance(value, tuple):
+        for index, inner in enumerate(value):
+            yield from _walk(f"{path}/{index}", inner)
     else:
         raise SpaceError(
             "a leaf of a batch is not a NumPy array",
             where=f"leaf {path!r} of a SampleBatch",
             received=type(value).__name__,
-            fix="convert it with numpy.asarray before it travels",
+            fix="convert it with numpy.asarray before it travels; containers are dicts and tuples",
         )
 
 
 def _map_leaves(function: Callable[[np.ndarray], Any], value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _map_leaves(function, inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_map_leaves(function, inner) for inner in value)
     return function(value)
 
 
-def _same_keys(path: str, mappings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys of the first mapping, in its order; all the others must have the same ones, in any order."""
-    keys = list(mappings[0])
-    for mapping in mappings[1:]:
-        if mapping.keys() != mappings[0].keys():
+def _same_form(path: str, values: Sequence[Any]) -> None:
+    """Checks that containers have the same keys (in any order), or the same number of elements."""
+    first = values[0]
+    for other in values[1:]:
+        keys = isinstance(first, Mapping) and isinstance(other, Mapping) and first.keys() == other.keys()
+        length = isinstance(first, tuple) and isinstance(other, tuple) and len(first) == len(other)
+        if not keys and not length:
+            shown = [sorted(value) if isinstance(value, Mapping) else type(value).__name__ for value in (first, other)]
             raise SpaceError(
                 "batches with different keys cannot be glued together",
                 where=f"SampleBatch.concat at {path or 'the top level'!r}",
-                received=f"{sorted(keys)} and {sorted(mapping)}",
+                received=f"{shown[0]} and {shown[1]}",
                 fix="make every worker deliver the same keys",
             )
-    return keys
 
 
-def _concat_leaves(path: str, mappings: Sequence[Mapping[str, Any]], axis: int) -> Any:
-    key = path.rsplit("/", 1)[-1]
-    values = [mapping[key] for mapping in mappings]
-    if isinstance(values[0], Mapping):
-        return {inner: _concat_leaves(f"{path}/{inner}", values, axis) for inner in _same_keys(path, values)}
+def _concat_leaves(path: str, values: Sequence[Any], axis: int) -> Any:
+    first = values[0]
+    if isinstance(first, Mapping | tuple):
+        _same_form(path, values)
+    if isinstance(first, Mapping):
+        return {key: _concat_leaves(f"{path}/{key}", [value[key] for value in values], axis) for key in first}
+    if isinstance(first, tuple):
+        return tuple(
+            _concat_leaves(f"{path}/{index}", [value[index] for value in values], axis) for index in range(len(first))
+        )
     try:
         return np.concatenate(values, axis=axis)
     except ValueError as error:
         raise SpaceError(
             "arrays of different shape cannot be glued together",
             where=f"leaf {path!r} in SampleBatch.concat",
-            received=", ".join(str(value.shape) for value in values),
+            received=", ".join(str(getattr(value, "shape", type(value).__name__)) for value in values),
             fix="all but the row or trajectory axis must be equal",
         ) from error

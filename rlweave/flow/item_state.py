@@ -29,7 +29,8 @@ def encode(value: Any, operator: str) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, SampleBatch):
-        return {_KIND: "sample_batch", **value.state_dict()}
+        state = value.state_dict()
+        return {**state, _KIND: "sample_batch", "data": encode(state["data"], operator)}
     if isinstance(value, tuple):
         return {_KIND: "tuple", "items": [encode(inner, operator) for inner in value]}
     if isinstance(value, list):
@@ -51,7 +52,7 @@ def decode(value: Any) -> Any:
     if isinstance(value, Mapping):
         kind = value.get(_KIND)
         if kind == "sample_batch":
-            return SampleBatch.from_state(value)
+            return SampleBatch.from_state({**value, "data": decode(value["data"])})
         if kind == "tuple":
             return tuple(decode(inner) for inner in value["items"])
         return {key: decode(inner) for key, inner in value.items()}

@@ -99,6 +99,11 @@ class ReportMetrics:
         """The plan as Mermaid text."""
         return draw(self.graph)
 
+    @property
+    def ended(self) -> bool:
+        """Whether all streams are over, so that ``run`` has nothing more to do whatever its goal."""
+        return self._sink.ended
+
     # -- running ------------------------------------------------------------------------------------------------
 
     def start(self, engine: Engine | None = None, clock: Clock | None = None) -> ReportMetrics:

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,35 @@ def test_trajectories_are_glued_side_by_side_and_counted_in_environment_steps() 
     part = glued.slice(2, 5)
     assert part.num_steps == 15
     np.testing.assert_array_equal(part["last"]["states"], [113, 114, 115])
+
+
+def test_tuples_are_containers_too() -> None:
+    def blackjack(n: int) -> SampleBatch:
+        return SampleBatch({"states": (np.arange(n), {"ace": np.ones((n, 2))}, ()), "rewards": np.zeros(n)})
+
+    glued = SampleBatch.concat([blackjack(2), blackjack(3)])
+    assert glued.num_steps == 5
+    np.testing.assert_array_equal(glued["states"][0], [0, 1, 0, 1, 2])
+    assert glued["states"][1]["ace"].shape == (5, 2)
+    assert glued["states"][2] == ()
+    np.testing.assert_array_equal(glued.slice(3, 5)["states"][0], [1, 2])
+    assert "states/1/ace: float64[5, 2]" in repr(glued)
+    restored = decode(json_safe(encode(glued, "queue")))
+    np.testing.assert_array_equal(restored["states"][1]["ace"], glued["states"][1]["ace"])
+    assert restored["states"][2] == ()
+    with pytest.raises(SpaceError, match=r"leaf 'states/0'(?s:.*)leaf 'rewards'|leaf 'rewards'(?s:.*)leaf 'states/0'"):
+        SampleBatch({"states": (np.zeros(2),), "rewards": np.zeros(3)})
+    with pytest.raises(SpaceError, match="different keys"):
+        SampleBatch.concat([SampleBatch({"a": (np.zeros(1),)}), SampleBatch({"a": (np.zeros(1), np.zeros(1))})])
+
+
+def json_safe(state: Any) -> Any:
+    """Lists in the place of tuples, as JSON gives them back; arrays stay."""
+    if isinstance(state, dict):
+        return {key: json_safe(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [json_safe(value) for value in state]
+    return state
 
 
 def test_a_single_batch_is_glued_without_a_copy() -> None:

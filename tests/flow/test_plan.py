@@ -204,6 +204,7 @@ def test_workers_with_nothing_to_give_end_the_plan_cleanly(start: Start) -> None
     plan = start(ppo(workers(3, items=0), FakeLearner()))
     assert list(plan.run()) == []
     assert plan.step() is END
+    assert plan.ended
     assert plan.report().updates == 0
 
 

@@ -351,6 +351,20 @@ def batch_rank(structure: Structure) -> Structure:
     return map_structure(declare, structure)
 
 
+def stop_gradient(structure: Structure) -> Structure:
+    """The same values as constants for every gradient; what makes them is not differentiated, nor recorded for it.
+
+    Args:
+        structure: Nested values.
+    """
+    trace = require_trace("stop_gradient")
+
+    def stop(value: Any) -> Any:
+        return trace.relabel(value, value.space, differentiable=False) if isinstance(value, Value) else value
+
+    return map_structure(stop, structure)
+
+
 def metric(name: str, value: Value, reduce: str = "mean") -> None:
     """Reports a scalar from anywhere in a graph, scans included; the executor hands it out beside the result.
 

@@ -63,7 +63,7 @@ def differentiated_path(nodes: Sequence[Node], gradient: Node) -> tuple[list[Nod
                 path.append(node)
             writers += [(node, p) for p in state_hit]
             needed_values.update(id(value) for value in node.inputs())
-            needed_state.update(p for p in node.reads if not p.startswith("random"))
+            needed_state.update(p for p in _state_read(node) if not p.startswith("random"))
     return path[::-1], writers
 
 
@@ -78,8 +78,9 @@ def _active(nodes: Sequence[Node], gradient: Node) -> tuple[set[int], set[tuple[
         if not node.differentiable and node.kind != "while":
             tainted.difference_update(node.writes)
             continue
-        hit = any(id(value) in values for value in node.inputs()) or any(p in paths for p in node.reads)
-        through_state = any(p in tainted for p in node.reads)
+        reads = _state_read(node)
+        hit = any(id(value) in values for value in node.inputs()) or any(p in paths for p in reads)
+        through_state = any(p in tainted for p in reads)
         if hit or through_state:
             active.add(id(node))
             values.update(id(value) for value in node.values() if value.space.dtype.startswith("float"))
@@ -87,6 +88,11 @@ def _active(nodes: Sequence[Node], gradient: Node) -> tuple[set[int], set[tuple[
                 tainted.add(p)
                 written.add((id(node), p))
     return active, written
+
+
+def _state_read(node: Node) -> tuple[str, ...]:
+    """State that a node reads itself; a gradient pulls back what its forward nodes have read."""
+    return () if node.kind == "gradient" else node.reads
 
 
 def _differentiable_writes(node: Node) -> set[str]:

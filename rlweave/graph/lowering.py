@@ -11,6 +11,7 @@ from typing import Any
 from rlweave.errors import BuildError
 from rlweave.graph.ir import Graph, Node, Structure, Value, leaves_of, map_structure, unique
 from rlweave.graph.passes.ordering import Piece, gradients_early, pieces
+from rlweave.graph.trace import same
 from rlweave.graph.variable import VariableCollection
 
 
@@ -202,6 +203,9 @@ class BlockWriter:
         """Writes one node."""
         if node.kind == "gradient":
             self.pull_gradient(node)
+            return
+        if node.function is same:
+            self.expressions[id(node.result)] = self.expression(node.args[0])
             return
         if node.kind == "call":
             call = self._call(node, donate)

@@ -248,9 +248,10 @@ class Trace:
         self.emit(node)
         return node.result
 
-    def relabel(self, value: Value, space: Box) -> Value:
-        """The same array as a value of another space (other roles of its axes)."""
-        node = Node("call", f"{self.graph.name}.batch_rank", function=same, args=(value,))
+    def relabel(self, value: Value, space: Box, differentiable: bool = True) -> Value:
+        """The same array as a value of another space (other roles of its axes), or as a constant for gradients."""
+        label = f"{self.graph.name}.{'batch_rank' if differentiable else 'stop_gradient'}"
+        node = Node("call", label, function=same, args=(value,), differentiable=differentiable)
         node.extra["plain"] = True
         node.aliases = value.node is None or value.node.aliases
         node.extra["alias_variables"] = value.node.extra.get("alias_variables", ()) if value.node else ()

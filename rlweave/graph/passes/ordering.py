@@ -132,7 +132,11 @@ def pieces(nodes: Sequence[Node]) -> list[Node | Piece]:
             group_of[member] = number
         for member in members:
             group_of[member] = number
-    cuts = {id(value) for top in tops for value in top.extra.get("values", ())}
+    # what a gradient is taken by ends a piece, for the nodes that lead on from it to its loss
+    cuts: dict[int, set[int]] = {}
+    for top in tops:
+        for n in full_path(top) if "values" in top.extra else ():
+            cuts.setdefault(id(n), set()).update(id(value) for value in top.extra["values"])
     before = dependencies(nodes)
     made = _cut(nodes, before, group_of, cuts)
     for pieces_made in (made, [[i] for group in made for i in group]):
@@ -144,7 +148,7 @@ def pieces(nodes: Sequence[Node]) -> list[Node | Piece]:
 
 
 def _cut(
-    nodes: Sequence[Node], before: list[set[int]], group_of: dict[int, int], cuts: set[int]
+    nodes: Sequence[Node], before: list[set[int]], group_of: dict[int, int], cuts: dict[int, set[int]]
 ) -> list[list[int]]:
     ancestors: list[int] = []
     for items in before:
@@ -152,24 +156,31 @@ def _cut(
         for j in items:
             mask |= ancestors[j] | (1 << j)
         ancestors.append(mask)
-    open_piece: dict[int, list[int]] = {}
+    of_group: dict[int, list[list[int]]] = {}
     made: list[list[int]] = []
+    position = {id(node): i for i, node in enumerate(nodes)}
     for i, node in enumerate(nodes):
         if id(node) not in group_of:
             continue
-        group = group_of[id(node)]
-        piece = open_piece.get(group)
-        if piece is not None:
+        found = of_group.setdefault(group_of[id(node)], [])
+        candidates = found[-1:]
+        if node.kind == "gradient":
+            # a nested gradient is taken where its own forward nodes stand
+            forward = [*node.extra["path"], node.extra["loss"].node]
+            path = {position[id(n)] for n in forward if id(n) in position}
+            candidates = [piece for piece in found if path & set(piece)][-1:]
+        for piece in candidates:
             inside = sum(1 << j for j in piece)
             between = [x for x in range(i) if (ancestors[i] >> x) & 1 and not (inside >> x) & 1]
             made_here = {id(value) for j in piece for value in nodes[j].values()}
-            uses_cut = any(id(value) in cuts and id(value) in made_here for value in node.inputs())
-            if any(ancestors[x] & inside for x in between) or uses_cut:
-                piece = None
-        if piece is None:
-            piece = open_piece[group] = []
-            made.append(piece)
-        piece.append(i)
+            ends = cuts.get(id(node), set())
+            uses_cut = any(id(value) in ends and id(value) in made_here for value in node.inputs())
+            if not uses_cut and not any(ancestors[x] & inside for x in between):
+                piece.append(i)
+                break
+        else:
+            found.append([i])
+            made.append(found[-1])
     return made
 
 

@@ -24,7 +24,7 @@ from rlweave.components.schedules import make_schedule
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, api
 from rlweave.graph.building import InputSpace
-from rlweave.spaces import BoolBox, Dict, FloatBox, Space
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
 
 
 class DQNConfig(AgentConfig):
@@ -154,7 +154,7 @@ class DQNGraph(Component):
             records["rewards"],
             records["terminated"],
             self.target_policy.q_values(records["next_states"]),
-            self.policy.q_values(records["next_states"]) if self.loss.double else None,
+            graph.stop_gradient(self.policy.q_values(records["next_states"])) if self.loss.double else None,
             weights,
             records["discounts"],
         )
@@ -192,6 +192,13 @@ class DQN(Agent):
                 where="learning_starts",
                 received=f"{self.config.learning_starts} with room for {self.config.memory_capacity} transitions",
                 fix="lower learning_starts, or raise memory_capacity",
+            )
+        if not _has_q_values(self.action_space):
+            raise ConfigError(
+                "DQN needs one discrete action space, with the same number of choices in each component",
+                where="action_space",
+                received=repr(self.action_space),
+                fix="use PPO, which takes any action space",
             )
         self._epsilon = make_schedule(self.config.epsilon)
         self._accumulators: dict[Any, NStepAccumulator] = {}
@@ -272,8 +279,12 @@ class DQN(Agent):
         self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
         if is_single(self.state_space, states):
-            return first_row(self.act(add_axis(states), explore))
-        return self.act(states, explore)
+            return first_row(self.env_actions(self.act(add_axis(states), explore)))
+        return self.env_actions(self.act(states, explore))
+
+    def env_actions(self, actions: Any) -> Any:
+        """Actions as the environment takes them: booleans where it has booleans."""
+        return actions.astype(np.bool_) if isinstance(self.action_space, BoolBox) else actions
 
     def observe(
         self,
@@ -286,9 +297,10 @@ class DQN(Agent):
         env_id: Any = 0,
     ) -> None:
         for step in self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state):
-            accumulator = self._accumulators.setdefault(env_id, self.make_accumulator(1))
-            rows = accumulator.add(*(add_axis(step[key]) for key in STEP_KEYS))
-            if _rows(rows["rewards"]):
+            if env_id not in self._accumulators:
+                self._accumulators[env_id] = self.make_accumulator(1)
+            rows = self._accumulators[env_id].add(*(add_axis(step[key]) for key in STEP_KEYS))
+            if rows is not None:
                 self.insert(rows)
         self.count_steps(1)
 
@@ -296,10 +308,8 @@ class DQN(Agent):
 
     def insert(self, records: Any) -> None:
         """Stores transitions, dict of arrays (N, ...) as `record_space` says."""
-        rows = _rows(records["rewards"])
-        if rows:
-            self.executor.insert(records)
-            self.inserted += rows
+        self.executor.insert(records)
+        self.inserted += _rows(records["rewards"])
 
     def ready(self) -> bool:
         """Whether the memory holds enough for an update without a batch."""
@@ -354,6 +364,11 @@ class DQN(Agent):
 
 
 STEP_KEYS = ("states", "actions", "rewards", "terminated", "truncated", "next_states")
+
+
+def _has_q_values(space: Space) -> bool:
+    """Whether every component of an action space has the same finite number of choices."""
+    return isinstance(space, BoolBox) or (isinstance(space, IntBox) and isinstance(space.num_categories, int))
 
 
 def _rows(structure: Any) -> int:

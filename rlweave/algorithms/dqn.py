@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from rlweave.agents.config import setting
@@ -23,6 +24,18 @@ class DQNTrainConfig(TrainConfig):
     agent: DQNConfig = setting(DQNConfig(), "the agent")
 
 
+class DrawInGraph:
+    """Stands for a batch that the graph draws itself: says only how many transitions that are."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.num_steps = num_steps
+
+    @staticmethod
+    def concat(batches: Sequence[DrawInGraph], /) -> DrawInGraph:
+        """Several draws as one."""
+        return DrawInGraph(sum(batch.num_steps for batch in batches))
+
+
 class GraphMemory:
     """The memory in an agent's graph, as a plan sees it. Drawing happens inside the update, so a sample is a token."""
 
@@ -32,7 +45,8 @@ class GraphMemory:
 
     def insert(self, batch: SampleBatch) -> None:
         """Stores transitions."""
-        self.agent.insert(batch.data)
+        if batch.data:  # nothing is complete in the first steps of a window
+            self.agent.insert(batch.data)
 
     def ready(self, minimum: int) -> bool:
         """Whether an update can draw."""
@@ -41,13 +55,6 @@ class GraphMemory:
     def sample(self) -> DrawInGraph:
         """Says how many transitions the update will draw."""
         return DrawInGraph(self.batch_size)
-
-
-class DrawInGraph:
-    """Stands for a batch that the graph draws itself."""
-
-    def __init__(self, num_steps: int) -> None:
-        self.num_steps = num_steps
 
 
 class GraphLearner:

@@ -156,21 +156,21 @@ class TransitionWorker(_EnvWorker):
         for _ in range(self.steps):
             observations = self.observations()
             actions = self.agent.act(observations, explore=True)
-            result = self._step(actions)
+            result = self._step(self.agent.env_actions(actions))
             env_steps += int(np.count_nonzero(result.valid))
             self.agent.count_steps(int(np.count_nonzero(result.valid)))
-            parts.append(
-                self._accumulator.add(
-                    observations,
-                    actions,
-                    result.rewards,
-                    result.terminated,
-                    result.truncated,
-                    result.next_observations,
-                    result.valid,
-                )
+            complete = self._accumulator.add(
+                observations,
+                actions,
+                result.rewards,
+                result.terminated,
+                result.truncated,
+                result.next_observations,
+                None if result.valid.all() else result.valid,
             )
-        data = parts[0] if len(parts) == 1 else _concatenate(parts)
+            if complete is not None:
+                parts.append(complete)
+        data = {} if not parts else parts[0] if len(parts) == 1 else _concatenate(parts)
         return SampleBatch(data, "rows", env_steps=env_steps)
 
 

@@ -1,19 +1,23 @@
 """The parts that algorithms are composed of."""
 
 from rlweave.components.action_distribution import Joint
+from rlweave.components.convolution import Conv2D
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
 from rlweave.components.losses import DQNLoss, PPOLoss
 from rlweave.components.memories import PrioritizedReplay, ReplayMemory
+from rlweave.components.native import FlaxModule, TorchModule
 from rlweave.components.network import Network, mlp, nature_cnn
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
 from rlweave.components.policies import Policy
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
+from rlweave.components.recurrent import LSTM
 from rlweave.components.returns import GeneralizedAdvantageEstimation
 from rlweave.components.value_functions import ValueFunction
 
 __all__ = [
+    "LSTM",
     "SGD",
     "Activation",
     "Adam",
@@ -21,10 +25,12 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "Concat",
+    "Conv2D",
     "DQNLoss",
     "Dense",
     "DuelingPolicy",
     "Flatten",
+    "FlaxModule",
     "GeneralizedAdvantageEstimation",
     "Joint",
     "Network",
@@ -37,6 +43,7 @@ __all__ = [
     "RMSProp",
     "ReplayMemory",
     "StateEncoder",
+    "TorchModule",
     "ValueFunction",
     "mlp",
     "nature_cnn",

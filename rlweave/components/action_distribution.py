@@ -11,7 +11,6 @@ import numpy as np
 from rlweave import ops
 from rlweave.components.action_leaves import ActionLeaf, action_leaves, as_space
 from rlweave.components.distributions import (
-    MASKED,
     bernoulli_entropy,
     bernoulli_kl,
     bernoulli_log_prob,
@@ -36,7 +35,7 @@ _LARGEST_TANH = 1.0 - 1e-6  # the largest action that is inverted: atanh(1) is i
 
 
 def log_tanh_slope(u: Any) -> Any:
-    """log(1 - tanh(u)^2), exact where tanh(u) rounds to 1: 2 (log 2 - u - softplus(-2u)). Elementwise."""
+    """The log of 1 - tanh(u)^2, exact where tanh(u) rounds to 1: 2 (log 2 - u - softplus(-2u)). Elementwise."""
     return 2.0 * (math.log(2.0) - u - ops.softplus(-2.0 * u))
 
 
@@ -44,8 +43,8 @@ def squash(u: Any, leaf: ActionLeaf) -> Any:
     """Brings unbounded numbers into the box: center + half width * tanh(u) where bounded, u elsewhere."""
     if leaf.squashable is False:
         return u
-    squashed = _constant(leaf.center) + _constant(leaf.half_width) * ops.tanh(u)
-    return squashed if leaf.squashable is True else ops.where(ops.asarray(leaf.squashable), squashed, u)
+    squashed = ops.add(ops.multiply(ops.tanh(u), _plain(leaf.half_width)), _plain(leaf.center))
+    return squashed if leaf.squashable is True else ops.where(leaf.squashable, squashed, u)
 
 
 def unsquash(actions: Any, leaf: ActionLeaf) -> Any:
@@ -53,21 +52,23 @@ def unsquash(actions: Any, leaf: ActionLeaf) -> Any:
     if leaf.squashable is False:
         return actions
     # a dimension with low == high has width 0 and holds no information: 0 / 1
-    half = _constant(np.where(leaf.half_width > 0, leaf.half_width, 1.0).astype(np.float32))
-    y = ops.clip((actions - _constant(leaf.center)) / half, -_LARGEST_TANH, _LARGEST_TANH)
+    half = np.where(leaf.half_width > 0, leaf.half_width, np.float32(1))
+    y = ops.divide(ops.subtract(actions, _plain(leaf.center)), _plain(half))
+    y = ops.clip(y, -_LARGEST_TANH, _LARGEST_TANH)
     u = 0.5 * (ops.log1p(y) - ops.log1p(-y))
-    return u if leaf.squashable is True else ops.where(ops.asarray(leaf.squashable), u, actions)
+    return u if leaf.squashable is True else ops.where(leaf.squashable, u, actions)
 
 
 def _correction(u: Any, leaf: ActionLeaf) -> Any:
-    """log |d tanh(u) / du| where bounded, 0 elsewhere; the width of the box does not count."""
+    """The log-slope of tanh at u where bounded, 0 elsewhere; the width of the box does not count."""
     slope = log_tanh_slope(u)
-    return slope if leaf.squashable is True else ops.where(ops.asarray(leaf.squashable), slope, 0.0)
+    return slope if leaf.squashable is True else ops.where(leaf.squashable, slope, 0.0)
 
 
-def _constant(values: np.ndarray) -> Any:
+def _plain(values: np.ndarray) -> Any:
+    """A number where all are equal, which operators take faster than an array."""
     first = float(values.flat[0]) if values.size else 0.0
-    return first if np.all(values == first) else ops.asarray(values)
+    return first if np.all(values == first) else values
 
 
 def squashed_log_prob(mean: Any, log_std: Any, u: Any, leaf: ActionLeaf) -> Any:
@@ -297,7 +298,7 @@ class Joint(Component):
             if leaf.kind == "normal" and leaf.size:
                 x = ops.clip(x, leaf.lower, leaf.upper)
             elif leaf.kind == "categorical" and any(leaf.low):
-                x = x + (leaf.lower if isinstance(leaf.lower, int) else ops.asarray(leaf.lower))
+                x = ops.add(x, leaf.lower)
             result[leaf.path] = x
         return result
 
@@ -314,5 +315,3 @@ class Joint(Component):
             return flat
         return self.action_space.unflatten(flat)
 
-
-__all__ = ["MASKED", "Joint"]

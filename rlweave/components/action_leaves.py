@@ -49,7 +49,7 @@ class ActionLeaf:
 
     @cached_property
     def allowed(self) -> np.ndarray | None:
-        """bool (*shape, categories): which categories each dimension has; None when all have equally many."""
+        """Which categories each dimension has, bool (*shape, categories); None for all of them."""
         if self.kind != "categorical":
             return None
         sizes = np.asarray([last - first + 1 for first, last in zip(self.low, self.high, strict=True)], np.int64)
@@ -123,10 +123,11 @@ def action_leaves(space: Space | Mapping[str, Any], where: str, discrete_only: b
                     received=repr(leaf),
                     fix="IntBox(n) is {0..n-1}",
                 )
-            leaves.append(ActionLeaf(path, "categorical", leaf.feature_shape, tuple(map(int, low)), tuple(map(int, last))))
+            first, final = tuple(int(n) for n in low), tuple(int(n) for n in last)
+            leaves.append(ActionLeaf(path, "categorical", leaf.feature_shape, first, final))
         elif isinstance(leaf, FloatBox) and not discrete_only:
-            low, high = leaf.low.reshape(-1), leaf.high.reshape(-1)
-            leaves.append(ActionLeaf(path, "normal", leaf.feature_shape, tuple(map(float, low)), tuple(map(float, high))))
+            bottom, top = tuple(float(x) for x in leaf.low.flat), tuple(float(x) for x in leaf.high.flat)
+            leaves.append(ActionLeaf(path, "normal", leaf.feature_shape, bottom, top))
         else:
             raise SpaceError(
                 "Q-values need actions that can be counted" if discrete_only else "no policy gives such an action",

@@ -52,7 +52,12 @@ class LeafEncoding:
     @property
     def is_identity(self) -> bool:
         """Whether the leaf is its own vector of features."""
-        return self.kind == "float" and self.dtype == "float32" and len(self.shape) == 1
+        return self.is_float32 and len(self.shape) == 1
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether its numbers are taken as they are."""
+        return self.kind == "float" and self.dtype == "float32"
 
     @cached_property
     def columns(self) -> np.ndarray | None:
@@ -131,10 +136,10 @@ def encode_leaf(x: Any, leaf: LeafEncoding, flat: bool = True) -> Any:
 def _one_hot(x: Any, leaf: LeafEncoding, leading: tuple[int, ...]) -> Any:
     if any(leaf.low):
         low = leaf.low[0] if len(set(leaf.low)) == 1 else np.asarray(leaf.low, np.int32).reshape(leaf.shape)
-        x = ops.astype(x, "int32") - (low if isinstance(low, int) else ops.asarray(low, "int32"))
+        x = ops.subtract(ops.astype(x, "int32"), low)
     widest = max(leaf.sizes, default=0)
     codes = ops.reshape(ops.one_hot(x, widest), (*leading, widest * len(leaf.sizes)))
-    return codes if leaf.columns is None else ops.take(codes, ops.asarray(leaf.columns, "int32"), axis=-1)
+    return codes if leaf.columns is None else ops.take(codes, leaf.columns, axis=-1)
 
 
 def channels_last(x: Any, layout: str | None) -> Any:
@@ -268,7 +273,8 @@ class StateEncoder(Network):
         ranks = len(flat[path].space.axes) - len(leaf.shape)
         for path in self.image_paths:
             network = self.image_networks.get(path) or self.image_networks[""]
-            flat[path] = network.call(self._pixels(flat[path], path))
+            ready = self.leaves[path].is_float32 and self.leaves[path].layout == "channels_last"
+            flat[path] = network.call(flat[path] if ready else self._pixels(flat[path], path))
             if len(flat) == 1 and isinstance(flat[path], Value) and len(flat[path].space.axes) == ranks + 1:
                 return flat[path]
         return self._joined({path: flat[path] for path in self.leaves}, self.image_paths, ranks)

@@ -45,10 +45,8 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
         if isinstance(layer, Mapping):
             layer = dict(layer)
             cls = registered_components().get(str(layer.get("type")))
-            if kernel_initializer is not None and cls is not None and "kernel_initializer" not in layer:
-                signature = inspect.signature(getattr(cls.__init__, "__wrapped__", cls.__init__))  # type: ignore[misc]
-                if "kernel_initializer" in signature.parameters:
-                    layer["kernel_initializer"] = kernel_initializer
+            if kernel_initializer is not None and cls is not None and _has_kernel(cls):
+                layer.setdefault("kernel_initializer", kernel_initializer)
         component = layer if isinstance(layer, Shared) else Component.from_spec(layer)
         inner = component.component if isinstance(component, Shared) else component
         if not hasattr(type(inner), "call"):
@@ -59,6 +57,10 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
             )
         made.append(component)
     return made
+
+
+def _has_kernel(cls: type) -> bool:
+    return "kernel_initializer" in inspect.signature(cls).parameters
 
 
 def mlp(

@@ -30,13 +30,13 @@ def make_trunk(
     """What turns observations into features for a policy or a value function.
 
     A component (or `shared(component)`) that encodes observations itself (a `StateEncoder`, or anything with the
-    class attribute `encodes_states = True`) is taken as it is; everything else becomes the network of a StateEncoder.
+    attribute `encodes_states = True`) is taken as it is; everything else becomes the network of a StateEncoder.
 
     Raises:
         SpecError: An image network or state space for a trunk that is finished.
     """
     component = network.component if isinstance(network, Shared) else network
-    if isinstance(component, Component) and getattr(type(component), "encodes_states", False):
+    if isinstance(component, Component) and getattr(component, "encodes_states", False):
         if image_network is not None or state_space is not None:
             raise SpecError(
                 "image_network and state_space belong to the trunk",
@@ -50,7 +50,7 @@ def make_trunk(
 
 @register("policy")
 class Policy(Component):
-    """A stochastic policy: a trunk, and for each leaf of the action space a head with the parameters of its distribution.
+    """A stochastic policy: a trunk, and for each leaf of the action space a head that gives its distribution.
 
     See `Joint` for the parameters. Actions are what the distribution gives: integers are indices from 0, floats are
     *not* clipped or rescaled (with `squash`, those bounded on both sides lie in their box). `env_actions` clips and
@@ -115,7 +115,7 @@ class Policy(Component):
 
     @api
     def parameters_of_features(self, features: Any) -> Any:
-        """Parameters of the distribution from features (..., F), so that one pass of a trunk can serve several heads."""
+        """Parameters of the distribution from features (..., F): one pass of a trunk can serve several heads."""
         flat = {}
         for leaf in self.leaves:
             outputs = self.heads[leaf.path].call(features)

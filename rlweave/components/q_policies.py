@@ -52,7 +52,9 @@ class QPolicy(Component):
         self.network = make_trunk(network, image_network, state_space, kernel_initializer)
         self.heads = {
             leaf.path: Dense(
-                leaf.size * leaf.categories, kernel_initializer=kernel_initializer, scope=scope_of_path("head", leaf.path)
+                leaf.size * leaf.categories,
+                kernel_initializer=kernel_initializer,
+                scope=scope_of_path("head", leaf.path),
             )
             for leaf in self.leaves
         }

@@ -4,11 +4,13 @@ from rlweave.components.action_distribution import Joint
 from rlweave.components.convolution import Conv2D
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
+from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
 from rlweave.components.losses import DQNLoss, PPOLoss
-from rlweave.components.memories import PrioritizedReplay, ReplayMemory
+from rlweave.components.memories import NStepAccumulator, PrioritizedReplay, ReplayMemory, Rollout, RolloutStorage
 from rlweave.components.native import FlaxModule, TorchModule
 from rlweave.components.network import Network, mlp, nature_cnn
+from rlweave.components.normalization import RunningNormalization
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
 from rlweave.components.policies import Policy
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
@@ -29,10 +31,12 @@ __all__ = [
     "DQNLoss",
     "Dense",
     "DuelingPolicy",
+    "EpsilonGreedy",
     "Flatten",
     "FlaxModule",
     "GeneralizedAdvantageEstimation",
     "Joint",
+    "NStepAccumulator",
     "Network",
     "Normal",
     "Optimizer",
@@ -42,9 +46,13 @@ __all__ = [
     "QPolicy",
     "RMSProp",
     "ReplayMemory",
+    "Rollout",
+    "RolloutStorage",
+    "RunningNormalization",
     "StateEncoder",
     "TorchModule",
     "ValueFunction",
+    "ape_x_epsilons",
     "mlp",
     "nature_cnn",
 ]

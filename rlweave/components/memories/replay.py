@@ -46,7 +46,7 @@ class ReplayMemory(Component):
         self.ring: dict[str, Variable] = {
             path: self.variable(
                 f"records/{path}" if path else "records",
-                (self.capacity, *leaf.shape),
+                (self.capacity, *leaf.feature_shape),
                 _zeros(leaf.dtype),
                 trainable=False,
                 dtype=leaf.dtype,

@@ -73,7 +73,8 @@ class SampleBatch:
         rank = 1 if self.layout == "rows" else 2
         leading: tuple[int, ...] | None = None
         first = ""
-        for path, timeless, leaf in self._leaves():
+        leaves = list(self._leaves())
+        for path, timeless, leaf in leaves:
             if leaf.ndim < (1 if timeless else rank):
                 raise SpaceError(
                     "a leaf has too few axes for the batch's layout",
@@ -86,7 +87,7 @@ class SampleBatch:
                 leading, first = leaf.shape[:rank], path
         if leading is None:
             leading = (0,) * rank
-        for path, timeless, leaf in self._leaves():
+        for path, timeless, leaf in leaves:
             expected = leading[1:] if timeless else leading
             if leaf.shape[: len(expected)] != expected:
                 raise SpaceError(
@@ -100,6 +101,9 @@ class SampleBatch:
     def _leaves(self) -> Iterator[tuple[str, bool, np.ndarray]]:
         for key, value in self.data.items():
             timeless = key in self.per_trajectory
+            if isinstance(value, np.ndarray):  # the usual case, and this runs for every batch
+                yield key, timeless, value
+                continue
             for path, leaf in _walk(key, value):
                 yield path, timeless, leaf
 

@@ -267,11 +267,11 @@ class GraphExecutor:
                 static[parameter] = traced[0][parameter]
         return static
 
-    def draw(self, form: str = "mermaid") -> str:
-        """The component graph as "mermaid" text or "svg"."""
+    def draw(self, form: str = "mermaid", method: str | None = None) -> str:
+        """The component graph, or what one API method uses of it, as "mermaid" text or "svg"."""
         from rlweave.graph.drawing import draw
 
-        return draw(self, form)
+        return draw(self, form, method)
 
 
 def _own(cell: Cell) -> None:

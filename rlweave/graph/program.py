@@ -332,7 +332,7 @@ class _FunctionalProgram(_ProgramWriter):
         out.indent += 1
         for group, paths in (("donated", donated), ("kept", kept)):
             if len(paths) > INLINE_CELLS:
-                out.line(f"set_values({block._cells(paths)}, {group})")
+                out.line(f"set_cells({block._cells(paths)}, {group})")
             elif paths:
                 targets = ", ".join(f"{block.cell(p)}.value" for p in paths)
                 out.line(f"{targets}{',' if len(paths) == 1 else ''} = {group}")
@@ -343,7 +343,7 @@ class _FunctionalProgram(_ProgramWriter):
             for v in results
         )
         if len(writes) > INLINE_CELLS:
-            state = f"values({block._cells(writes)})"
+            state = f"values_of_cells({block._cells(writes)})"
         else:
             state = tuple_text([f"{block.cell(p)}.value" for p in writes])
         out.line(f"return ({returned}{',' if len(results) == 1 else ''}), {state}")
@@ -355,7 +355,7 @@ class _FunctionalProgram(_ProgramWriter):
 
         def store(label: str, paths: Sequence[str]) -> str:
             if len(paths) > INLINE_CELLS:
-                return f"values({stored(label, paths)})"
+                return f"values_of_cells({stored(label, paths)})"
             return tuple_text([f"{self.names.constant(f's_{p}', executor.store.cells[p])}.value" for p in paths])
 
         targets = []
@@ -367,7 +367,7 @@ class _FunctionalProgram(_ProgramWriter):
         call = f"{name}({store('donated_state', donated)}, {store('kept_state', kept)}{''.join(', ' + a for a in arguments)})"
         if len(writes) > INLINE_CELLS:
             main.out.line(f"{left}, state = {call}")
-            main.out.line(f"set_values({stored('written_state', writes)}, state)")
+            main.out.line(f"set_cells({stored('written_state', writes)}, state)")
         else:
             main.out.line(f"{left}, {store('', writes) if writes else '_'} = {call}")
 

@@ -67,7 +67,7 @@ class InputCheck:
             array = np.asarray(argument)
         except ValueError:
             raise self._error(f"argument {leaf!r} is no array", repr(argument)[:80], f"pass {space!r}") from None
-        if str(array.dtype) != wanted:
+        if array.dtype != wanted:  # its name as text would cost ten times this
             if not _may_cast(array.dtype, np.dtype(wanted)):
                 raise self._error(
                     f"argument {leaf!r} has the wrong dtype",

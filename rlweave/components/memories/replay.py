@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rlweave import ops
 from rlweave.errors import BuildError, ExecutionError, SpaceError
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph.ir import map_structure
 from rlweave.graph.variable import Variable
 from rlweave.spaces import FloatBox, IntBox, Space
 
@@ -43,6 +44,8 @@ class ReplayMemory(Component):
 
     def create_variables(self, records: Space) -> None:
         self.record_space = _record_space(records, self.path)
+        leaves = self.record_space.flatten()
+        self.nesting = self.record_space.unflatten({path: path for path in leaves})
         self.ring: dict[str, Variable] = {
             path: self.variable(
                 f"records/{path}" if path else "records",
@@ -51,7 +54,7 @@ class ReplayMemory(Component):
                 trainable=False,
                 dtype=leaf.dtype,
             )
-            for path, leaf in self.record_space.flatten().items()
+            for path, leaf in leaves.items()
         }
         self.inserted = self.variable("inserted", (), 0, trainable=False, dtype="int64")
 
@@ -120,6 +123,14 @@ class ReplayMemory(Component):
         """Writes records into the ring; yields (first slot, count) of each piece of neighbouring slots."""
         inserted, capacity = int(self.inserted.value), self.capacity
         count = len(next(iter(records.values())))
+        for path, value in records.items():
+            if len(value) != count:  # NumPy would repeat a single row for all
+                raise ExecutionError(
+                    "the leaves of the records have different numbers of rows",
+                    where=f"{self.path}.insert, leaf {path!r}",
+                    received=f"{len(value)} rows, {count} in leaf {next(iter(records))!r}",
+                    fix="pass one row per record in every leaf",
+                )
         skipped = max(count - capacity, 0)  # they would be overwritten by the rest of the same batch
         position = skipped
         while position < count:
@@ -133,7 +144,8 @@ class ReplayMemory(Component):
 
     def _gather(self, indices: npt.NDArray[Any]) -> Any:
         """Fresh arrays of the records at some slots, nested."""
-        return self.record_space.unflatten({path: cell.value.take(indices, axis=0) for path, cell in self.ring.items()})
+        ring = self.ring
+        return map_structure(lambda path: ring[path].value.take(indices, axis=0), self.nesting)
 
     # -- result spaces -------------------------------------------------------------------------------------------
 

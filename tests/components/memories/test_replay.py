@@ -128,6 +128,14 @@ def test_sampling_an_empty_memory_says_so(kind, backend):
     np.testing.assert_array_equal(weights, [1, 1, 1])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_leaves_of_different_length_are_refused(kind):
+    memory = memory_of(kind(4), Dict(a=FloatBox(), b=FloatBox(), add_batch_rank=True))
+    with pytest.raises(ExecutionError, match="different numbers of rows"):
+        memory.insert({"a": np.zeros(3, np.float32), "b": np.zeros(1, np.float32)})
+    assert memory.size() == 0
+
+
 def test_draws_are_even():
     memory = memory_of(ReplayMemory(10))
     memory.insert(numbers(*range(8)))

@@ -20,8 +20,8 @@ class DQNLoss(Component):
     target_q_next[argmax_a online_q_next[a]]. Per item 0.5 * (target - q[action])^2, or the Huber loss of the same
     error; then weighted and averaged. The target is a constant for the gradient.
 
-    Actions with several components (an action shape of (3,) or (2, 2)) have one q-function each, all with the same
-    reward (independent learners, as in Tavakoli et al. 2018).
+    Actions with several components (an action shape of (3,) or (2, 2), or several leaves of a nested space) have one
+    q-function each, all with the same reward (Tavakoli et al. 2018); all components count alike.
 
     Args:
         discount: Per step, in [0, 1].
@@ -76,8 +76,9 @@ class DQNLoss(Component):
         """The mean loss, and errors for priorities.
 
         Args:
-            q_values: Of the states, by the network that is trained, (B, *action_shape, A).
-            actions: Taken ones, int, (B, *action_shape).
+            q_values: Of the states, by the network that is trained, (B, *action_shape, A); of a nested action space
+                nested like it.
+            actions: Taken ones, int or bool, (B, *action_shape), nested alike.
             rewards: Float, (B,); of n steps their discounted sum.
             terminated: Bool, (B,): nothing comes after the next states. (Truncated ones are bootstrapped: False.)
             target_q_next: Of the next states, by the target network, (B, *action_shape, A).
@@ -125,7 +126,7 @@ class DQNLoss(Component):
             q_values, actions, rewards, terminated, target_q_next, online_q_next, weights, discounts
         )
 
-    @graph_fn(returns=2)
+    @graph_fn(flatten=True, returns=2)
     def _loss_per_item(
         self,
         q_values: Any,
@@ -137,27 +138,33 @@ class DQNLoss(Component):
         weights: Any,
         discounts: Any,
     ) -> Any:
-        # axes after those of the rewards belong to the components of an action
-        components = tuple(range(len(rewards.shape), len(actions.shape)))
-        q = ops.take_last(q_values, actions)
-        if self.double:
-            q_next = ops.take_last(target_q_next, ops.argmax(online_q_next, -1))
+        rewards = rewards[""]
+        factor = self.discount**self.n_step if discounts is None else discounts[""]
+        factor = ops.where(terminated[""], 0.0, factor)
+        errors = []
+        for path, leaf_actions in actions.items():
+            q = ops.take_last(q_values[path], ops.astype(leaf_actions, "int32"))
+            if self.double:
+                q_next = ops.take_last(target_q_next[path], ops.argmax(online_q_next[path], -1))
+            else:
+                q_next = ops.max(target_q_next[path], -1)
+            errors.append(self._error(q, rewards, factor, q_next))
+        if len(errors) == 1 and len(errors[0].shape) == len(rewards.shape):
+            td = errors[0]
+            loss, size = huber(td, self.huber_delta), ops.abs(td)
         else:
-            q_next = ops.max(target_q_next, -1)
-        factor = self.discount**self.n_step if discounts is None else discounts
-        factor = ops.where(terminated, 0.0, factor)
-        for _ in components:
-            rewards, factor = ops.expand_dims(rewards, -1), ops.expand_dims(factor, -1)
-        td = ops.stop_gradient(rewards + factor * q_next) - q
-        if components and self.reduce_components == "td":
-            td = ops.mean(td, components)
-            components = ()
-        loss, size = huber(td, self.huber_delta), ops.abs(td)
-        if components:
-            loss, size = ops.mean(loss, components), ops.mean(size, components)
+            td = ops.concat([ops.reshape(error, (*rewards.shape, -1)) for error in errors], -1)
+            if self.reduce_components == "td":
+                td = ops.mean(td, -1, keepdims=True)
+            loss, size = ops.mean(huber(td, self.huber_delta), -1), ops.mean(ops.abs(td), -1)
         if weights is not None:
-            loss = loss * weights
+            loss = loss * weights[""]
         return loss, ops.stop_gradient(size)
+
+    def _error(self, q: Any, rewards: Any, factor: Any, q_next: Any) -> Any:
+        for _ in range(len(q.shape) - len(rewards.shape)):
+            rewards, factor = ops.expand_dims(rewards, -1), ops.expand_dims(factor, -1)
+        return ops.stop_gradient(rewards + factor * q_next) - q
 
     @graph_fn
     def _mean(self, per_item: Any) -> Any:

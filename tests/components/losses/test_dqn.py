@@ -12,7 +12,7 @@ from rlweave.components import DQNLoss
 from rlweave.components.losses.dqn import huber
 from rlweave.errors import BuildError, ConfigError
 from rlweave.graph import Component, api, build, gradients, graph_fn
-from rlweave.spaces import BoolBox, FloatBox, IntBox
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 from tests.components.stored_inputs import StoredInputs
 
@@ -202,6 +202,45 @@ def test_time_major_batches_are_averaged_over_both_ranks() -> None:
     value, errors = test.test("td_loss", **stacked)
     np.testing.assert_allclose(value, 3150.037225, rtol=1e-5)
     assert errors.shape == (3, 2)
+
+
+@on_every_backend
+def test_components_of_nested_actions_count_alike(backend: str) -> None:
+    # the same six components, as one array and as two leaves of a nested space (one of them boolean)
+    rng = np.random.default_rng(0)
+    q, q_next, q_online = (rng.normal(size=(5, 3, 2)).astype(np.float32) for _ in range(3))
+    actions = rng.integers(0, 2, (5, 3), np.int32)
+    rewards, terminated = rng.normal(size=5).astype(np.float32), rng.random(5) < 0.5
+    for reduction in ("loss", "td"):
+        loss = DQNLoss(0.9, double=True, reduce_components=reduction)
+        whole = ComponentTest(loss, spaces(2, (3,), "online_q_next"), backend)
+        expected = whole.test("loss_per_item", q, actions, rewards, terminated, q_next, q_online)
+
+        nested_q = Dict(a=batch((2,)), b=Tuple(batch((2, 2))))
+        nested = ComponentTest(
+            DQNLoss(0.9, double=True, reduce_components=reduction),
+            {
+                **spaces(2, (3,), "online_q_next"),
+                **dict.fromkeys(("q_values", "target_q_next", "online_q_next"), nested_q),
+                "actions": Dict(a=BoolBox(add_batch_rank=True), b=Tuple(IntBox(2, shape=(2,), add_batch_rank=True))),
+            },
+            backend,
+        )
+
+        def split(x: np.ndarray) -> dict[str, Any]:
+            return {"a": x[:, 0], "b": (x[:, 1:],)}
+
+        nested_actions = {"a": actions[:, 0].astype(bool), "b": (actions[:, 1:],)}
+        nested.test(
+            "loss_per_item",
+            split(q),
+            nested_actions,
+            rewards,
+            terminated,
+            split(q_next),
+            split(q_online),
+            expected=expected,
+        )
 
 
 def test_what_contradicts_is_refused() -> None:

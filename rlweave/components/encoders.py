@@ -167,7 +167,7 @@ class StateEncoder(Network):
             joined with the other features. None: images are flattened themselves.
         state_space: The observation space. It may be left out when every caller passes values that carry its bounds
             and layouts (API inputs and memories do, results of other components do not).
-        kernel_initializer: For layers from specs that do not choose one, `"orthogonal"` with gain sqrt(2).
+        kernel_initializer: For layers that do not choose one themselves; see `make_initializer`.
         scope: Name within the owner.
 
     Raises:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlweave.components.initializers import InitializerSpec, orthogonal_spec
+from rlweave.components.initializers import InitializerSpec
 from rlweave.errors import SpecError
-from rlweave.graph import Component, api, register, registered_components
+from rlweave.graph import Component, api, register
 from rlweave.graph.component import Shared
 
 LayerSpec = Component | Shared | Mapping[str, Any] | str
@@ -23,7 +22,7 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
 
     Args:
         layers: See `NetworkSpec`.
-        kernel_initializer: For those layers from specs that have one and do not choose themselves.
+        kernel_initializer: For those layers that have one and do not choose it themselves; shared ones stay.
 
     Raises:
         SpecError: Something that is no layer, or a wrong spec.
@@ -44,9 +43,6 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
             layer = {"type": layer}
         if isinstance(layer, Mapping):
             layer = dict(layer)
-            cls = registered_components().get(str(layer.get("type")))
-            if kernel_initializer is not None and cls is not None and _has_kernel(cls):
-                layer.setdefault("kernel_initializer", kernel_initializer)
         component = layer if isinstance(layer, Shared) else Component.from_spec(layer)
         inner = component.component if isinstance(component, Shared) else component
         if not hasattr(type(inner), "call"):
@@ -55,12 +51,10 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
                 received=repr(layer)[:120],
                 fix="a layer has an API method or graph function `call(self, inputs)`",
             )
+        if kernel_initializer is not None and getattr(component, "kernel_initializer", "none") is None:
+            component.kernel_initializer = kernel_initializer
         made.append(component)
     return made
-
-
-def _has_kernel(cls: type) -> bool:
-    return "kernel_initializer" in inspect.signature(cls).parameters
 
 
 def mlp(
@@ -95,8 +89,7 @@ class Network(Component):
 
     Args:
         layers: Components with an API method `call`, or their specs; None or an empty list hands the input on.
-        kernel_initializer: For layers given as specs that do not choose one themselves; `"orthogonal"` stands for
-            an orthogonal kernel with gain sqrt(2).
+        kernel_initializer: For layers that do not choose one themselves; see `make_initializer`.
         scope: Name within the owner.
 
     Example:
@@ -109,8 +102,6 @@ class Network(Component):
         self, layers: NetworkSpec = None, kernel_initializer: InitializerSpec = None, scope: str = "network"
     ) -> None:
         super().__init__(scope)
-        if isinstance(kernel_initializer, str) and kernel_initializer == "orthogonal":
-            kernel_initializer = orthogonal_spec()
         self.layers: list[Any] = make_layers(layers, kernel_initializer)
 
     @api

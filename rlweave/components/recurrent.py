@@ -28,7 +28,7 @@ class LSTM(Component):
 
     Args:
         units: Size of hidden state and cell.
-        kernel_initializer: For W, (F, 4 units); see `make_initializer`.
+        kernel_initializer: For W, (F, 4 units); see `make_initializer`. None: variance 1 / F.
         recurrent_initializer: For U, (units, 4 units).
         scope: Name within the owner.
     """
@@ -36,7 +36,7 @@ class LSTM(Component):
     def __init__(
         self,
         units: int,
-        kernel_initializer: InitializerSpec = "lecun_normal",
+        kernel_initializer: InitializerSpec = None,
         recurrent_initializer: InitializerSpec = "orthogonal",
         scope: str = "lstm",
     ) -> None:

@@ -397,10 +397,14 @@ class BlockWriter:
                 arrays.append(saved if saved is not None and version != current[path] else f"{self.cell(path)}.value")
         name = self.names.fresh("gradients")
         self.out.line(f"{name} = gradient({loss}, ({', '.join(arrays)},), {flags})")
-        by_path = {path: " + ".join(f"{name}[{i}]" for i in indices) for path, indices in parts.items()}
         for path, value in node.result.items():
-            text = by_path[path]
-            self.expressions[id(value)] = f"({text})" if "+" in text else text
+            text = " + ".join(f"{name}[{i}]" for i in parts[path])
+            if len(parts[path]) > 1:
+                # summed here, where the tape may be on, and not where it is used
+                self.expressions[id(value)] = self.names.fresh(f"gradient_{path}")
+                self.out.line(f"{self.expressions[id(value)]} = {text}")
+            else:
+                self.expressions[id(value)] = text
 
     # -- gradients by vjp of segments ----------------------------------------------------------------------------
 

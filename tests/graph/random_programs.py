@@ -13,9 +13,10 @@ from rlweave.graph import Component, api, graph_fn
 from tests.graph.toys import Cell
 
 NAMES = ("a", "b", "c")
+KINDS = ("read", "times", "binary", "binary", "unary", "write", "silent", "gradient", "gradient", "step", "stop", "by")
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - an outcome that is expected
     """The program differentiates through a write: the build has to refuse it."""
 
 
@@ -27,9 +28,7 @@ def random_program(rng, length):
     program = [("read", "a"), ("read", "b")]
     values, gradients = 2, []
     for _ in range(length):
-        kind = rng.choice(
-            ["read", "times", "binary", "binary", "unary", "write", "silent", "gradient", "gradient", "step", "stop", "by"]
-        )
+        kind = str(rng.choice(KINDS))
         pick = lambda: int(rng.integers(max(0, values - 6), values))  # noqa: E731, B023
         name = str(rng.choice(NAMES))
         if kind == "read":
@@ -234,7 +233,8 @@ def interpret(program, state, x):
         elif kind == "by":
             order, found = cotangents_of(values[rest[0]])
             by = [values[i] for i in rest[1]]
-            if any(e.origin is not None and any(id(i) in {id(v) for v in by} for i in full_order(e.origin)) for e in order):
+            wanted = {id(v) for v in by}
+            if any(e.origin is not None and any(id(i) in wanted for i in full_order(e.origin)) for e in order):
                 raise Refused
             values += [found.get(id(v), constant(0.0)) for v in by]
         elif kind == "step":

@@ -323,9 +323,7 @@ def test_law_09_a_target_sync_between_forward_and_gradient_changes_nothing(backe
 
 @both
 def test_law_10_a_nested_gradient_equals_the_hand_written_one(backend):
-    """Inner loss w^2/2... : fast = w - .2 * d(w^2)/dw = .6 w, outer loss 2 * fast^2 / ... see below.
-
-    inner L = w^2 (gradient 2w), fast = w - .1 * 2w = .8 w, outer = 1.5 * fast^2, so
+    """Inner loss w^2 (gradient 2w), fast = w - .1 * 2w = .8 w, outer = 1.5 * fast^2, so
     d outer / dw = 3 * fast * .8 = 3 * .64 * w = 1.92 at w = 1. With the inner step held constant it is
     3 * fast = 2.40.
     """
@@ -553,7 +551,7 @@ class _Written(Component):
         return graph.gradients(loss, self.cell.variables())
 
 
-@pytest.mark.parametrize("backend", ("numpy", *GRADIENT_BACKENDS))
+@pytest.mark.parametrize("backend", ["numpy", *GRADIENT_BACKENDS])
 def test_law_11_a_write_inside_a_differentiated_path_is_refused(backend):
     with pytest.raises(BuildError) as error:
         built(_Written(), {"x": SCALAR}, backend)

@@ -1,4 +1,4 @@
-"""Laws of named state: 1-4, 16-18 of the IR (program order, dead nodes, retraces, static variants, weights, sharing)."""
+"""Laws of named state: 1-4, 16-18 of the IR (order, dead nodes, retraces, static variants, weights, sharing)."""
 
 import itertools
 

@@ -143,6 +143,10 @@ class TorchBackend(Backend):
             "handed": _to_device,
         }
 
+    def set_threads(self, threads: int) -> bool:
+        torch.set_num_threads(threads)
+        return True
+
     def eager_scope(self, gradients: bool) -> AbstractContextManager[Any]:
         return torch.enable_grad() if gradients else torch.no_grad()
 
@@ -208,8 +212,8 @@ def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Ce
 
 
 def tracked(x: Array) -> Array:
-    """A value that gradients can be taken by: a leaf, where it has no history that is wanted."""
-    return x if x.requires_grad else x.detach().requires_grad_()
+    """A value that gradients can be taken by: a leaf, or with a history a node of its own (and of nobody else)."""
+    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
 
 
 def gradient(loss: Any, wrt: list[Any], retain_graph: bool, create_graph: bool) -> tuple[Any, ...]:

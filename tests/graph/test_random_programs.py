@@ -1,0 +1,57 @@
+"""Random programs of reads, writes, gradients (nested ones too) and steps equal what an interpreter says they mean."""
+
+import numpy as np
+import pytest
+
+from rlweave.errors import BuildError
+from tests.graph.random_programs import Program, Refused, finite, interpret, random_program
+from tests.graph.toys import GRADIENT_BACKENDS, SCALAR, built, weight
+
+# The build may refuse more than it has to: it knows what depends on what, and not that a derivative is zero.
+_REFUSALS = ("a variable is written inside a differentiated path", "a nested gradient is entangled")
+
+
+def _run(backend, seeds, length):
+    outcomes = {"equal": 0, "refused": 0, "left out": 0}
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        program = random_program(rng, int(rng.integers(4, length)))
+        state = {"a": 0.7, "b": -0.4, "c": 1.1}
+        try:
+            expected, after = interpret(program, state, 1.5)
+            again, last = interpret(program, after, -0.5)
+        except Refused:
+            with pytest.raises(BuildError, match="differentiated path"):
+                built(Program(program), {"x": SCALAR}, backend)
+            outcomes["refused"] += 1
+            continue
+        if not finite([*expected, *again, *after.values(), *last.values()]):
+            outcomes["left out"] += 1
+            continue
+        try:
+            executor = built(Program(program), {"x": SCALAR}, backend)
+            results = executor.run(1.5)
+        except BuildError as error:
+            assert error.what.startswith(_REFUSALS), error  # noqa: PT017 - which refusals are allowed
+            outcomes["refused"] += 1
+            continue
+        for x, wanted, state_after in ((1.5, expected, after), (-0.5, again, last)):
+            results = executor.run(x) if x != 1.5 else results
+            np.testing.assert_allclose(results, wanted, rtol=1e-3, atol=1e-3, err_msg=f"seed {seed}: {program}")
+            held = [weight(executor, f"/{name}/content") for name in "abc"]
+            np.testing.assert_allclose(held, list(state_after.values()), rtol=1e-3, atol=1e-3, err_msg=f"seed {seed}")
+        outcomes["equal"] += 1
+    return outcomes
+
+
+@pytest.mark.parametrize("backend", GRADIENT_BACKENDS)
+def test_random_programs_mean_what_the_interpreter_says(backend):
+    outcomes = _run(backend, range(20), 16)
+    assert outcomes["equal"] >= 15, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", GRADIENT_BACKENDS)
+def test_many_random_programs_mean_what_the_interpreter_says(backend):
+    outcomes = _run(backend, range(100, 180), 30)
+    assert outcomes["equal"] >= 50, outcomes

@@ -127,7 +127,7 @@ class GraphExecutor:
     def program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())
         runtime.update(self.backend.boundary())
-        runtime.update(lock=self._lock, guard=self._guard, ndarray=np.ndarray, disagree=disagree, own=_own, values_of_cells=_values, set_cells=_set_values)
+        runtime.update(lock=self._lock, guard=self._guard, ndarray=np.ndarray, store=self.store, disagree=disagree, own=_own, values_of_cells=_values, set_cells=_set_values)
         return runtime
 
     def compile_run(self, function: Any, donate: Any) -> Any:
@@ -211,6 +211,7 @@ class GraphExecutor:
 
     def _load(self, values: Mapping[str, np.ndarray], complete: bool) -> None:
         with self._guard:
+            self.store.release()
             unknown = [path for path in values if path not in self.store.cells]
             if unknown:
                 raise ExecutionError(

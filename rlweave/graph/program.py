@@ -10,7 +10,7 @@ from rlweave.graph.differentiation import full_path
 from rlweave.graph.ir import Graph, Node, Structure, Value, has_leaf, leaves_of, unique
 from rlweave.graph.lowering import INLINE_CELLS, BlockWriter, Names, Writer, identifier, register_source, tuple_text
 from rlweave.graph.passes.ordering import by_place
-from rlweave.spaces import Dim
+from rlweave.spaces import Box, Dim
 
 
 class Program:
@@ -69,51 +69,75 @@ class _ProgramWriter:
         self.out.indent += 1
 
     def checks(self, convert: str) -> None:
-        """Lines that check (and where needed convert) each input.
+        """Lines that check (and where needed convert) each input: one expression when it fits, a function when not.
 
         Args:
             convert: Format of an assignment after the check, or "".
         """
-        leading: list[str] = []
+        leading: list[tuple[str, Box]] = []
         for parameter, name in self.parameters.items():
             structure = self.graph.inputs[parameter]
-            checker = self.names.constant(f"check_{parameter}", self.executor.input_check(self.graph.name, parameter, structure))
+            check = self.executor.input_check(self.graph.name, parameter, structure)
+            checker = self.names.constant(f"check_{parameter}", check)
             if isinstance(structure, Value):
-                axes = structure.space.axes
-                ranks = structure.space.ranks
-                fixed = tuple(axes[ranks:])
-                dtypes = self.names.constant(f"dtypes_{structure.space.dtype}", self.executor.dtypes(structure.space.dtype))
-                shape = f"{name}.shape != {fixed!r}" if ranks == 0 else f"{name}.shape[{ranks}:] != {fixed!r}"
-                if ranks and not fixed:
-                    shape = f"len({name}.shape) != {ranks}"
-                if any(not isinstance(axis, int) for axis in fixed):
-                    shape = "True"
-                for axis, dim in enumerate(axes[:ranks]):
-                    if isinstance(dim, Dim) and all("=" in symbol for symbol in dim.symbols):
-                        shape += f" or {name}.shape[{axis}] != {dim.evaluate({})}"
-                self.out.line(f"if type({name}) not in array_types or {name}.dtype not in {dtypes} or {shape}:")
+                self.out.line(f"if not ({self._fits(name, structure.space)}):")
                 self.out.line(f"    {name} = {checker}({name})")
-                if ranks:
-                    leading.append((name, structure.space))  # type: ignore[arg-type]
+                leading.append((name, structure.space))
+            elif isinstance(structure, dict) and structure and all(isinstance(v, Value) for v in structure.values()):
+                self._flat_dict(name, structure, checker)
             else:
                 self.out.line(f"{name} = {checker}({name})")
             if convert:
-                self.out.line(convert.format(name=name) if isinstance(structure, Value) else f"{name} = convert_nested({name})")
+                nested = f"{name} = convert_nested({name})"
+                self.out.line(convert.format(name=name) if isinstance(structure, Value) else nested)
         self._agree(leading)
 
-    def _agree(self, leading: Sequence[Any]) -> None:
-        groups: dict[str, list[tuple[str, str, str]]] = {}
-        for name, space in leading:
-            axis = 0
-            for dim in (space.time, space.batch):
-                if dim is not None:
-                    if len(dim.symbols) == 1 and dim.factor == 1 and dim.offset == 0:
-                        groups.setdefault(dim.symbols[0], []).append((name, f"{name}.shape[{axis}]", name))
-                    axis += 1
-        for symbol, members in groups.items():
+    def _flat_dict(self, name: str, structure: dict[str, Value], checker: str) -> None:
+        self.out.line("try:")
+        tests = [f"len({name}) == {len(structure)}"]
+        locals_ = []
+        for key, value in structure.items():
+            leaf = self.names.fresh(f"{name}_{key}")
+            locals_.append(leaf)
+            first = f"{leaf} := {name}[{key!r}]"
+            tests.append(self._fits(leaf, value.space).replace(f"type({leaf})", f"type({first})", 1))
+        inner = [(f"{name}[{key!r}]", value.space) for key, value in structure.items()]
+        leaves = dict(zip((text for text, _ in inner), locals_, strict=True))
+        for members in _common_axes(inner).values():
             if len(members) > 1:
-                test = " == ".join(text for _, text, _ in members)
-                sizes = ", ".join(f"{name!r}: {text}" for name, text, _ in members)
+                tests.append(" == ".join(f"{leaves[text]}.shape[{axis}]" for text, axis in members))
+        self.out.line("    fits = (")
+        for number, test in enumerate(tests):
+            self.out.line(f"        {'and ' if number else ''}{test}")
+        self.out.line("    )")
+        self.out.line("except (KeyError, IndexError, TypeError, AttributeError):")
+        self.out.line("    fits = False")
+        self.out.line("if not fits:")
+        self.out.indent += 1
+        self.out.line(f"{name} = {checker}({name})")
+        self._agree(inner)
+        self.out.indent -= 1
+
+    def _fits(self, name: str, space: Box) -> str:
+        """An expression that is true where an array fits a space (batch and time sizes apart)."""
+        axes, ranks = space.axes, space.ranks
+        fixed = tuple(axes[ranks:])
+        if any(not isinstance(axis, int) for axis in fixed):
+            return f"type({name}) is None"  # irregular: always through the function
+        dtypes = self.names.constant(f"dtypes_{space.dtype}", self.executor.dtypes(space.dtype))
+        shape = f"{name}.shape == {fixed!r}" if ranks == 0 else f"{name}.shape[{ranks}:] == {fixed!r}"
+        if ranks and not fixed:
+            shape = f"len({name}.shape) == {ranks}"
+        for axis, dim in enumerate(axes[:ranks]):
+            if isinstance(dim, Dim) and all("=" in symbol for symbol in dim.symbols):
+                shape += f" and {name}.shape[{axis}] == {dim.evaluate({})}"
+        return f"type({name}) in array_types and {name}.dtype in {dtypes} and {shape}"
+
+    def _agree(self, leading: Sequence[tuple[str, Box]]) -> None:
+        for symbol, members in _common_axes(leading).items():
+            if len(members) > 1:
+                test = " == ".join(f"{text}.shape[{axis}]" for text, axis in members)
+                sizes = ", ".join(f"{text!r}: {text}.shape[{axis}]" for text, axis in members)
                 self.out.line(f"if not ({test}):")
                 self.out.line(f"    disagree({self.graph.name!r}, {symbol!r}, {{{sizes}}})")
 
@@ -301,7 +325,7 @@ class _FunctionalProgram(_ProgramWriter):
         reads = unique(p for n in run for p in n.reads if n.kind != "gradient")
         reads = unique([*reads, *(p for n in run for p in _gradient_reads(n))])
         writes = unique(p for n in run for p in n.writes)
-        donated = [p for p in reads if p in writes]
+        donated = [p for p in writes if p in reads]
         kept = [p for p in reads if p not in writes]
         name = self.names.fresh("run" if len(self.runs) == 0 else f"run_{len(self.runs) + 1}")
         self.runs[name] = (0,) if donated else ()
@@ -364,6 +388,13 @@ class _FunctionalProgram(_ProgramWriter):
             main.expressions[id(value)] = text
             targets.append(text)
         left = f"({', '.join(targets)}{',' if len(targets) == 1 else ''})" if targets else "_"
+        if len(writes) > INLINE_CELLS and set(writes) == set(donated):
+            cells = stored("state_cells", writes)
+            main.out.line(f"state = store.values if store.held is {cells} else store.hold({cells})")
+            call = f"{name}(state, {store('kept_state', kept)}{''.join(', ' + a for a in arguments)})"
+            main.out.line(f"{left}, store.values = {call}")
+            return
+        main.out.line("store.release()")
         call = f"{name}({store('donated_state', donated)}, {store('kept_state', kept)}{''.join(', ' + a for a in arguments)})"
         if len(writes) > INLINE_CELLS:
             main.out.line(f"{left}, state = {call}")
@@ -373,6 +404,17 @@ class _FunctionalProgram(_ProgramWriter):
 
     def _locals(self, main: BlockWriter) -> set[str]:
         return {*main.parameters, *main.containers.values()}
+
+
+def _common_axes(leading: Sequence[tuple[str, Box]]) -> dict[str, list[tuple[str, int]]]:
+    """For each free symbol the (expression, axis) pairs whose sizes have to agree."""
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for text, space in leading:
+        for axis, dim in enumerate(space.axes[: space.ranks]):
+            if isinstance(dim, Dim) and dim.factor == 1 and dim.offset == 0 and len(dim.symbols) == 1:
+                if "=" not in dim.symbols[0]:
+                    groups.setdefault(dim.symbols[0], []).append((text, axis))
+    return groups
 
 
 def runs_of(graph: Graph) -> list[list[Node]]:

@@ -59,9 +59,27 @@ class Store:
         self.float_dtype = float_dtype
         self.cells: dict[str, Cell] = {}
         self.host_paths: set[str] = set()
+        self.held: tuple[Cell, ...] | None = None
+        self.values: tuple[Any, ...] = ()
+
+    def hold(self, cells: tuple[Cell, ...]) -> tuple[Any, ...]:
+        """Takes the arrays of cells into one tuple, which a run hands on to the next call of itself.
+
+        The cells are stale until `release`; whoever reads cells otherwise calls that first.
+        """
+        self.release()
+        self.held, self.values = cells, tuple([cell.value for cell in cells])
+        return self.values
+
+    def release(self) -> None:
+        """Puts held arrays back into their cells."""
+        if self.held is not None:
+            for cell, value in zip(self.held, self.values, strict=True):
+                cell.value = value
+            self.held, self.values = None, ()
 
     def add(self, path: str, value: np.ndarray, trainable: bool, host: bool, device: str | None = None) -> Cell:
-        """Makes the cell of a variable, or hands out the one that is there."""
+        """Makes the cell of a variable (which takes the array over), or hands out the one that is there."""
         if path in self.cells:
             return self.cells[path]
         backend = self.host_backend if host else self.backend
@@ -69,7 +87,8 @@ class Store:
             value = value.astype(np.float64)
         if host:
             self.host_paths.add(path)
-        self.cells[path] = backend.make_cell(path, backend.from_numpy(value, None if host else device), trainable)
+        array = value if backend is self.host_backend else backend.from_numpy(value, device)
+        self.cells[path] = backend.make_cell(path, array, trainable)
         return self.cells[path]
 
     def add_random(self, path: str, host: bool) -> Cell:
@@ -88,6 +107,7 @@ class Store:
 
     def to_numpy(self, path: str) -> np.ndarray:
         """A copy of one entry."""
+        self.release()
         value, backend = self.cells[path].value, self.backend_of(path)
         if path.startswith("random") and self.rng == "fast":
             return np.array(backend.random_module().state_to_numpy(value))

@@ -93,7 +93,14 @@ def _to_host(x: Any) -> Any:
 
 def _staged(x: Any) -> Any:
     """A copy of every NumPy leaf, which nobody will refill while a run reads it."""
+    if type(x) is np.ndarray:
+        return x.copy()
+    if type(x) is dict and not any(type(leaf) in _MAY_HOLD_NUMPY for leaf in x.values()):
+        return x
     return tree_map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, x)
+
+
+_MAY_HOLD_NUMPY = frozenset({np.ndarray, dict, tuple, list})
 
 
 def _handed(x: Any) -> Any:

@@ -1,0 +1,97 @@
+"""Fair comparison of two ways to do the same: alternating runs, medians, ratios, one thread, one pinned core."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+def one_thread() -> None:
+    """Pins this process to one core and all libraries to one thread; call it before frameworks are imported."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    ).strip()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    sys.dont_write_bytecode = True
+
+
+def seconds_per_call(function: Callable[[], Any], target: float = 0.05) -> float:
+    """Mean seconds of a call over about `target` seconds of calls."""
+    calls = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        elapsed = time.perf_counter() - start
+        if elapsed >= target:
+            return elapsed / calls
+        calls = max(calls + 1, int(calls * min(10.0, 1.2 * target / max(elapsed, 1e-9))))
+
+
+def compare(
+    case: str, ours: Callable[[], Any], peer: Callable[[], Any], bar: float, *, rounds: int = 15, target: float = 0.05
+) -> dict[str, Any]:
+    """Speed of ours over the peer's: the median of ratios of neighbouring runs, which alternate.
+
+    Args:
+        case: Name of the row.
+        ours: Called again and again.
+        peer: Likewise.
+        bar: What the ratio should reach at least.
+        rounds: Pairs of runs.
+        target: Seconds of one run.
+    """
+    for function in (ours, peer):
+        for _ in range(3):
+            function()
+    ratios, ours_seconds, peer_seconds = [], [], []
+    gc.collect()
+    gc.disable()
+    try:
+        for index in range(rounds):
+            first, second = (ours, peer) if index % 2 else (peer, ours)
+            a, b = seconds_per_call(first, target), seconds_per_call(second, target)
+            mine, other = (a, b) if index % 2 else (b, a)
+            ours_seconds.append(mine)
+            peer_seconds.append(other)
+            ratios.append(other / mine)
+    finally:
+        gc.enable()
+    quartiles = statistics.quantiles(ratios, n=4)
+    ratio = statistics.median(ratios)
+    return {
+        "case": case,
+        "ours_us": round(statistics.median(ours_seconds) * 1e6, 2),
+        "peer_us": round(statistics.median(peer_seconds) * 1e6, 2),
+        "ratio": round(ratio, 3),
+        "bar": bar,
+        "ok": ratio >= bar,
+        "spread": [round(quartiles[0], 3), round(quartiles[2], 3)],
+    }
+
+
+def report(name: str, rows: Rows, note: str = "") -> None:
+    """Prints a table, and one JSON object as the last line."""
+    columns = [key for key in rows[0] if key != "spread"]
+    texts = [[str(row.get(key, "")) for key in columns] for row in rows]
+    widths = [max(len(key), *(len(text[i]) for text in texts)) for i, key in enumerate(columns)]
+    print("  ".join(key.ljust(width) for key, width in zip(columns, widths, strict=True)))
+    for text in texts:
+        print("  ".join(item.ljust(width) for item, width in zip(text, widths, strict=True)))
+    if note:
+        print(note)
+    keep = ("case", "ratio", "bar", "ok", "spread")
+    print(
+        json.dumps({"name": name, "rows": [{key: row[key] for key in keep} for row in rows], "ok": all(r["ok"] for r in rows)})
+    )

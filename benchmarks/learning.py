@@ -1,0 +1,273 @@
+"""Trains every task with every seed on every backend, and shows whether it was learned.
+
+    python benchmarks/learning.py --output docs                                   # everything, as `make learning` does
+    python benchmarks/learning.py --output docs --tasks ppo-cartpole --seeds 0 1  # a part; the other rows stay
+
+Writes `learning.json` (a row for each run, with the command that repeats it) and a picture of the learning curves of
+each task. Seeds are those of the agent; nothing was tuned on them, and none is left out. Ends with 1 if a task was
+not learned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import PlanTrainer, derived_seed
+
+SEEDS = (0, 1, 2, 3, 4)
+BACKENDS = ("jax", "torch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Something to be learned within a number of steps.
+
+    Attributes:
+        algorithm: What learns.
+        env: Gymnasium id; the settings tuned for it are used.
+        budget: Most environment steps that the training may take.
+        measure: Gives the result of a finished training.
+        what: Says what the result is.
+        threshold: What the result has to reach.
+        higher_is_better: Whether the result must be at least the threshold, or below it.
+        settings: Dotted settings besides the tuned ones.
+    """
+
+    algorithm: str
+    env: str
+    budget: int
+    measure: Callable[[PlanTrainer], float]
+    what: str
+    threshold: float
+    higher_is_better: bool = True
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def reached(self, result: float) -> bool:
+        """Whether a result is good enough; NaN never is."""
+        return result >= self.threshold if self.higher_is_better else result < self.threshold
+
+    def command(self, backend: str, seed: int) -> str:
+        """The command line that trains the same."""
+        sets = "".join(f" --set {key}={value}" for key, value in self.settings.items())
+        return f"rlweave train {self.algorithm} --env {self.env} --backend {backend} --seed {seed}{sets}"
+
+
+def greedy_return(episodes: int) -> Callable[[PlanTrainer], float]:
+    """Measures the best checkpoint, which was chosen on other episodes, on episodes whose seeds chose nothing."""
+
+    def measure(trainer: PlanTrainer) -> float:
+        assert trainer.run is not None
+        trainer.restore(trainer.run.checkpoints / "best")
+        return trainer.evaluate(episodes, derived_seed(trainer.config.seed, "final evaluation")).mean_return
+
+    return measure
+
+
+def last_training_episodes(episodes: int) -> Callable[[PlanTrainer], float]:
+    """Measures the mean return of the last episodes of the training itself, exploration included."""
+
+    def measure(trainer: PlanTrainer) -> float:
+        last = trainer.plan.state_dict()["episodes"]["last"][-episodes:]
+        return float(np.mean([episode_return for episode_return, _ in last])) if len(last) == episodes else np.nan
+
+    return measure
+
+
+#: Optimal values of the 2x2 grid world, discount 0.98: states 0 and 1; actions up, right, down, left.
+GRID_WORLD_VALUES = ((0.7624, -5.0, 0.88, 0.7624), (0.7624, 1.0, 0.88, 0.88))
+
+
+def largest_value_error(trainer: PlanTrainer) -> float:
+    """Measures how far the learned Q values are from the optimal ones."""
+    values = trainer.agent.executor.q_values(np.arange(2))
+    return float(np.abs(values - GRID_WORLD_VALUES).max())
+
+
+TASKS = {
+    "ppo-cartpole": Task(
+        "ppo", "CartPole-v1", 60_000, greedy_return(20), "mean return of the best checkpoint, 20 greedy episodes", 475.0
+    ),
+    "dqn-cartpole": Task(
+        "dqn", "CartPole-v1", 100_000, greedy_return(20), "mean return of the best checkpoint, 20 greedy episodes", 475.0
+    ),
+    "ppo-pendulum": Task(
+        "ppo", "Pendulum-v1", 300_000, last_training_episodes(20), "mean return of the last 20 training episodes", -300.0
+    ),
+    "ppo-catch": Task(
+        "ppo",
+        "rlweave/Catch-v0",
+        200_000,
+        greedy_return(100),
+        "mean return of the best checkpoint, 100 greedy episodes",
+        0.9,
+    ),
+    "dqn-gridworld": Task(
+        "dqn",
+        "rlweave/GridWorld-v0",
+        2_000,
+        largest_value_error,
+        "largest error of the Q values of the 2x2 world",
+        0.05,
+        higher_is_better=False,
+        settings={"env_options.world": "2x2"},
+    ),
+}  # fmt: skip
+
+
+def train_task(
+    name: str, backend: str, seed: int, directory: str | os.PathLike[str], settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Trains one task and measures the result.
+
+    Args:
+        name: One of `TASKS`.
+        backend: What computes.
+        seed: Seed of the run.
+        directory: A directory for the run, which must be new or empty.
+        settings: Further dotted settings, for experiments.
+
+    Returns:
+        A row of `learning.json`.
+    """
+    task = TASKS[name]
+    spec = get_algorithm(task.algorithm)
+    sets = {**task.settings, "env": task.env, "backend": backend, "seed": seed, **(settings or {})}
+    config = resolve_config(spec.config_class, presets=spec.presets[task.env], sets=sets)
+    run = RunDirectory.create(spec.name, config.to_data(), path=directory)
+    trainer = spec.make_trainer(config, run)
+    assert isinstance(trainer, PlanTrainer)
+    metrics = run.open_metrics(tensorboard=False)
+    try:
+        for report in trainer.train():
+            metrics.write(report)
+        steps = trainer.env_steps
+        result = task.measure(trainer)
+    finally:
+        metrics.close()
+        trainer.close()
+    columns = read_metrics(run.metrics_file)
+    curve = {
+        "steps": [int(step) for step in columns[STEP_COLUMN]],
+        "returns": [round(float(value), 3) if np.isfinite(value) else None for value in columns[RETURN_COLUMN]],
+    }
+    versions = json.loads(run.versions_file.read_text(encoding="utf-8"))
+    wanted = ("python", "rlweave", "numpy", "gymnasium", backend)
+    return {
+        "task": name,
+        "backend": backend,
+        "seed": seed,
+        "steps": steps,
+        "budget": task.budget,
+        "what": task.what,
+        "result": round(result, 4),
+        "threshold": task.threshold,
+        "ok": bool(task.reached(result) and steps <= task.budget),
+        "command": task.command(backend, seed),
+        "versions": {package: versions[package] for package in wanted if package in versions},
+        "curve": curve,
+    }
+
+
+def _train_in_process(job: tuple[str, str, int, dict[str, Any]]) -> dict[str, Any]:
+    name, backend, seed, settings = job
+    with tempfile.TemporaryDirectory(prefix="rlweave-learning-") as directory:
+        return train_task(name, backend, seed, Path(directory) / "run", settings)
+
+
+def draw(rows: list[dict[str, Any]], output: Path) -> list[Path]:
+    """Draws the learning curves of each task: a line for each backend, and a band over the seeds."""
+    from rlweave.view.curves import Curve, draw_curves
+
+    paths = []
+    for name, task in TASKS.items():
+        mine = [row for row in rows if row["task"] == name]
+        if not mine:
+            continue
+        curves = [
+            Curve(
+                row["backend"],
+                np.array(row["curve"]["steps"], np.float64),
+                np.array([np.nan if value is None else value for value in row["curve"]["returns"]]),
+            )
+            for row in mine
+        ]
+        threshold = task.threshold if task.higher_is_better else None
+        title = f"{task.algorithm.upper()} on {task.env}"
+        paths.append(draw_curves(curves, output / f"{name}.png", title=title, threshold=threshold))
+    return paths
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path("docs"), help="directory of the results (default: docs)")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="default: all")
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help="default: all")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 to 4")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: one per core)")
+    parser.add_argument("--settings", type=json.loads, default={}, help="further settings as JSON, for experiments")
+    arguments = parser.parse_args()
+    jobs = [
+        (name, backend, seed, arguments.settings)
+        for name in arguments.tasks
+        for backend in arguments.backends
+        for seed in arguments.seeds
+    ]
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    file = arguments.output / "learning.json"
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+    # A process for each run, one thread each: nothing of one run can reach another.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    pool = concurrent.futures.ProcessPoolExecutor(
+        arguments.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
+    )
+    print(f"{'task':<15}{'backend':<9}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
+    new = []
+    with pool:
+        for future in concurrent.futures.as_completed([pool.submit(_train_in_process, job) for job in jobs]):
+            row = future.result()
+            new.append(row)
+            print(
+                f"{row['task']:<15}{row['backend']:<9}{row['seed']:>4}{row['steps']:>9,}"
+                f"{row['result']:>10.4g}{row['threshold']:>9.4g}  {'yes' if row['ok'] else 'NO'}",
+                flush=True,
+            )
+            rows = [other for other in rows if _key(other) != _key(row)] + [row]
+            _write(file, rows)
+    for path in draw(rows, arguments.output):
+        print(path)
+    print(file)
+    return 0 if all(row["ok"] for row in new) else 1
+
+
+def _key(row: dict[str, Any]) -> tuple[int, int, int]:
+    return list(TASKS).index(row["task"]), BACKENDS.index(row["backend"]), row["seed"]
+
+
+def _write(file: Path, rows: list[dict[str, Any]]) -> None:
+    rows.sort(key=_key)
+    lines = ",\n".join("  " + json.dumps(row) for row in rows)
+    text = f'{{"ok": {json.dumps(all(row["ok"] for row in rows))}, "rows": [\n{lines}\n]}}\n'
+    partial = file.with_name(file.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

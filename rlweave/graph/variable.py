@@ -59,11 +59,13 @@ class Variable:
         return f"Variable({self.path!r}, {self.space!r})"
 
     def initial_value(self, seed: int) -> np.ndarray:
-        """Its initial value: a function of the graph seed and of the path only (never of the build order)."""
+        """Its initial value, a fresh array: a function of the graph seed and of the path, never of the build order."""
+        if isinstance(self.initializer, bool | int | float):
+            # zeros take memory only where they are written: an empty replay memory costs nothing
+            zero = self.initializer == 0
+            return np.zeros(self.shape, self.dtype) if zero else np.full(self.shape, self.initializer, self.dtype)
         if isinstance(self.initializer, np.ndarray):
             value = self.initializer
-        elif isinstance(self.initializer, bool | int | float):
-            value = np.full(self.shape, self.initializer)
         else:
             fn = initializer_by_name(self.initializer) if isinstance(self.initializer, str) else self.initializer
             value = fn(_generator(seed, f"{self.owner.seed_path}/{self.name}"), self.shape)

@@ -64,7 +64,7 @@ class PrioritizedReplay(ReplayMemory):
         self.nodes = self.variable("sum-tree", (count,), 0.0, trainable=False, dtype="float64")
         self.largest = self.variable("largest-priority", (), 1.0, trainable=False, dtype="float64")
 
-    @graph_fn(host=True, flatten=True, differentiable=False, spaces="_nothing")
+    @graph_fn(host=True, flatten=True, differentiable=False, spaces="_insert_spaces")
     def insert(self, records: Any) -> None:
         """Stores a batch of records (copies them) with the largest priority seen so far.
 
@@ -75,7 +75,7 @@ class PrioritizedReplay(ReplayMemory):
         for slot, count in self._write(records):
             sum_tree.update_range(self.nodes.value, slot, priority, count)
 
-    @graph_fn(host=True, differentiable=False, spaces="_nothing_of_update")
+    @graph_fn(host=True, differentiable=False, spaces="_update_spaces")
     def update_priorities(self, indices: Any, td_errors: Any) -> None:
         """Sets the priorities of records to (|TD error| + epsilon)**alpha. Where an index comes twice, the last wins.
 
@@ -125,5 +125,5 @@ class PrioritizedReplay(ReplayMemory):
         weights = (priorities.min() / priorities) ** self.beta(int(self.inserted.value))
         return self._gather(slots), slots.astype(np.int32), weights.astype(np.float32)
 
-    def _nothing_of_update(self, indices: Space, td_errors: Space) -> None:
+    def _update_spaces(self, indices: Space, td_errors: Space) -> None:
         return None

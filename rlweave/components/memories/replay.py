@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class ReplayMemory(Component):
             path: self.variable(
                 f"records/{path}" if path else "records",
                 (self.capacity, *leaf.feature_shape),
-                _zeros(leaf.dtype),
+                0,
                 trainable=False,
                 dtype=leaf.dtype,
             )
@@ -60,7 +60,7 @@ class ReplayMemory(Component):
 
     # -- API -----------------------------------------------------------------------------------------------------
 
-    @graph_fn(host=True, flatten=True, differentiable=False, spaces="_nothing")
+    @graph_fn(host=True, flatten=True, differentiable=False, spaces="_insert_spaces")
     def insert(self, records: Any) -> None:
         """Stores a batch of records (copies them); the oldest are overwritten when the ring is full.
 
@@ -123,14 +123,6 @@ class ReplayMemory(Component):
         """Writes records into the ring; yields (first slot, count) of each piece of neighbouring slots."""
         inserted, capacity = int(self.inserted.value), self.capacity
         count = len(next(iter(records.values())))
-        for path, value in records.items():
-            if len(value) != count:  # NumPy would repeat a single row for all
-                raise ExecutionError(
-                    "the leaves of the records have different numbers of rows",
-                    where=f"{self.path}.insert, leaf {path!r}",
-                    received=f"{len(value)} rows, {count} in leaf {next(iter(records))!r}",
-                    fix="pass one row per record in every leaf",
-                )
         skipped = max(count - capacity, 0)  # they would be overwritten by the rest of the same batch
         position = skipped
         while position < count:
@@ -149,8 +141,18 @@ class ReplayMemory(Component):
 
     # -- result spaces -------------------------------------------------------------------------------------------
 
-    def _nothing(self, records: Space) -> None:
-        return None
+    def _insert_spaces(self, records: Any) -> None:
+        """Nothing comes out; what goes in has one row per record in every leaf."""
+        leaves = records if isinstance(records, dict) else records.flatten()
+        first, *rest = leaves
+        for path in rest:
+            if leaves[path].batch != leaves[first].batch:
+                raise SpaceError(
+                    "the leaves of the records have different batch sizes",
+                    where=f"{self.path}.insert",
+                    received=f"{first!r}: {leaves[first]!r}, {path!r}: {leaves[path]!r}",
+                    fix="pass one row per record in every leaf",
+                )
 
     def _size_space(self) -> IntBox:
         return IntBox(self.capacity + 1)
@@ -188,8 +190,3 @@ def _record_space(records: Any, where: str) -> Space:
                 fix="fold time into the batch (ops.fold_ranks), or add the batch rank to the space",
             )
     return records.strip_ranks()
-
-
-def _zeros(dtype: str) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
-    """Zeros in the right dtype from the start: a ring of images in float64 first would need eight times the memory."""
-    return lambda rng, shape: np.zeros(shape, dtype)

@@ -1,5 +1,7 @@
 """The ring of records: what goes in comes out, for any nesting, on every backend; both kinds share it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -128,12 +130,30 @@ def test_sampling_an_empty_memory_says_so(kind, backend):
     np.testing.assert_array_equal(weights, [1, 1, 1])
 
 
+class Doubler(Component):
+    """Inserts records whose leaves have B and 2 B rows."""
+
+    def __init__(self, memory):
+        super().__init__("doubler")
+        self.memory = memory
+
+    @api
+    def observe(self, records):
+        self.memory.insert({"a": records["number"], "b": self._twice(records["number"])})
+
+    @graph_fn
+    def _twice(self, x):
+        return ops.concat([x, x], axis=0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_leaves_of_different_length_are_refused(kind):
     memory = memory_of(kind(4), Dict(a=FloatBox(), b=FloatBox(), add_batch_rank=True))
-    with pytest.raises(ExecutionError, match="different numbers of rows"):
+    with pytest.raises(ExecutionError, match="batch size"):
         memory.insert({"a": np.zeros(3, np.float32), "b": np.zeros(1, np.float32)})
     assert memory.size() == 0
+    with pytest.raises(SpaceError, match="different batch sizes"):
+        build(Doubler(kind(4)), {"records": NUMBERS})
 
 
 def test_draws_are_even():
@@ -217,6 +237,20 @@ def test_one_setting_switches_the_kind_in_an_agent(kind, backend):
     if kind is PrioritizedReplay:
         nodes = executor.state_dict()["learner/memory/sum-tree"]
         np.testing.assert_allclose(nodes[8:11], (np.array([10, 20, 30]) + 1e-6) ** 0.6)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory from /proc")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_empty_memory_takes_no_room(backend):
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    space = Dict(states=IntBox(0, 256, shape=(84, 84, 1), dtype="uint8"), add_batch_rank=True)
+    memory_of(ReplayMemory(10), space, backend)  # loads what the backend needs
+    before = resident()
+    memory = memory_of(ReplayMemory(100_000), space, backend)
+    memory.insert(space.sample(2, rng=0))
+    assert resident() - before < 100e6  # of 706 MB
 
 
 def test_specs():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlweave.backends import Backend
-from rlweave.backends.base import Evaluation
+from rlweave.backends.base import Evaluation, Suspect
 from rlweave.errors import BuildError
 from rlweave.graph.ir import Structure, map_structure
 from rlweave.spaces import Box, Dim, from_axes
@@ -172,8 +172,9 @@ def infer(
     first = evaluate(base)
     varied = {symbol: evaluate({**base, symbol: other[symbol]}) for symbol in symbols}
     for symbol in batch_symbols:
-        if first.suspects and varied[symbol].suspects:
-            _refuse_double_batch(first, base, where)
+        suspect = _confirmed_suspect(first, varied[symbol], base[symbol], other[symbol])
+        if suspect is not None:
+            _refuse_double_batch(suspect, base, where)
     count = len(first.results) - len(written)
     spaces = [
         _fit([e.results[i] for e in (first, *varied.values())], symbols, base, other, where) for i in range(count)
@@ -218,8 +219,18 @@ def _fill(leaf: Box) -> int:
     return 1
 
 
-def _refuse_double_batch(evaluation: Evaluation, sizes: dict[str, int], where: str) -> None:
-    suspect = evaluation.suspects[0]
+def _confirmed_suspect(first: Evaluation, varied: Evaluation, size: int, other: int) -> Suspect | None:
+    """An intermediate array of which two axes follow the batch size; a constant axis may equal it by chance."""
+    for suspect in first.suspects:
+        for again in varied.suspects:
+            pairs = list(zip(suspect.shape, again.shape, strict=False))
+            moved = [pair for pair in pairs if pair[0] != pair[1]]
+            if len(suspect.shape) == len(again.shape) and len(moved) > 1 and set(moved) == {(size, other)}:
+                return suspect
+    return None
+
+
+def _refuse_double_batch(suspect: Suspect, sizes: dict[str, int], where: str) -> None:
     names = {size: symbol.partition("=")[0] for symbol, size in sizes.items()}
 
     def name(shape: tuple[int, ...]) -> str:

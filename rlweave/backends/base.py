@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.errors import BackendError
+
 Array = Any
 
 
@@ -113,6 +115,26 @@ class Backend(ABC):
     @abstractmethod
     def boundary(self) -> dict[str, Any]:
         """Names that entry functions use to take arrays in and hand them out; `array_types` among them."""
+
+    def set_threads(self, threads: int) -> bool:
+        """Sets how many threads the kernels use from now on, in the whole process.
+
+        Returns:
+            Whether the backend can do that; here it cannot.
+        """
+        return False
+
+    def differentiate(self, loss: Callable[..., Any], *arguments: Any) -> Any:
+        """Derivatives of a scalar function by each of its (nested) arguments, evaluated at once.
+
+        Raises:
+            BackendError: The backend has no gradients.
+        """
+        raise BackendError(
+            f"the {self.name} backend cannot differentiate functions",
+            where="a gradient node",
+            fix='run this method on backend="jax" or backend="torch"',
+        )
 
     def eager_scope(self, gradients: bool) -> AbstractContextManager[Any]:
         """What eager API methods run in."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.errors import BackendError
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.input_checks import InputCheck
@@ -190,11 +189,7 @@ class Interpreter:
         around = around or {}
         if self.backend.name == "torch":
             return self._tape_gradient(node, environment)
-        if self.backend.name != "jax":
-            raise BackendError("the NumPy backend has no gradients", where=node.label, fix='use backend="jax" or "torch"')
-        import jax
-
-        path = [n for n in self._ordered(node)]
+        path = self._ordered(node)
         values = tuple(node.extra.get("values", ()))
         paths = tuple(node.extra.get("paths", ()))
 
@@ -205,7 +200,7 @@ class Interpreter:
             return self.array(node.extra["loss"], inner)
 
         start = [around[p] if p in around else self._read_by(path, p) for p in paths]
-        by_path, by_value = jax.grad(loss, argnums=(0, 1))(start, [self.array(v, environment) for v in values])
+        by_path, by_value = self.backend.differentiate(loss, start, [self.array(v, environment) for v in values])
         if "values" in node.extra:
             remaining = iter(by_value)
             return map_structure(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)

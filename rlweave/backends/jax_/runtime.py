@@ -83,6 +83,9 @@ class JaxBackend(Backend):
             "handed": _handed,
         }
 
+    def differentiate(self, loss: Callable[..., Any], *arguments: Any) -> Any:
+        return jax.grad(loss, argnums=tuple(range(len(arguments))))(*arguments)
+
     def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
         return jax.jit(function, donate_argnums=tuple(donate))
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 Array = Any
 
@@ -24,7 +23,7 @@ def _bias_correction(beta: float, step: Array) -> Array:
 
 def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tuple[list[Array], Array]:
     norm = jnp.sqrt(sum((jnp.sum(jnp.square(g)) for g in gradients), jnp.zeros((), jnp.float32)))
-    scale = jnp.minimum(max_norm / jnp.maximum(norm, np.finfo(np.float32).tiny), 1.0)
+    scale = jnp.minimum(max_norm / norm, 1.0)  # 1 where the norm is 0
     return [g * scale for g in gradients], norm
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +37,7 @@ def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tup
     if not tensors:
         return [], torch.zeros(())
     norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
-    scale = torch.clamp(_number(max_norm) / torch.clamp(norm, min=float(np.finfo(np.float32).tiny)), max=1.0)
+    scale = torch.clamp(_number(max_norm) / norm, max=1.0)  # 1 where the norm is 0
     return list(torch._foreach_mul(tensors, scale)), norm
 
 
@@ -136,10 +135,14 @@ def rmsprop_update(
     else:
         roots = list(torch._foreach_sqrt(new_squares))
     torch._foreach_add_(roots, epsilon)
+    rate = _number(learning_rate)
+    if not momentum and isinstance(rate, float):
+        torch._foreach_addcdiv_(new_parameters, tensors, roots, -rate)
+        return new_parameters, new_squares, [], new_means
     moves = list(torch._foreach_div(tensors, roots))
     if momentum:
         torch._foreach_mul_(new_velocities, momentum)
         torch._foreach_add_(new_velocities, moves)
         moves = new_velocities
-    torch._foreach_sub_(new_parameters, list(torch._foreach_mul(moves, _number(learning_rate))))
+    torch._foreach_sub_(new_parameters, list(torch._foreach_mul(moves, rate)))
     return new_parameters, new_squares, new_velocities, new_means

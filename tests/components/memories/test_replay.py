@@ -223,10 +223,11 @@ class Learner(Component):
         return records["number"] * 10.0
 
 
+@pytest.mark.parametrize("mode", ["compiled", "eager"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_setting_switches_the_kind_in_an_agent(kind, backend):
-    executor = build(Learner(kind(8)), {"records": NUMBERS}, backend=backend)
+def test_one_setting_switches_the_kind_in_an_agent(kind, backend, mode):
+    executor = build(Learner(kind(8)), {"records": NUMBERS}, backend=backend, mode=mode)
     executor.observe(numbers(1, 2, 3))
     seen = 0.0
     for _ in range(20):

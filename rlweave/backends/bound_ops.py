@@ -24,6 +24,9 @@ _REAL = frozenset({
 # fmt: on
 
 
+_MAKES_ARRAYS = ("arange", "asarray", "eye", "full", "linspace", "ones", "zeros")
+
+
 class BoundOps:
     """Operators as plain attributes: one dictionary look-up per use, and nothing that `torch.compile` cannot trace."""
 
@@ -32,12 +35,12 @@ class BoundOps:
         self.random = random
 
 
-class _RandomInFloat64:
-    def __init__(self, source: Any) -> None:
-        self.__dict__.update({name: _result_in_float64(getattr(source, name)) for name in RANDOM_NAMES})
+class _ConvertedRandom:
+    def __init__(self, source: Any, convert: Callable[[Any], Any]) -> None:
+        self.__dict__.update({name: _converted(getattr(source, name), convert) for name in RANDOM_NAMES})
 
 
-def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> BoundOps:
+def bind_ops(module: Any, random: Any, float_dtype: str = "float32", device: str | None = None) -> BoundOps:
     """Makes a namespace with every operator of a backend as a plain attribute, and `random`.
 
     Args:
@@ -45,6 +48,9 @@ def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> BoundOps
         random: Becomes `.random`: a `FastRandom`, a `PortableRandom`, or whatever a tracer puts there.
         float_dtype: `"float64"` makes every float32 (in arguments, requests and results) a float64, so that a graph
             can be evaluated for finite differences. NumPy only.
+        device: Where operators that make arrays out of nothing (and random numbers) put them. torch only; on JAX the
+            arrays follow the others of a compiled program. A `PortableRandom` for a device must itself be given bound
+            ops: `bound = bind_ops(ops, None, device="cuda"); bound.random = PortableRandom(bound, cell)`.
 
     Raises:
         BackendError: Another dtype, or float64 on another backend.
@@ -54,9 +60,13 @@ def bind_ops(module: Any, random: Any, float_dtype: str = "float32") -> BoundOps
         if not isinstance(module.zeros(()), np.ndarray):
             raise BackendError("Only the NumPy backend can evaluate a graph in float64.", received=str(module))
         functions = {name: _in_float64(name, function) for name, function in functions.items()}
-        random = _RandomInFloat64(random)
+        random = _ConvertedRandom(random, _widened)
     elif float_dtype != "float32":
         raise BackendError("bind_ops: float_dtype must be 'float32' or 'float64'.", received=repr(float_dtype))
+    if device is not None:
+        move = functools.partial(_moved, device=device)
+        functions |= {name: _converted(functions[name], move) for name in _MAKES_ARRAYS}
+        random = random if random is None else _ConvertedRandom(random, move)
     return BoundOps(functions, random)
 
 
@@ -83,12 +93,16 @@ def _in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _result_in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
+def _converted(function: Callable[..., Any], convert: Callable[[Any], Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return _widened(function(*args, **kwargs))
+        return convert(function(*args, **kwargs))
 
     return wrapped
+
+
+def _moved(x: Any, device: str) -> Any:
+    return x.to(device)
 
 
 def _is_float32(x: Any) -> bool:

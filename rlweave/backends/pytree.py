@@ -15,7 +15,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
         return None
     if isinstance(tree, dict):
         return {key: tree_map(f, value, *[other[key] for other in rest]) for key, value in tree.items()}
-    if isinstance(tree, tuple | list):
+    if isinstance(tree, (tuple, list)):
         items = [tree_map(f, *values) for values in zip(tree, *rest, strict=True)]
         if isinstance(tree, list):
             return items
@@ -29,9 +29,28 @@ def tree_leaves(tree: Any) -> list[Any]:
         return []
     if isinstance(tree, dict):
         return [leaf for value in tree.values() for leaf in tree_leaves(value)]
-    if isinstance(tree, tuple | list):
+    if isinstance(tree, (tuple, list)):
         return [leaf for value in tree for leaf in tree_leaves(value)]
     return [tree]
+
+
+def row_builder(tree: Any) -> Callable[[tuple[Any, ...]], Any]:
+    """A function that puts leaves (in the order of `tree_leaves`) into the structure of a tree.
+
+    The usual structures, one array or a tuple of arrays, take no time.
+    """
+    if isinstance(tree, (dict, list)) or hasattr(tree, "_fields"):
+        return lambda leaves: _rebuilt(tree, leaves)
+    if isinstance(tree, tuple):
+        if any(item is None or isinstance(item, (dict, list, tuple)) for item in tree):
+            return lambda leaves: _rebuilt(tree, leaves)
+        return lambda leaves: leaves
+    return lambda leaves: leaves[0] if leaves else None
+
+
+def _rebuilt(tree: Any, leaves: tuple[Any, ...]) -> Any:
+    remaining = iter(leaves)
+    return tree_map(lambda leaf: next(remaining), tree)
 
 
 def scan_loop(
@@ -42,6 +61,7 @@ def scan_loop(
     reverse: bool,
     asarray: Callable[[Any], Any],
     stack: Callable[[list[Any]], Any],
+    unstack: Callable[[Any], Any],
     zeros_like: Callable[[Any], Any],
 ) -> tuple[Any, Any]:
     """`ops.scan` as a Python loop.
@@ -54,24 +74,29 @@ def scan_loop(
         reverse: From the last slice to the first.
         asarray: Makes numbers into arrays of the backend.
         stack: Joins arrays along a new first axis.
+        unstack: Cuts an array along its first axis. (All slices at once: in torch the gradient of T single slices is T
+            full-size arrays.)
         zeros_like: Zeros of an array's shape; used to learn the structure of y for a scan over no steps.
 
     Raises:
         ValueError: Neither xs nor length is given, or they disagree.
     """
-    sizes = {leaf.shape[0] for leaf in tree_leaves(xs)} | ({length} if length is not None else set())
+    leaves = tree_leaves(xs)
+    sizes = {leaf.shape[0] for leaf in leaves} | ({length} if length is not None else set())
     if len(sizes) != 1:
         raise ValueError(f"scan needs one length: give `length`, or arrays with equal first axes. Received: {sizes}.")
     steps = sizes.pop()
     carry = tree_map(asarray, init)
+    row = row_builder(xs)
     if steps == 0:
-        probe = tree_map(lambda leaf: zeros_like(leaf.sum(0)), xs)
-        _, y = f(carry, probe)
+        # One step on zeros, not counted, shows what y looks like.
+        _, y = f(carry, row(tuple(zeros_like(leaf.sum(0)) for leaf in leaves)))
         return carry, tree_map(lambda leaf: stack([zeros_like(asarray(leaf))])[:0], y)
+    rows = list(zip(*[unstack(leaf) for leaf in leaves], strict=True)) if leaves else [()] * steps
     ys: list[Any] = [None] * steps
     for i in range(steps - 1, -1, -1) if reverse else range(steps):
-        carry, ys[i] = f(carry, tree_map(lambda leaf, i=i: leaf[i], xs))
+        carry, ys[i] = f(carry, row(rows[i]))
     carry = tree_map(asarray, carry)
     if ys[0] is None:
         return carry, None
-    return carry, tree_map(lambda *leaves: stack([asarray(leaf) for leaf in leaves]), *ys)
+    return carry, tree_map(lambda *items: stack([asarray(item) for item in items]), *ys)

@@ -78,6 +78,21 @@ def test_float64_random_numbers(kind: str) -> None:
         np.testing.assert_array_equal(result, wanted)
 
 
+def test_a_device_gets_what_is_made_out_of_nothing() -> None:
+    torch = pytest.importorskip("torch")
+    from rlweave.backends.torch_ import ops as torch_ops
+    from rlweave.backends.torch_ import random as torch_random
+
+    source = torch_random.FastRandom(SimpleNamespace(value=torch_random.initial_state(0)))
+    bound = bind_ops(torch_ops, source, device="meta")
+    made = [bound.zeros((2,)), bound.arange(3), bound.asarray([1.0]), bound.random.uniform((2,)), bound.eye(2)]
+    assert {x.device.type for x in made} == {"meta"}
+    assert bound.add(torch.ones(2), 1.0).device.type == "cpu"
+    portable = bind_ops(torch_ops, None, device="meta")
+    portable.random = PortableRandom(portable, SimpleNamespace(value=portable.asarray(initial_state(0))))
+    assert portable.random.uniform((3,)).device.type == "meta"
+
+
 def test_float64_elsewhere_is_refused() -> None:
     pytest.importorskip("torch")
     from rlweave.backends.torch_ import ops as torch_ops

@@ -15,7 +15,8 @@ Array = Any
 
 _STEPS_PER_UNIT = 32
 _ERF_LIMIT = 6  # erf(6) is 1 in float64
-_ERF_ORDER = 9
+_ERF_ORDER = 9  # coefficients for float64
+_ERF_ORDER_FLOAT32 = 5
 
 # B_2k / (2k (2k - 1)) of Stirling's series.
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
@@ -24,7 +25,7 @@ _SHIFT = 8
 
 @functools.cache
 def _erf_table() -> Array:
-    """Taylor coefficients of erf around the points k / 32 for 0 <= k <= 192, lowest order first."""
+    """Taylor coefficients of erf around the points k / 32 for 0 <= k <= 192: (order, point)."""
     points = np.arange(_ERF_LIMIT * _STEPS_PER_UNIT + 1) / _STEPS_PER_UNIT
     table = np.empty((len(points), _ERF_ORDER))
     table[:, 0] = [math.erf(point) for point in points]
@@ -34,20 +35,24 @@ def _erf_table() -> Array:
     for n in range(_ERF_ORDER - 1):
         table[:, n + 1] = (-1) ** n * hermite * slope / math.factorial(n + 1)
         previous, hermite = hermite, 2 * points * hermite - 2 * n * previous
-    return table
+    return np.ascontiguousarray(table.T)
 
 
 def error_function(x: Array) -> Array:
-    """The error function in float64, by Taylor expansion around the nearest of 193 tabulated points."""
+    """The error function, by Taylor expansion around the nearest of 193 tabulated points.
+
+    The result is float64, exact for float64 arguments; for others it has the precision of float32.
+    """
+    order = _ERF_ORDER if getattr(x, "dtype", None) == np.float64 else _ERF_ORDER_FLOAT32
     x = np.asarray(x, np.float64)
     magnitude = np.minimum(np.abs(x), _ERF_LIMIT)
     nan = np.isnan(magnitude)
     nearest = np.where(nan, 0, np.rint(magnitude * _STEPS_PER_UNIT)).astype(np.int64)
     distance = magnitude - nearest / _STEPS_PER_UNIT
-    coefficients = _erf_table()[nearest]
-    result = coefficients[..., _ERF_ORDER - 1]
-    for n in range(_ERF_ORDER - 2, -1, -1):
-        result = result * distance + coefficients[..., n]
+    table = _erf_table()
+    result = table[order - 1][nearest]
+    for n in range(order - 2, -1, -1):
+        result = result * distance + table[n][nearest]
     return np.copysign(result, x)
 
 

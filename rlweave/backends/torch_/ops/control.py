@@ -20,7 +20,7 @@ Array = Any
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None = None, reverse: bool = False
 ) -> tuple[Any, Any]:
-    return scan_loop(f, init, xs, length, reverse, asarray, stack, zeros_like)
+    return scan_loop(f, init, xs, length, reverse, asarray, stack, torch.unbind, zeros_like)
 
 
 def cond(pred: Array, f: Callable[..., Any], g: Callable[..., Any], *args: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,6 +144,22 @@ class Backend(ABC):
     def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
         """Compiles a pure run; the default hands it back."""
         return function
+
+
+@contextmanager
+def untouched(cells: Iterable[Cell], copy: Callable[[Array], Array]) -> Iterator[None]:
+    """Takes back what is written to cells inside (the trial step of a loop over nothing)."""
+    before = [(cell, cell.value) for cell in cells]
+    for cell, value in before:
+        if hasattr(value, "clone_state"):
+            cell.value = value.clone_state()
+        else:
+            cell.value = copy(value) if hasattr(value, "dtype") else deepcopy(value)
+    try:
+        yield
+    finally:
+        for cell, value in before:
+            cell.value = value
 
 
 def user_location(depth_limit: int = 60) -> str:

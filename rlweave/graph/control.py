@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from rlweave import ops
 from rlweave.errors import BuildError
 from rlweave.graph.component import Component
@@ -46,6 +48,14 @@ def gradients(loss: Value, variables: VariableCollection | Structure) -> Any:
             received=describe(variables),
             fix="pass component.variables()",
         )
+    integers = [v for v in leaves_of(variables, Value) if not v.space.dtype.startswith("float")]
+    if integers:
+        raise BuildError(
+            "gradients by values that are no floats",
+            where=trace.calls[-1] if trace.calls else trace.graph.name,
+            received=describe(integers[0]),
+            fix="differentiate by float values only",
+        )
     node = Node("gradient", f"{trace.graph.name}.gradients", args=(loss, variables))
     node.extra["loss"] = loss
     if isinstance(variables, VariableCollection):
@@ -80,11 +90,9 @@ def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, len
     if has_leaf((carry, xs), Unknown):
         trace.unknown = True
         return (Unknown("scan"), Unknown("scan"))
-    carry = lift(carry)
+    carry, xs = lift(carry), _arrays_to_values(xs)
     xs_spaces = map_structure(lambda leaf: _without_first(leaf) if isinstance(leaf, Value) else leaf, xs)
-    leading = next((leaf.space.axes[0] for leaf in leaves_of(xs, Value)), length)
-    if leading is None:
-        raise BuildError("scan needs a length", where=trace.graph.name, fix="pass xs, or length=")
+    leading = _scan_length(trace, xs, length)
     body = trace.body("scan", method, (spaces_of(carry), xs_spaces))
     _forbid_host(body, "scan")
     if not isinstance(body.outputs, tuple) or len(body.outputs) != 2:
@@ -105,6 +113,34 @@ def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, len
     trace.emit(node)
     _reduce_metrics(trace, metrics, node.result[1][1])
     return node.result[0], node.result[1][0]
+
+
+def _scan_length(trace: Trace, xs: Structure, length: Any) -> int | Dim:
+    if isinstance(length, Value | Unknown) or isinstance(length, bool) or not isinstance(length, int | None):
+        raise BuildError(
+            "the length of a scan is no Python constant",
+            where=trace.graph.name,
+            received=describe(length),
+            fix="make it a static argument of the API method; where it depends on values use graph.while_",
+        )
+    axes = unique([leaf.space.axes[0] for leaf in leaves_of(xs, Value)] + ([] if length is None else [length]))
+    if not axes:
+        raise BuildError("scan needs a length", where=trace.graph.name, fix="pass xs, or length=")
+    if len(axes) > 1 and {_fixed(axis) for axis in axes} != {_fixed(axes[0])}:
+        raise BuildError(
+            "the inputs of a scan differ in length",
+            where=trace.graph.name,
+            received=", ".join(str(axis) for axis in axes),
+            fix="give all xs (and length) one leading axis; slice the longer ones",
+        )
+    return axes[0]
+
+
+def _fixed(axis: int | Dim) -> int | Dim:
+    """The number of a fixed axis, or the symbolic axis itself."""
+    if isinstance(axis, Dim) and all("=" in symbol for symbol in axis.symbols):
+        return axis.evaluate({})
+    return axis
 
 
 def repeat(n: int, method: Callable[..., Any], carry: Structure = ()) -> Any:
@@ -139,7 +175,7 @@ def cond(pred: Value, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
     if has_leaf(pred, Unknown):
         trace.unknown = True
         return Unknown("cond")
-    if not isinstance(pred, Value) or pred.space.axes != ():
+    if not isinstance(pred, Value) or pred.space.axes != () or pred.space.dtype != "bool":
         raise BuildError(
             "cond needs a scalar bool value",
             where=trace.graph.name,
@@ -181,6 +217,14 @@ def while_(test: Callable[..., Value], body: Callable[..., Any], carry: Structur
         _forbid_host(graph, "while_")
         if graph.metrics:
             raise BuildError("a metric is reported inside while_", where=trace.graph.name, fix="report it outside")
+    tested = bodies["test"].outputs
+    if not isinstance(tested, Value) or tested.space.axes != () or tested.space.dtype != "bool":
+        raise BuildError(
+            "the test of a while loop has to return a scalar bool",
+            where=trace.graph.name,
+            received=describe(tested),
+            fix="reduce it with ops.any or ops.all",
+        )
     if bodies["test"].writes:
         raise BuildError(
             "the test of a while loop writes variables",
@@ -227,6 +271,14 @@ def vmap(
             if axis is None:
                 spaces.append(spaces_of(argument))
                 continue
+            for leaf in leaves_of(argument, Value):
+                if not -len(leaf.space.axes) <= axis < len(leaf.space.axes):
+                    raise BuildError(
+                        "vmap over an axis that a value does not have",
+                        where=trace.graph.name,
+                        received=f"in_axes={axis} for {leaf.space!r}",
+                        fix="choose one of its axes, or None to repeat the value",
+                    )
             sizes |= {leaf.space.axes[axis] for leaf in leaves_of(argument, Value)}
             spaces.append(
                 map_structure(
@@ -426,6 +478,11 @@ def lift(structure: Structure) -> Structure:
         return trace.call_internal(_constant, "constant", (), kwargs={"value": leaf, "dtype": space.dtype})
 
     return map_structure(lift, structure)
+
+
+def _arrays_to_values(structure: Structure) -> Structure:
+    """Constant arrays become values (to be looped over, say); other leaves stay."""
+    return map_structure(lambda leaf: lift(leaf) if isinstance(leaf, np.ndarray) else leaf, structure)
 
 
 def _constant(value: Any, dtype: str) -> Any:

@@ -221,12 +221,18 @@ class BlockWriter:
             test, body = self.body(node.bodies["test"], "test"), self.body(node.bodies["body"], "while_body")
             call = f"while_loop({test}, {body}, {self.expression(node.args[0])}, {self._written(node)})"
         elif node.kind == "vmap":
+            # torch's tape does not reach into its vmap, its functional derivatives do
+            functional, self.functional = self.functional, self.functional or self.executor.backend.differentiable
             body = self.body(node.bodies["body"], "vmap_body")
+            self.functional = functional
             size = self._axis_size(node)
             call = f"vmap({body}, {node.extra['in_axes']!r}, {size}, {self.expression(tuple(node.args))})"
         else:
             raise AssertionError(f"a {node.kind} node outside of its pass")
-        self._assign(node, call)
+        if node.kind == "call" and not node.differentiable and self._outer_path:
+            self._without_gradient(node, call)
+        else:
+            self._assign(node, call)
         if set(node.extra.get("alias_variables", ())) & self.inplace_paths:
             for value in node.values():
                 name = self.names.fresh(self.expressions[id(value)])
@@ -235,6 +241,19 @@ class BlockWriter:
             self.containers.pop(id(node), None)
         for path in node.extra.get("aliased_writes", ()):
             self.out.line(f"own({self.cell(path, node.host)})")
+
+    def _without_gradient(self, node: Node, call: str) -> None:
+        """Writes a call inside a differentiated body that the gradient does not go through."""
+        if not self.functional:
+            self.out.line("with no_grad():")
+            self.out.indent += 1
+            self._assign(node, call)
+            self.out.indent -= 1
+            return
+        self._assign(node, f"stop_gradient({call})" if node.values() else call)
+        for path in node.writes:
+            if not path.startswith("random"):
+                self.out.line(f"{self.cell(path)}.value = stop_gradient({self.cell(path)}.value)")
 
     def _call(self, node: Node, donate: bool) -> str:
         for path, value in node.substitution.items():
@@ -463,6 +482,7 @@ class BlockWriter:
         for v, argument in zip(values, arguments, strict=True):
             self.expressions[id(v)] = argument
         hidden, self._escaping = self._escaping, self._escaping | {id(v) for v in (*outputs, *others)}
+        outer_path, self._outer_path = self._outer_path, True
         inner = [n for n in piece.nodes]
         if gradients:
             kept_pulls, self._pulls = self._pulls, {}
@@ -471,7 +491,7 @@ class BlockWriter:
         else:
             for n in inner:
                 self.node(n)
-        self._escaping = hidden
+        self._escaping, self._outer_path = hidden, outer_path
         self.out.line(f"return {tuple_text([self.expressions[id(v)] for v in outputs])}, {tuple_text([self.expressions[id(v)] for v in others])}")
         self.out.indent -= 1
         self.expressions.update(before)

@@ -251,7 +251,7 @@ class Session:
             if isinstance(leaf, Value):
                 return leaf.space
             if isinstance(leaf, VariableCollection):
-                return ("variables", tuple(v.space for v in leaf))
+                return ("variables", tuple((path, variable.space) for path, variable in leaf.items()))
             if isinstance(leaf, np_types()):
                 return ("array", leaf.shape, str(leaf.dtype), leaf.tobytes())
             hash(leaf)

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,14 @@ def tracing(trace: Trace) -> Iterator[None]:
         _SESSION.reset(session_token)
 
 
+@dataclass
+class _SplitWrites:
+    """Which leaf of a split has written which variable, and the leaf that is traced now."""
+
+    by_path: dict[str, str] = field(default_factory=dict)
+    leaf: str = ""
+
+
 class Trace:
     """Records the nodes of one API method, or of a body inside it.
 
@@ -83,7 +92,7 @@ class Trace:
         self.session, self.graph, self.outer = session, graph, outer
         self.substitutions: list[dict[str, Value]] = list(outer.substitutions) if outer else []
         self.calls: list[str] = list(outer.calls) if outer else []
-        self.split_writes: list[dict[str, str]] = outer.split_writes if outer else []
+        self.split_writes: list[_SplitWrites] = outer.split_writes if outer else []
         self.in_vmap: bool = outer.in_vmap if outer else False
         self.unknown = False
         self.created: set[int] = outer.created if outer else set()
@@ -155,12 +164,13 @@ class Trace:
                     received=f"{name!r} has leaves {keys}, {other!r} has {list(leaves)}",
                     fix="pass containers of one structure; single values are repeated for every leaf",
                 )
-        self.split_writes.append({})
+        written = _SplitWrites()
+        self.split_writes.append(written)
         try:
             results = {}
             for key in keys:
                 one = {n: flat[n][key] if n in flat else argument for n, argument in arguments.items()}
-                self._split_leaf = key
+                written.leaf = key
                 results[key] = self._run(component, declared, one, key if declared.with_key else None)
         finally:
             self.split_writes.pop()
@@ -170,8 +180,6 @@ class Trace:
         if isinstance(first, tuple):
             return tuple(unflatten_like(pattern, {k: r[i] for k, r in results.items()}) for i in range(len(first)))
         return unflatten_like(pattern, results)
-
-    _split_leaf: str = ""
 
     def _graph_call(
         self, component: Component, declared: GraphFunction, first: tuple[Any, ...], arguments: dict[str, Any]
@@ -286,12 +294,12 @@ class Trace:
             )
         for written in self.split_writes:
             for path in node.writes:
-                leaf = written.setdefault(path, self._split_leaf)
-                if leaf != self._split_leaf and not path.startswith("random"):
+                leaf = written.by_path.setdefault(path, written.leaf)
+                if leaf != written.leaf and not path.startswith("random"):
                     raise BuildError(
                         "several leaves of a split write one variable",
                         where=node.label,
-                        received=f"{path} is written for leaves {leaf!r} and {self._split_leaf!r}",
+                        received=f"{path} is written for leaves {leaf!r} and {written.leaf!r}",
                         fix="use flatten=True and write it once",
                     )
         self.graph.nodes.append(node)

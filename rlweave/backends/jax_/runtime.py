@@ -70,6 +70,7 @@ class JaxBackend(Backend):
             "vmap": vmap,
             "vjp": vjp,
             "copy": jnp.copy,
+            "stop_gradient": lax.stop_gradient,
             "ones_like": jnp.ones_like,
             "zeros_like": jnp.zeros_like,
         }

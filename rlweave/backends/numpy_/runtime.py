@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, user_location
+from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, untouched, user_location
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.errors import BackendError
 
@@ -151,11 +151,15 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, lengt
     leaves = tree_leaves(xs)
     steps = len(leaves[0]) if leaves else length
     assert steps is not None
+    if steps == 0:
+        with untouched(written, np.array):
+            _, y = body(carry, tree_map(lambda x: np.zeros(x.shape[1:], x.dtype), xs))
+        return carry, tree_map(lambda leaf: np.stack([leaf])[:0], y)
     outputs = []
     for step in range(steps):
         carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
         outputs.append(y)
-    return carry, tree_map(lambda *ys: np.stack(ys), *outputs) if outputs else None
+    return carry, tree_map(lambda *ys: np.stack(ys), *outputs)
 
 
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
@@ -172,13 +176,19 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: An
 
 def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:
     """`graph.vmap`: a loop over the new axis; results are stacked in front."""
-    results = []
-    for index in range(size):
-        row = [
-            arg if axis is None else tree_map(lambda x, axis=axis, index=index: np.take(x, index, axis=axis), arg)
+    def rows(index: int) -> list[Any]:
+        return [
+            arg if axis is None else tree_map(lambda x: np.take(x, index, axis), arg)  # noqa: B023 - used at once
             for arg, axis in zip(args, in_axes, strict=True)
         ]
-        results.append(body(*row))
+
+    if size == 0:
+        args = [
+            arg if axis is None else tree_map(lambda x: np.zeros(np.where(x.shape, x.shape, 1), x.dtype), arg)
+            for arg, axis in zip(args, in_axes, strict=True)
+        ]
+        return tree_map(lambda x: np.stack([x])[:0], body(*rows(0)))
+    results = [body(*rows(index)) for index in range(size)]
     return tree_map(lambda *xs: np.stack(xs), *results)
 
 

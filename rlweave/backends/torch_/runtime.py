@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, user_location
+from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, untouched, user_location
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.torch_ import ops
 
@@ -119,6 +119,7 @@ class TorchBackend(Backend):
             "copy": torch.clone,
             "gradient": gradient,
             "tracked": tracked,
+            "stop_gradient": _stop_gradient,
             "no_grad": torch.no_grad,
             "enable_grad": torch.enable_grad,
             "vjp": vjp,
@@ -171,6 +172,10 @@ def from_numpy_shared(x: np.ndarray) -> Array:
 
 def _numpy_of(x: Array) -> np.ndarray:
     return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
+def _stop_gradient(x: Any) -> Any:
+    return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, x)
 
 
 def _plain(x: Array) -> Array:
@@ -231,11 +236,15 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, lengt
     leaves = tree_leaves(xs)
     steps = leaves[0].shape[0] if leaves else length
     assert steps is not None
+    if steps == 0:
+        with untouched(written, torch.clone):
+            _, y = body(carry, tree_map(lambda x: x.new_zeros(x.shape[1:]), xs))
+        return carry, tree_map(lambda leaf: torch.stack([leaf])[:0], y)
     outputs = []
     for step in range(steps):
         carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
         outputs.append(y)
-    return carry, tree_map(lambda *ys: torch.stack(ys), *outputs) if outputs else None
+    return carry, tree_map(lambda *ys: torch.stack(ys), *outputs)
 
 
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:

@@ -143,6 +143,7 @@ def infer(
     batch_symbols = [] if mixes_batch else [symbol for symbol in symbols if symbol.startswith("B")]
     structure: Structure = None
     written: list[tuple[int, Any]] = []
+    constants: list[list[Any]] = []
 
     def run(arrays: list[Any]) -> list[Any]:
         nonlocal structure
@@ -151,9 +152,11 @@ def infer(
             cell._value = array
         result = call(arrays[: len(leaves)])
         flat: list[Any] = []
+        constants.append([])
 
         def place(leaf: Any) -> Any:
-            if leaf is None or isinstance(leaf, str):
+            if leaf is None or type(leaf) in (str, bool, int, float):
+                constants[-1].append(leaf)
                 return _Constant(leaf)
             flat.append(leaf)
             return _Slot(len(flat) - 1)
@@ -175,6 +178,7 @@ def infer(
         suspect = _confirmed_suspect(first, varied[symbol], base[symbol], other[symbol])
         if suspect is not None:
             _refuse_double_batch(suspect, base, where)
+    _check_constants(constants, where)
     count = len(first.results) - len(written)
     spaces = [
         _fit([e.results[i] for e in (first, *varied.values())], symbols, base, other, where) for i in range(count)
@@ -208,6 +212,17 @@ class _Constant:
     value: Any
 
 
+def _check_constants(constants: Sequence[Sequence[Any]], where: str) -> None:
+    for found in constants[1:]:
+        if list(found) != list(constants[0]):
+            raise BuildError(
+                "a graph function returned a Python number that depends on the batch or time size",
+                where=where,
+                received=f"{constants[0]} and {list(found)} for two sizes",
+                fix='return an array: ops.asarray(number, "int32")',
+            )
+
+
 def _fill(leaf: Box) -> int:
     """One, or zero where one would be out of an index space."""
     if leaf.dtype.startswith(("int", "uint")) and leaf.high is not None:
@@ -221,11 +236,20 @@ def _fill(leaf: Box) -> int:
 
 def _confirmed_suspect(first: Evaluation, varied: Evaluation, size: int, other: int) -> Suspect | None:
     """An intermediate array of which two axes follow the batch size; a constant axis may equal it by chance."""
+
+    def moved(shape: tuple[int, ...], again: tuple[int, ...]) -> int:
+        """How many axes follow the batch; -1 where the shapes differ in another way."""
+        pairs = [pair for pair in zip(shape, again, strict=False) if pair[0] != pair[1]]
+        return len(pairs) if len(shape) == len(again) and set(pairs) <= {(size, other)} else -1
+
     for suspect in first.suspects:
         for again in varied.suspects:
-            pairs = list(zip(suspect.shape, again.shape, strict=False))
-            moved = [pair for pair in pairs if pair[0] != pair[1]]
-            if len(suspect.shape) == len(again.shape) and len(moved) > 1 and set(moved) == {(size, other)}:
+            operands = list(zip(suspect.operands, again.operands, strict=False))
+            if (
+                moved(suspect.shape, again.shape) > 1
+                and len(suspect.operands) == len(again.operands)
+                and all(moved(shape, other_shape) >= 0 for shape, other_shape in operands)
+            ):
                 return suspect
     return None
 

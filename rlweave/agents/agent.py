@@ -253,7 +253,7 @@ class Agent(ABC):
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
         weights = self.executor.get_weights()
-        save_file({name: np.ascontiguousarray(value) for name, value in weights.items()}, path / "weights.safetensors")
+        save_file({name: np.array(value, order="C") for name, value in weights.items()}, path / "weights.safetensors")
         description = {
             "format": 1,
             "agent": self.name,

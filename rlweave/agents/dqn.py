@@ -300,7 +300,7 @@ class DQN(Agent):
             if env_id not in self._accumulators:
                 self._accumulators[env_id] = self.make_accumulator(1)
             rows = self._accumulators[env_id].add(*(add_axis(step[key]) for key in STEP_KEYS))
-            if rows is not None:
+            if _rows(rows["rewards"]):
                 self.insert(rows)
         self.count_steps(1)
 

@@ -89,6 +89,7 @@ class TrajectoryWorker(_EnvWorker):
             observations = self.observations()
             actions, log_probs = self.agent.act(observations)
             result = self._step(self.agent.env_actions(actions))
+            self.agent.count_steps(int(np.count_nonzero(result.valid)))
             row = {
                 "states": observations,
                 "actions": actions,
@@ -168,7 +169,7 @@ class TransitionWorker(_EnvWorker):
                 result.next_observations,
                 None if result.valid.all() else result.valid,
             )
-            if complete is not None:
+            if len(complete["rewards"]):
                 parts.append(complete)
         data = {} if not parts else parts[0] if len(parts) == 1 else _concatenate(parts)
         return SampleBatch(data, "rows", env_steps=env_steps)

@@ -227,8 +227,8 @@ class Component:
 
     # -- variables -----------------------------------------------------------------------------------------------
 
-    def create_variables(self) -> None:
-        """Creates the variables; override it with the API inputs it needs as parameters.
+    def create_variables(self, *inputs: Any, **more: Any) -> None:
+        """Creates the variables; override it with the API inputs it needs as its parameters.
 
         It is called once by the build, when the spaces of all those inputs are known, with these spaces.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,8 +76,7 @@ class Session:
                     child._owner = component  # appended to a list after the assignment
             _number_siblings(component)
         for component in root.tree():
-            parameters = list(inspect.signature(component.create_variables).parameters)
-            self.states[id(component)] = ComponentState(tuple(parameters))
+            self.states[id(component)] = ComponentState(needed_inputs(type(component)))
             self.components.append(component)
             for name, value in component.__dict__.items():
                 if isinstance(value, int) and not name.startswith("_"):
@@ -274,6 +274,14 @@ class Session:
         except TypeError:
             return None
         return key
+
+
+@functools.lru_cache(maxsize=4096)
+def needed_inputs(cls: type[Component]) -> tuple[str, ...]:
+    """API inputs that `create_variables` of a component class needs: the names of its parameters."""
+    if cls.create_variables is Component.create_variables:
+        return ()
+    return tuple(list(inspect.signature(cls.create_variables).parameters)[1:])
 
 
 def bind_node_function(binder: Any, node: Node, cell_of: Any) -> Any:

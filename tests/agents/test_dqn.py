@@ -1,0 +1,163 @@
+"""DQN as an agent: spaces, memory, targets, schedules, API."""
+
+import numpy as np
+import pytest
+
+from rlweave.agents.dqn import DQN
+from rlweave.errors import ConfigError, ExecutionError
+from rlweave.spaces import BoolBox, FloatBox, IntBox
+from tests.agents.rollouts import NESTED_STATES, SMALL, SMALL_CONV, transitions
+
+LEARNING = ["torch", "jax"]
+CONFIG = {"network": SMALL, "memory_capacity": 64, "learning_starts": 8, "batch_size": 8, "target_update_interval": 501}
+
+
+def make(backend, states=None, actions=None, **settings):
+    return DQN(
+        FloatBox(shape=(3,)) if states is None else states,
+        IntBox(3) if actions is None else actions,
+        {**CONFIG, **settings},
+        backend=backend,
+        seed=3,
+    )
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+@pytest.mark.parametrize("actions", [IntBox(3), IntBox(high=[2, 2]), BoolBox(shape=(2,))], ids=str)
+def test_any_observation_and_discrete_action_space(backend, actions):
+    agent = make(backend, NESTED_STATES, actions, image_network=SMALL_CONV)
+    agent.insert(transitions(agent, 16))
+    agent.count_steps(16)
+    metrics = agent.update()
+    assert np.isfinite(metrics["loss"])
+    states = NESTED_STATES.with_batch_rank().sample(5, rng=0)
+    for explore in (True, False):
+        assert agent.action_space.with_batch_rank().why_not(agent.get_actions(states, explore=explore)) is None
+
+
+@pytest.mark.parametrize("actions", [FloatBox(shape=(2,)), IntBox(high=[2, 3])], ids=str)
+def test_action_spaces_without_q_values_are_refused(actions):
+    with pytest.raises(ConfigError, match="use PPO"):
+        make("jax", actions=actions)
+
+
+@pytest.mark.parametrize("prioritized", [True, False])
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("double", [True, False])
+def test_variants_give_the_same_numbers_on_torch_and_jax(prioritized, dueling, double):
+    agents = [make(backend, prioritized=prioritized, dueling=dueling, double=double) for backend in LEARNING]
+    for agent in agents:
+        agent.insert(transitions(agent, 32))
+        agent.count_steps(32)
+    losses = [[agent.update()["loss"] for _ in range(6)] for agent in agents]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=2e-4)
+    assert len(set(losses[0])) == 6
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_training_before_the_memory_can_serve_waits_and_says_so(backend):
+    agent = make(backend)
+    assert not agent.ready()
+    with pytest.raises(ExecutionError, match=r"not enough to learn from(.|\n)*learning_starts"):
+        agent.update()
+    agent.insert(transitions(agent, 8))
+    agent.count_steps(8)
+    assert agent.ready()
+    agent.update()
+
+
+def test_the_target_network_is_copied_once_per_crossing_of_its_interval():
+    agent = make("torch", lr=0.1)
+    agent.insert(transitions(agent, 16))
+    agent.count_steps(8)
+    copies = []
+    for _ in range(130):
+        agent.count_steps(8)  # 16, 24, ...: never a multiple of 501
+        before = agent.executor.get_weights("dqn/target-policy")
+        agent.update()
+        after = agent.executor.get_weights("dqn/target-policy")
+        if any(not np.array_equal(before[path], after[path]) for path in before):
+            copies.append(agent.env_steps)
+            for path, value in agent.executor.get_weights("dqn/policy").items():
+                np.testing.assert_array_equal(after[path.replace("policy", "target-policy", 1)], value)
+    assert copies == [504, 1008]
+
+
+def test_the_target_network_starts_with_the_same_weights():
+    agent = make("jax")
+    target = agent.executor.get_weights("dqn/target-policy")
+    for path, value in agent.executor.get_weights("dqn/policy").items():
+        np.testing.assert_array_equal(target[path.replace("policy", "target-policy", 1)], value)
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_terminal_states_are_not_bootstrapped_and_truncated_ones_are(backend):
+    """Q(s, a) goes to r at a terminal state, and to r + g V(final observation) at a truncated one (faults 1, 2, 4)."""
+    agent = make(backend, n_step=1, discount=0.5, lr=0.2, huber_delta=None, dueling=False, network=[], prioritized=False,
+                 optimizer={"type": "sgd"}, max_grad_norm=None, learning_starts=1)  # fmt: skip
+    hot = np.eye(3, dtype=np.float32)
+    rows = [
+        # state, action, reward, terminated, truncated, next state
+        (hot[0], 0, 1.0, True, False, hot[2]),
+        (hot[1], 0, 1.0, False, True, hot[2]),
+        (hot[1], 1, 1.0, True, True, hot[2]),
+        (hot[2], 0, 4.0, True, False, hot[0]),
+    ]
+    for env, (state, action, reward, terminated, truncated, following) in enumerate(rows):
+        agent.observe(state, action, reward, terminated, truncated, following, env_id=env)
+    weights = agent.executor.get_weights()
+    agent.set_weights({path: np.zeros_like(weights[path]) for path in weights if "policy" in path})
+    for _ in range(400):
+        agent.update()
+        agent.executor.sync_target()
+    q = agent.executor.q_values(hot)
+    assert q[0, 0] == pytest.approx(1.0, abs=0.02)
+    assert q[1, 1] == pytest.approx(1.0, abs=0.02)
+    assert q[1, 0] == pytest.approx(1.0 + 0.5 * q[2].max(), abs=0.02)
+    assert q[2].max() > 3.0
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_an_external_batch_and_computed_gradients_are_the_same_step(backend):
+    agent, twin = make(backend), make(backend)
+    batch = transitions(agent, 8)
+    agent.update(batch)
+    twin.apply_gradients(twin.compute_gradients(twin.postprocess(batch)))
+    for path, value in agent.executor.get_weights("dqn/policy").items():
+        np.testing.assert_allclose(twin.executor.get_weights()[path], value, atol=1e-6, err_msg=path)
+
+
+def test_exploration_follows_its_schedule_and_repeats_with_the_seed():
+    schedule = {"type": "linear", "start": 1.0, "end": 0.0, "steps": 100}
+    first, second = make("numpy", epsilon=schedule), make("numpy", epsilon=schedule)
+    states = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    np.testing.assert_array_equal(first.get_actions(states), second.get_actions(states))
+    greedy = first.get_actions(states, explore=False)
+    assert 0.4 < np.mean(first.get_actions(states) != greedy) < 0.9
+    first.count_steps(50)
+    assert first.epsilon == 0.5
+    first.count_steps(1000)
+    np.testing.assert_array_equal(first.get_actions(states), greedy)
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_batches_of_changing_size_into_the_memory_compile_nothing_new(backend):
+    agent = make(backend, acting_backend="numpy")
+    rng = np.random.default_rng(0)
+    agent.count_steps(8)
+    agent.insert(transitions(agent, 8))
+    agent.update()
+    before = agent.executor.compilations
+    for _ in range(200):
+        agent.insert(transitions(agent, int(rng.integers(1, 9))))
+        agent.get_actions(rng.normal(size=(int(rng.integers(1, 9)), 3)).astype(np.float32))
+        agent.update()
+    assert agent.executor.compilations == before
+    if backend == "jax":
+        program = agent.executor.program("update", {"batch_size": 8})
+        assert [run._cache_size() for run in program.runs.values()] == [1]
+
+
+def test_learning_that_can_never_start_is_refused():
+    with pytest.raises(ConfigError, match="learning would never start"):
+        make("jax", learning_starts=65)

@@ -1,0 +1,172 @@
+"""PPO as an agent: spaces, the law of its ratio, its API, errors."""
+
+import numpy as np
+import pytest
+
+from rlweave.agents.ppo import PPO
+from rlweave.errors import CheckpointError, ConfigError, ExecutionError
+from rlweave.spaces import FloatBox, IntBox
+from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout, row
+
+LEARNING = ["torch", "jax"]
+CONFIG = {"network": SMALL, "rollout_steps": 6, "epochs": 2, "minibatches": 2}
+
+
+def make(backend, states=None, actions=None, num_envs=4, **settings):
+    return PPO(
+        FloatBox(shape=(3,)) if states is None else states,
+        IntBox(3) if actions is None else actions,
+        {**CONFIG, **settings},
+        num_envs=num_envs,
+        backend=backend,
+        seed=3,
+    )
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+@pytest.mark.parametrize("acting", [None, "numpy"])
+def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting):
+    agent = make(backend, normalize_states=True, epochs=1, minibatches=1, acting_backend=acting, lr=1e-2)
+    for seed in range(4):
+        metrics = agent.update(rollout(agent, seed))
+        assert abs(metrics["approx_kl"]) < 1e-6
+        assert metrics["clip_fraction"] == 0.0
+    count = next(v for k, v in agent.executor.get_weights().items() if "normalization" in k and "count" in k)
+    assert np.sum(count) > 0, "statistics are updated by the learner"
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_nested_observations_and_actions_with_images(backend):
+    agent = make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV)
+    before = agent.get_weights()
+    batch = rollout(agent)
+    metrics = agent.update(batch)
+    assert all(np.isfinite(value) for value in metrics.values())
+    after = agent.get_weights()
+    moved = [path for path in before if not np.array_equal(before[path], after[path])]
+    assert len(moved) == len(before), sorted(set(before) - set(moved))
+    for key in ("steer", "gear", "switches", "lamp"):
+        assert agent.get_actions(row(batch["states"], 0))[key].dtype == NESTED_ACTIONS[key].dtype
+
+
+@pytest.mark.parametrize("backend", ["numpy", *LEARNING])
+def test_actions_lie_in_the_action_space(backend):
+    agent = make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV)
+    states = NESTED_STATES.with_batch_rank().sample(64, rng=0)
+    for explore in (True, False):
+        actions = agent.get_actions(states, explore=explore)
+        assert agent.action_space.with_batch_rank().why_not(actions) is None
+    greedy = [agent.get_actions(states, explore=False) for _ in range(2)]
+    for key in greedy[0]:
+        np.testing.assert_array_equal(greedy[0][key], greedy[1][key])
+
+
+def test_greedy_actions_agree_between_backends_and_travel_as_weights():
+    agents = [make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ["numpy", *LEARNING]]
+    states = NESTED_STATES.with_batch_rank().sample(16, rng=1)
+    agents[2].update(rollout(agents[2]))
+    for agent in agents[:2]:
+        agent.set_weights(agents[2].get_weights())
+    expected = agents[2].get_actions(states, explore=False)
+    for agent in agents[:2]:
+        for key, value in agent.get_actions(states, explore=False).items():
+            np.testing.assert_allclose(value, expected[key], atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_observing_single_steps_gives_the_batch_that_was_played(backend):
+    agent, twin = (make(backend, num_envs=2, epochs=1, minibatches=1) for _ in range(2))
+    rng = np.random.default_rng(0)
+    states = {name: rng.normal(size=3).astype(np.float32) for name in "ab"}
+    played = {name: [] for name in "ab"}
+    for step in range(7):
+        for name in "ab":
+            action = agent.get_actions(states[name], env_ids=[name])
+            reward, ended = float(rng.normal()), step == 3
+            following = rng.normal(size=3).astype(np.float32)
+            # the observation after is left out where the episode goes on
+            agent.observe(states[name], action, reward, ended, False, following if ended else None, env_id=name)
+            played[name].append((states[name], action, reward, following))
+            states[name] = rng.normal(size=3).astype(np.float32) if ended else following
+        assert agent.ready() == (step == 6)
+    trajectories = agent._trajectories.take(2)
+    for column, name in enumerate("ab"):
+        for t in range(6):
+            state, action, reward, following = played[name][t]
+            np.testing.assert_array_equal(trajectories["states"][t, column], state)
+            np.testing.assert_array_equal(trajectories["next_states"][t, column], following)
+            assert trajectories["actions"][t, column] == action
+            assert trajectories["rewards"][t, column] == np.float32(reward)
+    first, second = agent.update(trajectories), twin.update(trajectories)
+    assert first == pytest.approx(second, rel=1e-4, abs=1e-6)
+
+
+def test_updating_without_enough_says_so():
+    agent = make("torch")
+    with pytest.raises(ExecutionError, match="not enough to learn from"):
+        agent.update()
+    with pytest.raises(ExecutionError, match="whose action this agent did not choose"):
+        agent.observe(np.zeros(3, np.float32), 0, 0.0, False, False)
+    agent.get_actions(np.zeros(3, np.float32))
+    with pytest.raises(ExecutionError, match="ended without its last observation"):
+        agent.observe(np.zeros(3, np.float32), 0, 0.0, False, True)
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_gradients_computed_and_applied_are_one_step_of_the_optimizer(backend):
+    agent = make(backend, epochs=1, minibatches=1, normalize_advantages=False)
+    twin = make(backend, epochs=1, minibatches=1, normalize_advantages=False)
+    batch = rollout(agent)
+    agent.update(batch)
+    gradients = twin.compute_gradients(twin.postprocess(batch))
+    assert all(np.abs(value).max() > 0 for value in gradients.values())
+    twin.apply_gradients(gradients)
+    for path, value in agent.get_weights().items():
+        np.testing.assert_allclose(twin.get_weights()[path], value, atol=1e-5, err_msg=path)
+
+
+def test_gradients_agree_between_backends():
+    agents = [make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in LEARNING]
+    rows = agents[0].postprocess(rollout(agents[0]))
+    first, second = (agent.compute_gradients(rows) for agent in agents)
+    for path, value in first.items():
+        np.testing.assert_allclose(second[path], value, atol=2e-5, rtol=1e-3, err_msg=path)
+
+
+def test_box_actions_are_clipped_for_the_environment_and_kept_for_learning():
+    agent = make("torch", actions=FloatBox(-0.01, 0.01, shape=(1,)), num_envs=1)
+    state = np.ones(3, np.float32)
+    action = agent.get_actions(state)
+    assert abs(action[0]) == np.float32(0.01)
+    agent.observe(state, action, 1.0, False, False, state)
+    stored = agent._trajectories._complete[0][0]["actions"]
+    assert abs(stored[0]) > 0.01
+
+
+def test_a_minibatch_of_one_row_cannot_be_normalized():
+    with pytest.raises(ConfigError, match="minibatch of one row"):
+        make("jax", rollout_steps=4, num_envs=1, minibatches=4)
+    make("jax", rollout_steps=4, num_envs=1, minibatches=4, normalize_advantages=False)
+    with pytest.raises(ConfigError, match="choose a divisor of 24"):
+        make("jax", minibatches=5)
+
+
+def test_models_travel_between_backends_as_data(tmp_path):
+    source, target = make("jax"), make("torch")
+    source.update(rollout(source))
+    source.export_model(tmp_path / "model")
+    target.import_model(tmp_path / "model")
+    for path, value in source.executor.get_weights().items():
+        np.testing.assert_array_equal(target.executor.get_weights()[path], value)
+    with pytest.raises(CheckpointError, match="another state_space"):
+        make("torch", states=FloatBox(shape=(4,))).import_model(tmp_path / "model")
+    with pytest.raises(CheckpointError, match="does not fit"):
+        make("torch", network=[{"type": "dense", "units": 9}]).import_model(tmp_path / "model")
+    (tmp_path / "model" / "weights.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00garbage!")
+    with pytest.raises(CheckpointError, match="cannot read the model"):
+        target.import_model(tmp_path / "model")
+
+
+def test_a_configuration_of_another_agent_or_with_a_wrong_key_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'epochs'"):
+        make("jax", epoch=3)

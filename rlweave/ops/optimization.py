@@ -2,7 +2,7 @@
 
 Every operator returns new lists. With `donate=True` the backend may overwrite the arrays it is given (not the
 gradients), which saves a copy; the results are then the same objects where the backend works in place. A caller that
-does so must not use the old arrays afterwards. These operators are not differentiable, and not for `vmap`.
+does so must not use the old arrays afterwards. These operators are not to be differentiated.
 
 The arrays of one list may differ in shape; the lists have equal lengths, entry i of each belongs to parameter i.
 """

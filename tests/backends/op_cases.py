@@ -71,7 +71,7 @@ def _optimizer_cases() -> dict[str, list[Case]]:
     rate, step = np.array(0.05, np.float32), np.array(3, np.int32)
 
     def update(*args: Any, **kwargs: Any) -> Case:
-        return case(*args, gradient=False, vmap=False, **kwargs)
+        return case(*args, gradient=False, **kwargs)
 
     return {
         "global_norm_clip": [

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlweave import ops
+from rlweave import graph, ops
 from rlweave.components import SGD, Adam, AdamW, Optimizer, RMSProp
 from rlweave.errors import BuildError, ConfigError
 from rlweave.graph import Component, api, build, from_spec, gradients, graph_fn, to_spec
 from rlweave.graph.executor import GraphExecutor
-from rlweave.spaces import FloatBox, IntBox
+from rlweave.spaces import BoolBox, FloatBox, IntBox
 from tests.components.stored_inputs import StoredInputs
 
 BACKENDS = ("numpy", "torch", "jax")
@@ -356,6 +356,74 @@ def test_steps_in_place_reach_nothing_else(backend: str, name: str) -> None:
     executor.update()
     for path, value in given.items():
         np.testing.assert_array_equal(value, copies[path])
+
+
+class Loops(Minimizer):
+    @api
+    def three_times(self):
+        graph.repeat(3, self._once)
+        return self.model.loss()
+
+    @api
+    def maybe(self, flag):
+        return graph.cond(flag, self._once_with_loss, self.model.loss)
+
+    def _once(self):
+        self.optimizer.step(self.model.loss(), self.model.variables())
+
+    def _once_with_loss(self):
+        self._once()
+        return self.model.loss()
+
+
+@on_backends_with_gradients
+@pytest.mark.parametrize("name", ["adam on a schedule", "adam, clipped", "momentum"])
+def test_steps_in_loops_and_branches_are_those_outside(backend: str, name: str) -> None:
+    methods = ["update", "three_times", "maybe"]
+    looping, plain = (
+        build(Loops(PAIRS[name][0]()), {"flag": BoolBox()}, backend=backend, methods=methods) for _ in "ab"
+    )
+    for _ in range(2):
+        looping.three_times()
+        for _ in range(3):
+            plain.update()
+    looping.maybe(np.array(False))
+    looping.maybe(np.array(True))
+    plain.update()
+    for path, value in plain.get_weights().items():
+        np.testing.assert_allclose(looping.get_weights()[path], value, rtol=1e-6, err_msg=path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch about itself
+@pytest.mark.parametrize("name", ["momentum", "adam on a schedule", "adam, clipped", "rmsprop, centered, momentum"])
+def test_compiled_torch_steps_as_plain_torch(name: str) -> None:
+    pytest.importorskip("torch")
+    compiled, plain = (
+        build(Minimizer(PAIRS[name][0]()), backend="torch", methods=["update"], torch_compile=compiled)
+        for compiled in (True, False)
+    )
+    for _ in range(3):
+        np.testing.assert_allclose(compiled.update(), plain.update(), rtol=1e-6)
+    for path, value in plain.get_weights().items():
+        np.testing.assert_allclose(compiled.get_weights()[path], value, rtol=1e-6, atol=1e-8, err_msg=path)
+
+
+@on_every_backend
+def test_nothing_to_train_is_no_error(backend: str) -> None:
+    class Nothing(Component):
+        def __init__(self, optimizer: Optimizer) -> None:
+            super().__init__("root")
+            self.model, self.optimizer = StoredInputs({"frozen": np.zeros(2, np.int32)}), optimizer
+
+        @api
+        def apply(self):
+            self.optimizer.apply([], self.model.variables())
+
+    for name in ("sgd", "adam, clipped", "rmsprop"):
+        executor = build(Nothing(PAIRS[name][0]()), backend=backend)
+        executor.apply()
+        assert executor.get_weights()["root/optimizer/steps"] == 1
 
 
 def test_torch_kernels_get_gradients_of_any_strides() -> None:

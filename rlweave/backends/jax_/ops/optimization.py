@@ -3,22 +3,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
+from rlweave.backends import optimizer_steps
+
 Array = Any
-
-
-def _zip(*lists: Sequence[Array]) -> Any:
-    return zip(*lists, strict=True)
-
-
-def _bias_correction(beta: float, step: Array) -> Array:
-    # 1 - beta**step loses half of the digits of float32 in the first steps
-    return 1.0 if beta == 0.0 else -jnp.expm1(jnp.asarray(step, jnp.float32) * math.log(beta))
 
 
 def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tuple[list[Array], Array]:
@@ -36,11 +28,7 @@ def sgd_update(
     nesterov: bool = False,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array]]:
-    if not momentum:
-        return [p - learning_rate * g for p, g in _zip(parameters, gradients)], []
-    new_velocities = [momentum * v + g for v, g in _zip(velocities, gradients)]
-    moves = [g + momentum * v for g, v in _zip(gradients, new_velocities)] if nesterov else new_velocities
-    return [p - learning_rate * move for p, move in _zip(parameters, moves)], new_velocities
+    return optimizer_steps.sgd(parameters, gradients, velocities, learning_rate, momentum, nesterov)
 
 
 def adam_update(
@@ -56,16 +44,23 @@ def adam_update(
     weight_decay: float = 0.0,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array]]:
-    correction1, correction2 = _bias_correction(beta1, step), _bias_correction(beta2, step)
-    new_means = [beta1 * m + (1.0 - beta1) * g for m, g in _zip(means, gradients)]
-    new_variances = [beta2 * v + (1.0 - beta2) * jnp.square(g) for v, g in _zip(variances, gradients)]
-    new_parameters = []
-    for p, m, v in _zip(parameters, new_means, new_variances):
-        move = (m / correction1) / (jnp.sqrt(v / correction2) + epsilon)
-        if weight_decay:
-            move = move + weight_decay * p
-        new_parameters.append(p - learning_rate * move)
-    return new_parameters, new_means, new_variances
+    corrections = (
+        optimizer_steps.bias_correction(jnp, beta1, step),
+        optimizer_steps.bias_correction(jnp, beta2, step),
+    )
+    return optimizer_steps.adam(
+        jnp,
+        parameters,
+        gradients,
+        means,
+        variances,
+        corrections,
+        learning_rate,
+        beta1,
+        beta2,
+        epsilon,
+        weight_decay,
+    )
 
 
 def rmsprop_update(
@@ -80,11 +75,6 @@ def rmsprop_update(
     momentum: float = 0.0,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
-    new_squares = [decay * s + (1.0 - decay) * jnp.square(g) for s, g in _zip(squares, gradients)]
-    new_means = [decay * a + (1.0 - decay) * g for a, g in _zip(means, gradients)] if len(means) else []
-    seconds = [s - jnp.square(a) for s, a in _zip(new_squares, new_means)] if new_means else new_squares
-    # rounding may push a second moment of nearly constant gradients below 0
-    moves = [g / (jnp.sqrt(jnp.maximum(s, 0.0)) + epsilon) for g, s in _zip(gradients, seconds)]
-    new_velocities = [momentum * v + u for v, u in _zip(velocities, moves)] if momentum else []
-    moves = new_velocities or moves
-    return [p - learning_rate * u for p, u in _zip(parameters, moves)], new_squares, new_velocities, new_means
+    return optimizer_steps.rmsprop(
+        jnp, parameters, gradients, squares, velocities, means, learning_rate, decay, epsilon, momentum
+    )

@@ -3,31 +3,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from rlweave.backends import optimizer_steps
+
 Array = Any
 
 
-def _zip(*lists: Sequence[Array]) -> Any:
-    return zip(*lists, strict=True)
-
-
-def _bias_correction(beta: float, step: Array) -> Array:
-    # 1 - beta**step loses half of the digits of float32 in the first steps
-    dtype = np.float64 if isinstance(step, np.float64) else np.float32
-    return dtype(1.0) if beta == 0.0 else -np.expm1(np.asarray(step, dtype) * dtype(math.log(beta)))
+def _arrays(lists: tuple[list[Any], ...]) -> Any:
+    # arithmetic of arrays without axes gives NumPy scalars
+    return tuple([np.asarray(x) for x in one] for one in lists)
 
 
 def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tuple[list[Array], Array]:
-    total = sum((np.sum(np.square(g)) for g in gradients), np.float32(0.0))
-    norm = np.sqrt(total)
-    scale = np.minimum(
-        np.asarray(max_norm, norm.dtype) / np.maximum(norm, np.finfo(np.float32).tiny), norm.dtype.type(1)
-    )
+    norm = np.sqrt(sum((np.sum(np.square(g)) for g in gradients), np.float32(0.0)))
+    scale = np.minimum(max_norm / np.maximum(norm, np.finfo(np.float32).tiny), 1.0).astype(norm.dtype)
     return [np.asarray(g * scale) for g in gradients], np.asarray(norm)
 
 
@@ -40,11 +33,8 @@ def sgd_update(
     nesterov: bool = False,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array]]:
-    if not momentum:
-        return [np.asarray(p - learning_rate * g) for p, g in _zip(parameters, gradients)], []
-    new_velocities = [np.asarray(momentum * v + g) for v, g in _zip(velocities, gradients)]
-    moves = [g + momentum * v for g, v in _zip(gradients, new_velocities)] if nesterov else new_velocities
-    return [np.asarray(p - learning_rate * move) for p, move in _zip(parameters, moves)], new_velocities
+    result = optimizer_steps.sgd(parameters, gradients, velocities, learning_rate, momentum, nesterov)
+    return _arrays(result)
 
 
 def adam_update(
@@ -60,16 +50,21 @@ def adam_update(
     weight_decay: float = 0.0,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array]]:
-    correction1, correction2 = _bias_correction(beta1, step), _bias_correction(beta2, step)
-    new_means = [np.asarray(beta1 * m + (1.0 - beta1) * g) for m, g in _zip(means, gradients)]
-    new_variances = [np.asarray(beta2 * v + (1.0 - beta2) * np.square(g)) for v, g in _zip(variances, gradients)]
-    new_parameters = []
-    for p, m, v in _zip(parameters, new_means, new_variances):
-        move = (m / correction1) / (np.sqrt(v / correction2) + epsilon)
-        if weight_decay:
-            move = move + weight_decay * p
-        new_parameters.append(np.asarray(p - learning_rate * move))
-    return new_parameters, new_means, new_variances
+    corrections = (1.0 - beta1 ** float(step), 1.0 - beta2 ** float(step))
+    result = optimizer_steps.adam(
+        np,
+        parameters,
+        gradients,
+        means,
+        variances,
+        corrections,
+        learning_rate,
+        beta1,
+        beta2,
+        epsilon,
+        weight_decay,
+    )
+    return _arrays(result)
 
 
 def rmsprop_update(
@@ -84,12 +79,7 @@ def rmsprop_update(
     momentum: float = 0.0,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
-    new_squares = [np.asarray(decay * s + (1.0 - decay) * np.square(g)) for s, g in _zip(squares, gradients)]
-    new_means = [np.asarray(decay * a + (1.0 - decay) * g) for a, g in _zip(means, gradients)] if len(means) else []
-    seconds = [s - np.square(a) for s, a in _zip(new_squares, new_means)] if new_means else new_squares
-    # rounding may push a second moment of nearly constant gradients below 0
-    moves = [g / (np.sqrt(np.maximum(s, 0.0)) + epsilon) for g, s in _zip(gradients, seconds)]
-    new_velocities = [np.asarray(momentum * v + u) for v, u in _zip(velocities, moves)] if momentum else []
-    moves = new_velocities or moves
-    new_parameters = [np.asarray(p - learning_rate * u) for p, u in _zip(parameters, moves)]
-    return new_parameters, new_squares, new_velocities, new_means
+    result = optimizer_steps.rmsprop(
+        np, parameters, gradients, squares, velocities, means, learning_rate, decay, epsilon, momentum
+    )
+    return _arrays(result)

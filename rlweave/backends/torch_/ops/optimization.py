@@ -1,7 +1,8 @@
 """Steps of optimizers, by the fused and `foreach` kernels that `torch.optim` itself uses.
 
 The kernels work in place, so without `donate` they work on copies. They take memory as it lies: parameters, slots and
-gradients must have equal strides, which gradients of `torch.autograd.grad` need not have.
+gradients must have equal strides, which gradients of `torch.autograd.grad` need not have. Where they cannot be used
+(`torch.compile`, which fuses plain formulas by itself, and transformations such as `vmap`) the plain formulas are.
 """
 # ruff: noqa: D103 (documented once, in rlweave.ops)
 
@@ -13,7 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlweave.backends import optimizer_steps
+from rlweave.backends.torch_.ops import elementwise
+from rlweave.backends.torch_.ops.creation import astype
+
 Array = Any
+
+
+class _Formulas:
+    """The namespace of the plain formulas."""
+
+    astype, expm1, maximum = staticmethod(astype), torch.expm1, staticmethod(elementwise.maximum)
+    sqrt, square = torch.sqrt, torch.square
+
+
+def _transformed() -> bool:
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _writable(arrays: Sequence[Array], donate: bool) -> list[Tensor]:
@@ -28,6 +44,10 @@ def _readable(arrays: Sequence[Array]) -> list[Tensor]:
     return [x.contiguous() if isinstance(x, Tensor) else torch.as_tensor(x) for x in arrays]
 
 
+def _tensors(*lists: Sequence[Array]) -> Any:
+    return [[torch.as_tensor(x) for x in one] for one in lists]
+
+
 def _number(x: float | Array) -> Any:
     return x if isinstance(x, Tensor) else float(x)
 
@@ -36,12 +56,15 @@ def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tup
     tensors = [torch.as_tensor(g) for g in gradients]
     if not tensors:
         return [], torch.zeros(())
+    if _transformed():
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in tensors]))
+        scale = torch.clamp(_number(max_norm) / norm, max=1.0)
+        return [g * scale for g in tensors], norm
     norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
     scale = torch.clamp(_number(max_norm) / norm, max=1.0)  # 1 where the norm is 0
     return list(torch._foreach_mul(tensors, scale)), norm
 
 
-@torch.no_grad()
 def sgd_update(
     parameters: Sequence[Array],
     gradients: Sequence[Array],
@@ -51,9 +74,12 @@ def sgd_update(
     nesterov: bool = False,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array]]:
+    if _transformed() or not parameters:
+        p, g, v = _tensors(parameters, gradients, velocities)
+        return optimizer_steps.sgd(p, g, v, _number(learning_rate), momentum, nesterov)
     new_parameters = _writable(parameters, donate)
     new_velocities = _writable(velocities, donate) if momentum else []
-    if new_parameters:
+    with torch.no_grad():
         torch._fused_sgd_(
             new_parameters,
             _readable(gradients),
@@ -69,7 +95,6 @@ def sgd_update(
     return new_parameters, new_velocities
 
 
-@torch.no_grad()
 def adam_update(
     parameters: Sequence[Array],
     gradients: Sequence[Array],
@@ -83,9 +108,27 @@ def adam_update(
     weight_decay: float = 0.0,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array]]:
+    if _transformed() or not parameters:
+        p, g, m, v = _tensors(parameters, gradients, means, variances)
+        return optimizer_steps.adam(
+            _Formulas,
+            p,
+            g,
+            m,
+            v,
+            (
+                optimizer_steps.bias_correction(_Formulas, beta1, step),
+                optimizer_steps.bias_correction(_Formulas, beta2, step),
+            ),
+            _number(learning_rate),
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+        )
     new_parameters, new_means = _writable(parameters, donate), _writable(means, donate)
     new_variances = _writable(variances, donate)
-    if new_parameters:
+    with torch.no_grad():
         steps = [torch.as_tensor(step, dtype=torch.float32)] * len(new_parameters)
         torch._fused_adamw_(
             new_parameters,
@@ -105,7 +148,6 @@ def adam_update(
     return new_parameters, new_means, new_variances
 
 
-@torch.no_grad()
 def rmsprop_update(
     parameters: Sequence[Array],
     gradients: Sequence[Array],
@@ -118,31 +160,33 @@ def rmsprop_update(
     momentum: float = 0.0,
     donate: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
+    rate = _number(learning_rate)
+    if _transformed() or not parameters:
+        p, g, s, v, a = _tensors(parameters, gradients, squares, velocities, means)
+        return optimizer_steps.rmsprop(_Formulas, p, g, s, v, a, rate, decay, epsilon, momentum)
     new_parameters, new_squares = _writable(parameters, donate), _writable(squares, donate)
     new_means = _writable(means, donate)
     new_velocities = _writable(velocities, donate) if momentum else []
-    if not new_parameters:
-        return [], [], [], []
     tensors = _readable(gradients)
-    torch._foreach_mul_(new_squares, decay)
-    torch._foreach_addcmul_(new_squares, tensors, tensors, 1.0 - decay)
-    if new_means:
-        torch._foreach_lerp_(new_means, tensors, 1.0 - decay)
-        roots = list(torch._foreach_addcmul(new_squares, new_means, new_means, -1.0))
-        # rounding may push a second moment of nearly constant gradients below 0
-        torch._foreach_clamp_min_(roots, 0.0)
-        torch._foreach_sqrt_(roots)
-    else:
-        roots = list(torch._foreach_sqrt(new_squares))
-    torch._foreach_add_(roots, epsilon)
-    rate = _number(learning_rate)
-    if not momentum and isinstance(rate, float):
-        torch._foreach_addcdiv_(new_parameters, tensors, roots, -rate)
-        return new_parameters, new_squares, [], new_means
-    moves = list(torch._foreach_div(tensors, roots))
-    if momentum:
-        torch._foreach_mul_(new_velocities, momentum)
-        torch._foreach_add_(new_velocities, moves)
-        moves = new_velocities
-    torch._foreach_sub_(new_parameters, list(torch._foreach_mul(moves, rate)))
+    with torch.no_grad():
+        torch._foreach_mul_(new_squares, decay)
+        torch._foreach_addcmul_(new_squares, tensors, tensors, 1.0 - decay)
+        if new_means:
+            torch._foreach_lerp_(new_means, tensors, 1.0 - decay)
+            roots = list(torch._foreach_addcmul(new_squares, new_means, new_means, -1.0))
+            # rounding may push a second moment of nearly constant gradients below 0
+            torch._foreach_clamp_min_(roots, 0.0)
+            torch._foreach_sqrt_(roots)
+        else:
+            roots = list(torch._foreach_sqrt(new_squares))
+        torch._foreach_add_(roots, epsilon)
+        if not momentum and isinstance(rate, float):
+            torch._foreach_addcdiv_(new_parameters, tensors, roots, -rate)
+            return new_parameters, new_squares, [], new_means
+        moves = list(torch._foreach_div(tensors, roots))
+        if momentum:
+            torch._foreach_mul_(new_velocities, momentum)
+            torch._foreach_add_(new_velocities, moves)
+            moves = new_velocities
+        torch._foreach_sub_(new_parameters, list(torch._foreach_mul(moves, rate)))
     return new_parameters, new_squares, new_velocities, new_means

@@ -75,7 +75,7 @@ def by_suffix(executor):
 def torch_peer(layers, batch, conv):
     """The hand-written eager torch update."""
     import torch
-    import torch.nn.functional as F
+    from torch.nn import functional
 
     params = []
     for kernel, bias in layers:
@@ -94,7 +94,7 @@ def torch_peer(layers, batch, conv):
         if conv:
             x = x.permute(0, 3, 1, 2)
             for i in range(3):
-                x = torch.relu(F.conv2d(x, p[2 * i], p[2 * i + 1], stride=strides[i]))
+                x = torch.relu(functional.conv2d(x, p[2 * i], p[2 * i + 1], stride=strides[i]))
             x = x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)
             rest = p[6:]
         else:
@@ -112,7 +112,7 @@ def torch_peer(layers, batch, conv):
             bootstrap = q(target, data["next_states"]).gather(-1, best)[:, 0]
             goal = data["rewards"] + DISCOUNT * torch.where(data["terminated"], 0.0, bootstrap)
         chosen = q(params, data["states"]).gather(-1, data["actions"][:, None])[:, 0]
-        loss = F.huber_loss(chosen, goal)
+        loss = functional.huber_loss(chosen, goal)
         grads = torch.autograd.grad(loss, params)
         with torch.no_grad():
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))

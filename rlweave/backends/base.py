@@ -88,6 +88,9 @@ class Backend(ABC):
     def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
         """A store cell that holds an array of the backend."""
 
+    def watch_ops(self, bound: Any) -> None:  # noqa: B027 - a hook: most backends see intermediate arrays otherwise
+        """Makes bound operators of abstract evaluation report intermediate arrays, where `evaluate` cannot see them."""
+
     @abstractmethod
     def evaluate(
         self,
@@ -114,7 +117,7 @@ class Backend(ABC):
         """Names that generated code may use: scan, cond, while_loop, vmap, vjp, gradient, copy."""
 
     @abstractmethod
-    def boundary(self) -> dict[str, Any]:
+    def boundary(self, device: str | None = None) -> dict[str, Any]:
         """Names that entry functions use to take arrays in and hand them out; `array_types` among them."""
 
     def set_threads(self, threads: int) -> bool:

@@ -72,8 +72,7 @@ def build(
     with _BUILD_LOCK:
         start = time.perf_counter()
         chosen = get_backend(backend)
-        _place(root, device)
-        session = Session(root, chosen, rng)
+        session = Session(root, chosen, rng, _devices(root, device))
         builder = _Builder(session, dict(input_spaces or {}), methods, dict(static or {}))
         builder.run()
         if store is None:
@@ -99,18 +98,20 @@ def build(
         return executor
 
 
-def _place(root: Component, device: str | Mapping[str, str] | None) -> None:
+def _devices(root: Component, device: str | Mapping[str, str] | None) -> dict[int, str]:
+    """Devices that a build asks for, by component identity; the components themselves are left as they are."""
     if device is None:
-        return
+        return {}
     if isinstance(device, str):
-        object.__setattr__(root, "_device", device)
-        return
+        return {id(root): device}
     by_path = {component.path: component for component in root.tree()}
+    found = {}
     for path, name in device.items():
         full = path if path in by_path else f"{root.path}/{path}"
         if full not in by_path:
             raise BuildError("a device was given for no component", received=path, fix=nearest(path, by_path))
-        object.__setattr__(by_path[full], "_device", name)
+        found[id(by_path[full])] = name
+    return found
 
 
 def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None:
@@ -128,7 +129,8 @@ def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None
                     owner[path, node.host] = node.label
     for variable in session.all_variables():
         path = variable.path
-        places = touched.get(path, {variable.owner.device == "host"})
+        device = session.device_of(variable.owner)
+        places = touched.get(path, {device == "host"})
         if len(places) > 1:
             raise BuildError(
                 "a variable is used by host and device nodes",
@@ -138,7 +140,15 @@ def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None
             )
         if path not in store.cells:
             host = next(iter(places))
-            device = None if variable.owner.device == "host" else variable.owner.device
+            device = None if device == "host" else device
+            if not host and device is not None and store.device not in (None, device):
+                raise BuildError(
+                    "the variables of a graph are on two devices",
+                    where=path,
+                    received=f"{device} and {store.device}",
+                    fix='use one device besides "host" in a graph',
+                )
+            store.device = store.device if host else (device or store.device)
             trainable = variable.trainable and variable.owner.trainable
             store.add(path, variable.initial_value(store.seed), trainable, host, device)
     store.add_random(RANDOM, host=False)

@@ -93,7 +93,9 @@ class GraphExecutor:
         if self._device_binder is None:
             self.store.add_random(RANDOM, host=False)
             cell = self.working_cell(RANDOM, False)
-            self._device_binder = make_binder(self.backend, self.store.rng, cell, self.store.float_dtype)
+            self._device_binder = make_binder(
+                self.backend, self.store.rng, cell, self.store.float_dtype, self.store.device
+            )
         return self._device_binder
 
     def _cell_of(self, node: Node) -> Callable[[Any], Cell]:
@@ -126,7 +128,7 @@ class GraphExecutor:
 
     def program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())
-        runtime.update(self.backend.boundary())
+        runtime.update(self.backend.boundary(self.store.device))
         runtime.update(lock=self._lock, guard=self._guard, ndarray=np.ndarray, store=self.store, disagree=disagree, own=_own, values_of_cells=_values, set_cells=_set_values)
         return runtime
 

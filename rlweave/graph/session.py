@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import traceback
+import types
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlweave.backends import Backend, get_backend
-from rlweave.errors import BuildError
+from rlweave.backends.base import is_user_file
+from rlweave.backends.bound_ops import BoundOps
+from rlweave.errors import BuildError, RlweaveError, nearest
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import GraphFunction, describe
@@ -27,10 +31,12 @@ from rlweave.graph.ir import (
 )
 from rlweave.graph.trace import _SESSION, make_result, spaces_of, variables_of_arguments
 from rlweave.graph.variable import Variable, VariableCollection
+from rlweave.ops import OP_NAMES
 from rlweave.spaces import Box, Dict, Space, Tuple
 
-#: Results of abstract evaluation, for the process. Components and functions are kept alive by the keys' owners.
-_CACHE: dict[Any, tuple[Inference, Any]] = {}
+#: Results of abstract evaluation, for the process; the functions and classes in the keys stay alive with them.
+_CACHE: dict[Any, Inference] = {}
+_CACHE_LIMIT = 20_000
 
 
 @dataclass
@@ -52,10 +58,12 @@ class Session:
         root: The root component.
         backend: Where device nodes run.
         rng: "fast" or "portable".
+        devices: Devices by component identity, which come before those that components ask for.
     """
 
-    def __init__(self, root: Component, backend: Backend, rng: str) -> None:
+    def __init__(self, root: Component, backend: Backend, rng: str, devices: dict[int, str] | None = None) -> None:
         self.root, self.backend, self.rng = root, backend, rng
+        self.devices = devices or {}
         self.host_backend = get_backend("numpy")
         self.creating: Component | None = None
         self.states: dict[int, ComponentState] = {}
@@ -89,6 +97,16 @@ class Session:
                         where=f"{other.path}, used in {component.path}",
                         fix="assign the component itself (not shared(...)) to an attribute of one component",
                     )
+
+    def device_of(self, component: Component) -> str | None:
+        """Where a component is placed: by the build, by itself, or like its owner."""
+        found: Component | None = component
+        while found is not None:
+            device = self.devices.get(id(found), found._device)
+            if device is not None:
+                return device
+            found = found._owner
+        return None
 
     def knows(self, component: Component) -> bool:
         return id(component) in self.states
@@ -167,6 +185,7 @@ class Session:
             backend = self.host_backend if host else self.backend
             random = ScratchRandom(scratch_state(backend, self.rng))
             self._binders[key] = (make_binder(backend, self.rng, random), random)
+            backend.watch_ops(self._binders[key][0].ops)
         return self._binders[key]
 
     def infer(self, node: Node, declared: GraphFunction | None) -> None:
@@ -180,13 +199,13 @@ class Session:
         leaves = [value.space for value in values]
         spaces = [node.substitution[v.path].space if v.path in node.substitution else v.space for v in variables]
         key = self._cache_key(node, leaves, variables)
-        found = _CACHE.get(key) if key is not None else None
-        if found is None:
+        inference = _CACHE.get(key) if key is not None else None
+        if inference is None:
             inference = self._evaluate(node, declared, leaves, variables, spaces)
             if key is not None:
-                _CACHE[key] = (inference, (node.component, node.function))
-        else:
-            inference = found[0]
+                if len(_CACHE) >= _CACHE_LIMIT:
+                    _CACHE.clear()
+                _CACHE[key] = inference
         self._apply(node, inference, [variable.path for variable in variables])
 
     def _evaluate(
@@ -211,17 +230,22 @@ class Session:
             args, kwargs = fill_arguments(node, list(arrays), lambda c: binder.collection(c, cell_of))
             return function(*args, **kwargs)
 
-        result = infer(
-            backend,
-            call,
-            leaves,
-            cells,
-            log,
-            random,
-            self.feature_sizes,
-            mixes_batch=bool(declared and declared.mixes_batch) or bool(node.component and node.component.mixes_batch),
-            where=node.label,
-        )
+        try:
+            result = infer(
+                backend,
+                call,
+                leaves,
+                cells,
+                log,
+                random,
+                self.feature_sizes,
+                mixes_batch=bool(declared and declared.mixes_batch) or bool(node.component and node.component.mixes_batch),
+                where=node.label,
+            )
+        except RlweaveError:
+            raise
+        except Exception as error:
+            raise _failed(node, error) from error
         self.evaluation_seconds += time.perf_counter() - start
         return result
 
@@ -284,14 +308,31 @@ def needed_inputs(cls: type[Component]) -> tuple[str, ...]:
     return tuple(list(inspect.signature(cls.create_variables).parameters)[1:])
 
 
+def _failed(node: Node, error: Exception) -> BuildError:
+    """The build error for an exception inside a graph function."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_file(f.filename)]
+    line = f", {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    inputs = [describe(argument) for argument in node.args]
+    inputs += [f"{name}={describe(argument)}" for name, argument in node.kwargs.items()]
+    fix = "correct the function, or what its callers pass"
+    if isinstance(error, AttributeError) and isinstance(error.obj, BoundOps):
+        fix = f"use an operator that exists: {nearest(error.name, OP_NAMES)}"
+    return BuildError(
+        f"a graph function failed when it was tried on small arrays: {type(error).__name__}: {error}",
+        where=f"{node.label}{line}",
+        received=f"({', '.join(inputs)})",
+        fix=fix,
+    )
+
+
 def bind_node_function(binder: Any, node: Node, cell_of: Any) -> Any:
     """The bound callable of a call node."""
     assert node.function is not None
     if node.extra.get("plain"):
         name = node.extra.get("op")
         return getattr(binder.ops, name) if name else binder.rebind(node.function)
-    view = binder.view(node.component, cell_of)
-    return getattr(view, node.function.__name__)
+    # by the function itself and not by its name: an API method may call a graph function of its super-class
+    return types.MethodType(binder.rebind(node.function), binder.view(node.component, cell_of))
 
 
 def fill_arguments(node: Node, arrays: list[Any], collection: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -383,14 +424,16 @@ def _frozen(structure: Structure) -> Any:
     return structure
 
 
-def _fingerprint(component: Component) -> Any:
-    """Hashable description of a component's plain attributes; raises TypeError where there is none."""
+def _fingerprint(component: Component, above: tuple[int, ...] = ()) -> Any:
+    """Hashable description of the plain attributes of a component and of those below; TypeError where there is none."""
 
     def mark(value: Any) -> Any:
         if isinstance(value, Component):
-            return ("component", id(type(value)))
+            # graph functions may read settings of sub-components, and not their variables
+            inner = above + (id(component),)
+            return type(value) if id(value) in inner else _fingerprint(value, inner)
         if isinstance(value, Variable):
-            return ("variable", value.name, value.space)
+            return ("variable", value.name, value.space) if not above else ()
         if isinstance(value, dict):
             return ("dict", *((key, mark(item)) for key, item in value.items()))
         if isinstance(value, list | tuple | set):

@@ -36,11 +36,18 @@ def initial_random_state(backend: Backend, rng: str, seed: int) -> Any:
     return backend.from_numpy(state) if rng == "portable" else state
 
 
-def make_binder(backend: Backend, rng: str, cell: Any, float_dtype: str = "float32") -> Binder:
-    """A binder whose ops draw random numbers from a cell."""
+def make_binder(
+    backend: Backend, rng: str, cell: Any, float_dtype: str = "float32", device: str | None = None
+) -> Binder:
+    """A binder whose ops draw random numbers from a cell, and make new arrays on a device (torch)."""
     source, module = random_parts(backend, rng)
-    random = module.PortableRandom(backend.ops, cell) if source is None else source(cell)
-    return Binder(bind_ops(backend.ops, random, float_dtype), keep_module_names=backend.name != "torch")
+    device = device if backend.name == "torch" else None
+    if source is None:
+        ops = bind_ops(backend.ops, None, float_dtype, device)
+        ops.random = module.PortableRandom(ops if device else backend.ops, cell)
+    else:
+        ops = bind_ops(backend.ops, source(cell), float_dtype, device)
+    return Binder(ops, keep_module_names=backend.name != "torch")
 
 
 class Store:
@@ -59,6 +66,8 @@ class Store:
         self.float_dtype = float_dtype
         self.cells: dict[str, Cell] = {}
         self.host_paths: set[str] = set()
+        #: The one device besides the host; None: the backend's default.
+        self.device: str | None = None
         self.held: tuple[Cell, ...] | None = None
         self.values: tuple[Any, ...] = ()
 
@@ -97,6 +106,8 @@ class Store:
             backend = self.host_backend if host else self.backend
             seed = self.seed if not host else self.seed + 0x5EED
             state = initial_random_state(backend, self.rng, seed)
+            if self.rng == "portable" and not host and self.device is not None:
+                state = backend.from_numpy(backend.to_numpy(state), self.device)
             self.cells[path] = Cell(path, state)
             if host:
                 self.host_paths.add(path)
@@ -118,5 +129,5 @@ class Store:
         backend, cell = self.backend_of(path), self.cells[path]
         if path.startswith("random") and self.rng == "fast":
             return backend.random_module().state_from_numpy(value)
-        array = backend.from_numpy(np.asarray(value))
+        array = backend.from_numpy(np.asarray(value), None if path in self.host_paths else self.device)
         return array.detach().requires_grad_() if backend.name == "torch" and cell.trainable else array

@@ -203,7 +203,7 @@ class Trace:
             keywords,
             host=declared.host,
             differentiable=declared.differentiable,
-            device=component.device,
+            device=self.session.device_of(component),
         )
         self._substitute(node)
         self.session.infer(node, declared)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Literal
 
 from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, is_user_file
 from rlweave.backends.jax_ import ops
@@ -28,6 +29,8 @@ class JaxCell(Cell):
 
 
 class JaxBackend(Backend):
+    """JAX: device runs are pure functions, compiled by `jax.jit`, with donated state."""
+
     name, extra = "jax", "jax"
     functional = True
     ops = ops
@@ -75,7 +78,7 @@ class JaxBackend(Backend):
             "zeros_like": jnp.zeros_like,
         }
 
-    def boundary(self) -> dict[str, Any]:
+    def boundary(self, device: str | None = None) -> dict[str, Any]:
         return {
             "array_types": frozenset({np.ndarray, type(jnp.zeros(()))}),
             "numpy_of": np.array,
@@ -117,18 +120,51 @@ def find_device(name: str) -> Any:
     return jax.devices({"cuda": "gpu"}.get(kind, kind))[int(index or 0)]
 
 
-def _double_batch(jaxpr: Any, batch_sizes: frozenset[int]) -> Iterator[Suspect]:
+#: Operations that only lay an array out anew; broadcasting puts some of them in front of the operation that is meant.
+_LAYOUT = frozenset({"broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy"})
+
+
+def _double_batch(
+    jaxpr: Any, batch_sizes: frozenset[int], origins: Mapping[Any, tuple[int, ...]] | None = None
+) -> Iterator[Suspect]:
+    """Intermediate arrays with the batch axis twice, with the operands that met in them.
+
+    Args:
+        jaxpr: What was traced.
+        batch_sizes: Sizes that stand for a batch axis.
+        origins: For input variables the shape that they had before they were laid out.
+    """
+    origin: dict[Any, tuple[int, ...]] = dict(origins or {})
+    pending: dict[Any, Suspect] = {}
+
+    def source(var: Any) -> tuple[int, ...]:
+        return _shape(var) if isinstance(var, Literal) else origin.get(var, _shape(var))
+
     for equation in jaxpr.eqns:
+        operands = tuple(source(var) for var in equation.invars if hasattr(var.aval, "shape"))
         for value in equation.params.values():
             for inner in value if isinstance(value, tuple | list) else (value,):
                 inner = getattr(inner, "jaxpr", inner)
                 if hasattr(inner, "eqns"):
-                    yield from _double_batch(inner, batch_sizes)
-        operands = tuple(tuple(v.aval.shape) for v in equation.invars if hasattr(v.aval, "shape"))
+                    same = len(inner.invars) == len(equation.invars)
+                    known = dict(zip(inner.invars, map(source, equation.invars), strict=True)) if same else {}
+                    yield from _double_batch(inner, batch_sizes, known)
+        layout = equation.primitive.name in _LAYOUT
         for var in equation.outvars:
-            shape = tuple(getattr(var.aval, "shape", ()))
-            if any(shape.count(size) > 1 for size in batch_sizes) and shape not in operands:
-                yield Suspect(shape, operands, _location(equation))
+            shape = _shape(var)
+            met = [pending.pop(v) for v in equation.invars if not isinstance(v, Literal) and v in pending]
+            twice = any(shape.count(size) > 1 for size in batch_sizes)
+            if layout:
+                origin[var] = source(equation.invars[0])
+                if met or (twice and shape not in map(_shape, equation.invars)):
+                    pending[var] = Suspect(shape, operands, _location(equation))
+            elif met or (twice and shape not in map(_shape, equation.invars)):
+                yield Suspect(met[0].shape if met else shape, operands, _location(equation))
+    yield from pending.values()
+
+
+def _shape(var: Any) -> tuple[int, ...]:
+    return tuple(getattr(var.aval, "shape", ()))
 
 
 def _location(equation: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, untouched, user_location
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.errors import BackendError
+from rlweave.ops import OP_NAMES
 
 
 class NumpyCell(Cell):
@@ -46,12 +48,26 @@ class _Watched(np.ndarray):
         args, kwargs = _unwatch(args), _unwatch(kwargs)
         return watch.see(func(*args, **kwargs), args)
 
+    def __getitem__(self, key: Any) -> Any:
+        return self._seen(self.view(np.ndarray)[_unwatch(key)], key)
+
+    def take(self, indices: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        return self._seen(self.view(np.ndarray).take(_unwatch(indices), *args, **kwargs), indices)
+
+    def dot(self, other: Any, *args: Any) -> Any:  # type: ignore[override]
+        return self._seen(self.view(np.ndarray).dot(_unwatch(other), *args), other)
+
+    def _seen(self, result: Any, other: Any) -> Any:
+        assert self._watch is not None
+        return self._watch.see(result, [self.view(np.ndarray), *tree_leaves(other)])
+
 
 def _unwatch(x: Any) -> Any:
     if isinstance(x, _Watched):
         return x.view(np.ndarray)
     if isinstance(x, list | tuple):
-        return type(x)(_unwatch(item) for item in x)
+        items = [_unwatch(item) for item in x]
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
     if isinstance(x, dict):
         return {key: _unwatch(item) for key, item in x.items()}
     return x
@@ -68,8 +84,11 @@ class _Watch:
         return watched
 
     def see(self, result: Any, operands: Any) -> Any:
+        if isinstance(result, dict):
+            return {key: self.see(item, operands) for key, item in result.items()}
         if isinstance(result, tuple | list):
-            return type(result)(self.see(item, operands) for item in result)
+            items = [self.see(item, operands) for item in result]
+            return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
         if isinstance(result, np.generic):
             return self.wrap(np.asarray(result))
         if not isinstance(result, np.ndarray):
@@ -82,6 +101,8 @@ class _Watch:
 
 
 class NumpyBackend(Backend):
+    """NumPy: the host, and light acting; no gradients."""
+
     name, extra = "numpy", ""
     functional = False
     differentiable = False
@@ -90,6 +111,7 @@ class NumpyBackend(Backend):
         from rlweave.backends.numpy_ import ops
 
         self.ops = ops
+        self._watch = _Watch(frozenset())
 
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
         return np.array(x)
@@ -105,6 +127,18 @@ class NumpyBackend(Backend):
 
         return random
 
+    def watch_ops(self, bound: Any) -> None:
+        # an operator may hand its arguments to functions of NumPy that know nothing of subclasses
+        def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return self._watch.see(_unwatch(function(*args, **kwargs)), tree_leaves((args, kwargs)))
+
+            return call
+
+        for name in OP_NAMES:
+            setattr(bound, name, watched(getattr(bound, name)))
+
     def evaluate(
         self,
         run: Callable[[list[Array]], list[Array]],
@@ -112,7 +146,7 @@ class NumpyBackend(Backend):
         fill: Sequence[int],
         batch_sizes: frozenset[int],
     ) -> Evaluation:
-        watch = _Watch(batch_sizes)
+        watch = self._watch = _Watch(batch_sizes)
         plain = [
             np.broadcast_to(np.array(value, dtype), shape)
             if int(np.prod(shape)) > 65536
@@ -134,7 +168,7 @@ class NumpyBackend(Backend):
             "gradient": _no_gradient,
         }
 
-    def boundary(self) -> dict[str, Any]:
+    def boundary(self, device: str | None = None) -> dict[str, Any]:
         return {"array_types": frozenset({np.ndarray}), "array": np.array}
 
 

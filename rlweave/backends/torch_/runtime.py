@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -66,6 +67,8 @@ class _Watch(TorchDispatchMode):
 
 
 class TorchBackend(Backend):
+    """PyTorch: eager with its tape, or pure functions for `torch.compile`."""
+
     name, extra = "torch", "torch"
     functional = False
     ops = ops
@@ -127,21 +130,25 @@ class TorchBackend(Backend):
             "zeros_like": torch.zeros_like,
         }
 
-    def boundary(self) -> dict[str, Any]:
+    def boundary(self, device: str | None = None) -> dict[str, Any]:
+        to_device, from_numpy = _to_device, from_numpy_shared
+        if device is not None and device != "cpu":
+            from_numpy = functools.partial(_onto, torch.device(device))
+            to_device = functools.partial(_tree_onto, torch.device(device))
         return {
             "array_types": frozenset({np.ndarray, torch.Tensor}),
-            "from_numpy": from_numpy_shared,
+            "from_numpy": from_numpy,
             "numpy_of": _numpy_of,
             "copy_numpy_of": self.to_numpy,
             "plain": _plain,
             "copy_plain": _copy_plain,
             "to_host": _to_host,
-            "to_device": _to_device,
+            "to_device": to_device,
             "inference_mode": torch.inference_mode,
             "no_grad": torch.no_grad,
-            "convert_nested": _to_device,
+            "convert_nested": to_device,
             "staged": _staged,
-            "handed": _to_device,
+            "handed": to_device,
         }
 
     def set_threads(self, threads: int) -> bool:
@@ -192,6 +199,14 @@ def _to_host(x: Any) -> Any:
 
 def _to_device(x: Any) -> Any:
     return tree_map(lambda leaf: from_numpy_shared(leaf) if isinstance(leaf, np.ndarray) else leaf, x)
+
+
+def _onto(device: torch.device, x: Any) -> Any:
+    return (torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x).to(device)
+
+
+def _tree_onto(device: torch.device, x: Any) -> Any:
+    return tree_map(lambda leaf: _onto(device, leaf) if isinstance(leaf, np.ndarray | torch.Tensor) else leaf, x)
 
 
 def _staged(x: Any) -> Any:

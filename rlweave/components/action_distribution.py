@@ -314,4 +314,3 @@ class Joint(Component):
         if has_leaf(flat, Unknown) and not isinstance(flat, dict):
             return flat
         return self.action_space.unflatten(flat)
-

@@ -133,7 +133,8 @@ def action_leaves(space: Space | Mapping[str, Any], where: str, discrete_only: b
                 "Q-values need actions that can be counted" if discrete_only else "no policy gives such an action",
                 where=at,
                 received=repr(leaf),
-                fix="use IntBox or BoolBox actions, or an algorithm for continuous ones" if discrete_only
+                fix="use IntBox or BoolBox actions, or an algorithm for continuous ones"
+                if discrete_only
                 else "use IntBox, BoolBox or FloatBox",
             )
     if not leaves:

@@ -108,7 +108,8 @@ def test_both_layouts_give_the_same_features(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_images_and_numbers_together(backend):
-    space = Dict(camera=PIXELS, depth=FloatBox(0, 1, shape=(1, 4, 4), layout="channels_first"), speed=FloatBox(shape=(2,)))
+    depth = FloatBox(0, 1, shape=(1, 4, 4), layout="channels_first")
+    space = Dict(camera=PIXELS, depth=depth, speed=FloatBox(shape=(2,)))
     test = ComponentTest(
         StateEncoder(mlp([7]), SMALL_CNN, state_space=space),
         {"inputs": space.with_batch_rank().with_time_rank()},

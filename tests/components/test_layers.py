@@ -67,9 +67,10 @@ def test_a_dense_layer_takes_no_features(backend):
 
 
 def test_the_same_seed_gives_the_same_weights_on_every_backend():
-    weights = [ComponentTest(Dense(4, "relu"), {"inputs": VECTORS}, backend, seed=7).variables() for backend in BACKENDS]
-    for other in weights[1:]:
-        np.testing.assert_array_equal(weights[0]["kernel"], other["kernel"])
+    tests = [ComponentTest(Dense(4, "relu"), {"inputs": VECTORS}, backend, seed=7) for backend in BACKENDS]
+    kernels = [test.variables()["kernel"] for test in tests]
+    for other in kernels[1:]:
+        np.testing.assert_array_equal(kernels[0], other)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -106,9 +107,7 @@ def test_flatten_keeps_leading_ranks(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_concat_joins_leaves_in_the_order_of_their_paths(backend):
-    space = Dict(
-        b=FloatBox(shape=(2,)), a=Tuple(FloatBox(shape=(1,)), FloatBox(shape=(0,))), add_batch_rank=True
-    )
+    space = Dict(b=FloatBox(shape=(2,)), a=Tuple(FloatBox(shape=(1,)), FloatBox(shape=(0,))), add_batch_rank=True)
     test = ComponentTest(Concat(), {"inputs": space}, backend)
     x = {"b": np.full((2, 2), 2, np.float32), "a": (np.ones((2, 1), np.float32), np.zeros((2, 0), np.float32))}
     test.test("call", x, expected=np.array([[1, 2, 2]] * 2, np.float32))

@@ -60,16 +60,17 @@ def test_a_shared_layer_has_one_set_of_variables():
         def __init__(self):
             super().__init__("root")
             self.layer = Dense(4, scope="common")
-            self.first, self.second = Network([shared(self.layer), Dense(2)], scope="a"), Network([shared(self.layer)], scope="b")
+            self.first = Network([shared(self.layer), Dense(2)], scope="a")
+            self.second = Network([shared(self.layer)], scope="b")
 
         @api
         def call(self, inputs):
             return self.first.call(inputs), self.second.call(inputs)
 
     executor = build(Twice(), {"inputs": VECTORS})
-    assert list(executor.get_weights()) == ["root/common/kernel", "root/common/bias", "root/a/dense/kernel", "root/a/dense/bias"]
-    first, second = executor.call(np.eye(4, dtype=np.float32))
     weights = executor.get_weights()
+    assert list(weights) == [f"root/{layer}/{name}" for layer in ("common", "a/dense") for name in ("kernel", "bias")]
+    first, second = executor.call(np.eye(4, dtype=np.float32))
     np.testing.assert_allclose(second, weights["root/common/kernel"], rtol=1e-5)
     np.testing.assert_allclose(first, second @ weights["root/a/dense/kernel"], rtol=1e-5)
 

@@ -16,8 +16,9 @@ from rlweave.backends.base import Evaluation, Suspect
 from rlweave.errors import BuildError
 from rlweave.graph.ir import Structure, map_structure
 from rlweave.spaces import Box, Dim, from_axes
+from rlweave.spaces.dim import fixed_size
 
-_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
+_PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 _LARGEST_OFFSET = 8
 
 
@@ -137,69 +138,120 @@ def infer(
         where: Component path and function, for errors.
     """
     symbols = sorted({symbol for leaf in leaves for axis in leaf.axes if isinstance(axis, Dim) for symbol in axis.symbols})
-    primes = (prime for prime in _PRIMES if prime not in feature_sizes)
-    base = {symbol: next(primes) for symbol in symbols}
-    other = {symbol: next(primes) for symbol in symbols}
-    batch_symbols = [] if mixes_batch else [symbol for symbol in symbols if symbol.startswith("B")]
-    structure: Structure = None
-    written: list[tuple[int, Any]] = []
-    constants: list[list[Any]] = []
+    trial = _Trial(backend, call, leaves, cells, log, random)
+    primes = [prime for prime in _PRIMES if prime not in feature_sizes]
+    try:
+        return trial.run(symbols, primes, mixes_batch, where)
+    except _DoubleBatchError:
+        raise
+    except Exception:
+        free = [symbol for symbol in symbols if fixed_size(symbol) is None]
+        if free == symbols:
+            raise
+    # the function may count on the number of a fixed rank: (B=64,) as (4, 16)
+    return trial.run(free, primes, mixes_batch, where, pinned=[s for s in symbols if s not in free])
 
-    def run(arrays: list[Any]) -> list[Any]:
-        nonlocal structure
-        log.written_values.clear()
-        for cell, array in zip(cells, arrays[len(leaves) :], strict=True):
+
+class _DoubleBatchError(BuildError):
+    """An intermediate array has the batch axis twice."""
+
+
+class _Trial:
+    """One call of a graph function, evaluated for several batch and time sizes."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        call: Callable[[Sequence[Any]], Structure],
+        leaves: Sequence[Box],
+        cells: Sequence[RecordingCell],
+        log: CellLog,
+        random: ScratchRandom,
+    ) -> None:
+        self.backend, self.call, self.leaves = backend, call, leaves
+        self.cells, self.log, self.random = cells, log, random
+        self.structure: Structure = None
+        self.written: list[tuple[int, Any]] = []
+        self.constants: list[list[Any]] = []
+        self.specs = [(cell.shape, cell.space.dtype) for cell in cells]
+        self.fill = [_fill(leaf) for leaf in leaves] + [1] * len(cells)
+        self.shared: set[int] = set()
+
+    def run(
+        self, symbols: Sequence[str], primes: Sequence[int], mixes_batch: bool, where: str, pinned: Sequence[str] = ()
+    ) -> Inference:
+        """Varies each symbol and fits the result axes; pinned symbols keep their numbers."""
+        remaining = iter(primes)
+        base = {symbol: next(remaining) for symbol in symbols}
+        other = {symbol: next(remaining) for symbol in symbols}
+        batch_symbols = [] if mixes_batch else [symbol for symbol in symbols if symbol.startswith("B")]
+        self.constants = []
+        first = self._evaluate(base, batch_symbols)
+        varied = {symbol: self._evaluate({**base, symbol: other[symbol]}, batch_symbols) for symbol in symbols}
+        for symbol in batch_symbols:
+            suspect = _confirmed_suspect(first, varied[symbol], base[symbol], other[symbol])
+            if suspect is not None:
+                _refuse_double_batch(suspect, base, where)
+        _check_constants(self.constants, where)
+        written = self.written
+        count = len(first.results) - len(written)
+        evaluations = (first, *varied.values())
+        spaces = [
+            _with_pinned(_fit([e.results[i] for e in evaluations], symbols, base, other, where), pinned)
+            for i in range(count)
+        ]
+        cells_at = len(self.leaves)
+        alias_positions = set(itertools.chain.from_iterable(first.aliases[:count]))
+        aliased_writes = [
+            index
+            for (index, _), aliases in zip(written, first.aliases[count:], strict=True)
+            if aliases - {cells_at + index}
+        ]
+        return Inference(
+            result=map_structure(
+                lambda leaf: leaf.value if isinstance(leaf, _Constant) else spaces[leaf.index], self.structure
+            ),
+            reads=tuple(dict.fromkeys(self.log.reads)),
+            writes=tuple(dict.fromkeys(self.log.writes)),
+            row_writes=tuple(dict.fromkeys(self.log.row_writes)),
+            aliased_writes=tuple(dict.fromkeys([*aliased_writes, *self.shared])),
+            alias_variables=tuple(sorted(p - cells_at for p in alias_positions if p >= cells_at)),
+            alias_arguments=any(p < cells_at for p in alias_positions),
+            random=self.random.used,
+        )
+
+    def _evaluate(self, sizes: dict[str, int], batch_symbols: Sequence[str]) -> Evaluation:
+        specs = [(leaf.concrete_shape(sizes), leaf.dtype) for leaf in self.leaves] + self.specs
+        return self.backend.evaluate(self._call, specs, self.fill, frozenset(sizes[symbol] for symbol in batch_symbols))
+
+    def _call(self, arrays: list[Any]) -> list[Any]:
+        self.log.written_values.clear()
+        for cell, array in zip(self.cells, arrays[len(self.leaves) :], strict=True):
             cell._value = array
-        result = call(arrays[: len(leaves)])
+        result = self.call(arrays[: len(self.leaves)])
         flat: list[Any] = []
-        constants.append([])
+        constants: list[Any] = []
 
         def place(leaf: Any) -> Any:
             if leaf is None or type(leaf) in (str, bool, int, float):
-                constants[-1].append(leaf)
+                constants.append(leaf)
                 return _Constant(leaf)
             flat.append(leaf)
             return _Slot(len(flat) - 1)
 
-        structure = map_structure(place, result)
-        written[:] = log.written_values
-        return flat + [value for _, value in log.written_values]
+        self.structure = map_structure(place, result)
+        self.constants.append(constants)
+        self.written = list(self.log.written_values)
+        self._note_shared(flat)
+        return flat + [value for _, value in self.written]
 
-    variable_specs = [(cell.shape, cell.space.dtype) for cell in cells]
-    fill = [_fill(leaf) for leaf in leaves] + [1] * len(cells)
-
-    def evaluate(sizes: dict[str, int]) -> Evaluation:
-        specs = [(leaf.concrete_shape(sizes), leaf.dtype) for leaf in leaves] + variable_specs
-        return backend.evaluate(run, specs, fill, frozenset(sizes[symbol] for symbol in batch_symbols))
-
-    first = evaluate(base)
-    varied = {symbol: evaluate({**base, symbol: other[symbol]}) for symbol in symbols}
-    for symbol in batch_symbols:
-        suspect = _confirmed_suspect(first, varied[symbol], base[symbol], other[symbol])
-        if suspect is not None:
-            _refuse_double_batch(suspect, base, where)
-    _check_constants(constants, where)
-    count = len(first.results) - len(written)
-    spaces = [
-        _fit([e.results[i] for e in (first, *varied.values())], symbols, base, other, where) for i in range(count)
-    ]
-    result = map_structure(lambda leaf: leaf.value if isinstance(leaf, _Constant) else spaces[leaf.index], structure)
-    alias_positions = set(itertools.chain.from_iterable(first.aliases[:count]))
-    aliased_writes = [
-        index
-        for (index, _), aliases in zip(written, first.aliases[count:], strict=True)
-        if aliases - {len(leaves) + index}
-    ]
-    return Inference(
-        result=result,
-        reads=tuple(dict.fromkeys(log.reads)),
-        writes=tuple(dict.fromkeys(log.writes)),
-        row_writes=tuple(dict.fromkeys(log.row_writes)),
-        aliased_writes=tuple(dict.fromkeys(aliased_writes)),
-        alias_variables=tuple(sorted(p - len(leaves) for p in alias_positions if p >= len(leaves))),
-        alias_arguments=any(p < len(leaves) for p in alias_positions),
-        random=random.used,
-    )
+    def _note_shared(self, results: Sequence[Any]) -> None:
+        """Variables that were assigned an array which is a result, too, or was assigned to another variable."""
+        seen = {id(array) for array in results}
+        for index, array in self.written:
+            if id(array) in seen:
+                self.shared.add(index)
+            seen.add(id(array))
 
 
 @dataclass
@@ -214,7 +266,7 @@ class _Constant:
 
 def _check_constants(constants: Sequence[Sequence[Any]], where: str) -> None:
     for found in constants[1:]:
-        if list(found) != list(constants[0]):
+        if list(map(repr, found)) != list(map(repr, constants[0])):
             raise BuildError(
                 "a graph function returned a Python number that depends on the batch or time size",
                 where=where,
@@ -260,13 +312,26 @@ def _refuse_double_batch(suspect: Suspect, sizes: dict[str, int], where: str) ->
     def name(shape: tuple[int, ...]) -> str:
         return "(" + ", ".join(names.get(size, str(size)) for size in shape) + ("," if len(shape) == 1 else "") + ")"
 
-    raise BuildError(
+    raise _DoubleBatchError(
         f"an intermediate array has the batch axis twice: {name(suspect.shape)}",
         where=f"{where}, {suspect.location}",
         received="operands of shapes " + " and ".join(name(shape) for shape in suspect.operands),
         fix="give both operands the same axes (squeeze or expand one of them); if rows of the batch are meant to meet, "
         "declare @graph_fn(mixes_batch=True)",
     )
+
+
+def _with_pinned(space: Box, pinned: Sequence[str]) -> Box:
+    """Makes leading axes of the numbers of fixed ranks these ranks again."""
+    axes = list(space.axes)
+    position = 0
+    for kind in "TB":
+        for symbol in pinned:
+            if symbol.startswith(kind) and position < len(axes) and axes[position] == fixed_size(symbol):
+                axes[position] = Dim((symbol,))
+                position += 1
+                break
+    return from_axes(axes, space.dtype) if position else space
 
 
 def _fit(

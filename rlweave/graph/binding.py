@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -73,13 +74,16 @@ class Binder:
         """A copy of a plain function whose globals hold the bound ops."""
         if id(function) in self._functions:
             return self._functions[id(function)][1]
-        closure = function.__closure__
+        closure = tuple(types.CellType() if _is_user_of_ops(cell) else cell for cell in function.__closure__ or ())
         bound = types.FunctionType(
             function.__code__, self._bound_globals(function.__globals__), function.__name__, function.__defaults__, closure
         )
         bound.__kwdefaults__ = function.__kwdefaults__
         bound.__qualname__, bound.__module__ = function.__qualname__, function.__module__
         self._functions[id(function)] = (function, bound)
+        for cell, original in zip(closure, function.__closure__ or (), strict=True):
+            if cell is not original:
+                cell.cell_contents = self.rebind(original.cell_contents)
         return bound
 
     def _bound_globals(self, original: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +110,8 @@ class Binder:
         def convert(value: Any) -> Any:
             if isinstance(value, Variable):
                 return cell_of(value)
+            if isinstance(value, types.FunctionType) and uses_ops(value):
+                return self.rebind(value)
             if isinstance(value, list | tuple) and has_leaf(value, Variable):
                 return type(value)(convert(item) for item in value)
             if isinstance(value, dict) and has_leaf(value, Variable):
@@ -158,14 +164,31 @@ def _refuse_attribute(self: Any, name: str, value: Any) -> None:
     )
 
 
+_USES_OPS: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
 def uses_ops(function: Any, seen: set[int] | None = None) -> bool:
-    """Whether a plain function, or a plain function that it calls by a global name, uses `rlweave.ops`."""
-    seen = set() if seen is None else seen
+    """Whether a plain function, or one that it calls by a global name or from its closure, uses `rlweave.ops`."""
+    if seen is None:
+        if function not in _USES_OPS:
+            _USES_OPS[function] = uses_ops(function, set())
+        return _USES_OPS[function]
     if id(function) in seen:
         return False
     seen.add(id(function))
     scope = function.__globals__
-    return any(_code_uses(code, scope, seen) for code in _codes(function.__code__))
+    if any(_code_uses(code, scope, seen) for code in _codes(function.__code__)):
+        return True
+    return any(_is_user_of_ops(cell, seen) for cell in function.__closure__ or ())
+
+
+def _is_user_of_ops(cell: types.CellType, seen: set[int] | None = None) -> bool:
+    """Whether a closure cell holds a plain function that uses `rlweave.ops`."""
+    try:
+        value = cell.cell_contents
+    except ValueError:  # not filled yet
+        return False
+    return isinstance(value, types.FunctionType) and uses_ops(value, seen)
 
 
 def _code_uses(code: types.CodeType, scope: dict[str, Any], seen: set[int]) -> bool:

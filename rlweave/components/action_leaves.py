@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,19 @@ class ActionLeaf:
         path: Its path in the space.
         kind: "categorical" (integers), "bernoulli" (booleans) or "normal" (floats).
         shape: Its feature shape.
-        low: Lowest value by dimension (flat), -inf where there is none.
-        high: Highest value by dimension (flat), included; inf where there is none.
+        low: Lowest value by dimension (flat), -inf where there is none; empty for booleans.
+        high: Highest value by dimension (flat), included; inf where there is none; empty for booleans.
+
+    Attributes:
+        size: Number of action components.
+        categories: Length of the last axis of Q-values (and of logits of integers): the most categories of any
+            dimension; 2 for booleans, 0 for floats.
+        allowed: Which categories each dimension has, bool (*shape, categories); None for all of them.
+        lower: Lower bounds: a number when all dimensions share it, else an array of the leaf's shape.
+        upper: Upper bounds (included), likewise.
+        squashable: Whether a dimension is bounded on both sides: one bool, or an array of the leaf's shape.
+        center: Middle of each dimension, 0 where it is not bounded on both sides; float32 of the leaf's shape.
+        half_width: Half the width of each dimension, 1 where it is not bounded on both sides; likewise.
     """
 
     path: str
@@ -35,66 +45,56 @@ class ActionLeaf:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
-    @property
-    def size(self) -> int:
-        """Number of action components."""
-        return math.prod(self.shape)
+    # Made once, and not at first use: graph functions read them, and torch.compile enters no lazy property.
+    size: int = field(init=False, repr=False, compare=False)
+    categories: int = field(init=False, repr=False, compare=False, default=0)
+    allowed: np.ndarray | None = field(init=False, repr=False, compare=False, default=None)
+    lower: Any = field(init=False, repr=False, compare=False, default=None)
+    upper: Any = field(init=False, repr=False, compare=False, default=None)
+    squashable: Any = field(init=False, repr=False, compare=False, default=False)
+    center: Any = field(init=False, repr=False, compare=False, default=None)
+    half_width: Any = field(init=False, repr=False, compare=False, default=None)
 
-    @cached_property
-    def categories(self) -> int:
-        """Length of the last axis of Q-values (and of logits of integers): the most categories of any dimension."""
+    def __post_init__(self) -> None:
+        derived: dict[str, Any] = {"size": math.prod(self.shape)}
         if self.kind == "bernoulli":
-            return 2
-        return int(max((last - first for first, last in zip(self.low, self.high, strict=True)), default=0)) + 1
+            derived["categories"] = 2
+        elif self.kind == "categorical":
+            derived.update(self._of_integers())
+        else:
+            derived.update(self._of_floats())
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
-    @cached_property
-    def allowed(self) -> np.ndarray | None:
-        """Which categories each dimension has, bool (*shape, categories); None for all of them."""
-        if self.kind != "categorical":
-            return None
+    def _of_integers(self) -> dict[str, Any]:
         sizes = np.asarray([last - first + 1 for first, last in zip(self.low, self.high, strict=True)], np.int64)
-        if np.all(sizes == self.categories):
-            return None
-        return (np.arange(self.categories) < sizes[:, None]).reshape((*self.shape, self.categories))
+        most = int(sizes.max(initial=1))
+        allowed = (np.arange(most) < sizes[:, None]).reshape((*self.shape, most))
+        return {
+            "categories": most,
+            "allowed": None if np.all(allowed) else allowed,
+            "lower": self._compact(np.asarray(self.low, np.int32)),
+            "upper": self._compact(np.asarray(self.high, np.int32)),
+        }
 
-    @cached_property
-    def lower(self) -> Any:
-        """Lower bounds: a number when all dimensions share it, else an array of the leaf's shape."""
-        return self._bound(self.low)
-
-    @cached_property
-    def upper(self) -> Any:
-        """Upper bounds (included), likewise."""
-        return self._bound(self.high)
-
-    @cached_property
-    def squashable(self) -> Any:
-        """Whether a dimension is bounded on both sides: one bool, or an array of the leaf's shape."""
-        bounded = np.isfinite(self.low) & np.isfinite(self.high)
-        return bool(bounded.all()) if bounded.all() or not bounded.any() else bounded.reshape(self.shape)
-
-    @cached_property
-    def center(self) -> np.ndarray:
-        """Middle of each dimension, 0 where it is not bounded on both sides; float32 of the leaf's shape."""
-        low, high = self._finite()
-        return np.asarray((low + high) / 2, np.float32).reshape(self.shape)
-
-    @cached_property
-    def half_width(self) -> np.ndarray:
-        """Half the width of each dimension, 1 where it is not bounded on both sides; float32 of the leaf's shape."""
-        low, high = self._finite()
-        bounded = np.isfinite(self.low) & np.isfinite(self.high)
-        return np.asarray(np.where(bounded, (high - low) / 2, 1.0), np.float32).reshape(self.shape)
-
-    def _finite(self) -> tuple[np.ndarray, np.ndarray]:
-        low, high = np.asarray(self.low, np.float64), np.asarray(self.high, np.float64)
+    def _of_floats(self) -> dict[str, Any]:
+        low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
         bounded = np.isfinite(low) & np.isfinite(high)
-        return np.where(bounded, low, 0.0), np.where(bounded, high, 0.0)
+        first, last = np.where(bounded, low, 0).astype(np.float64), np.where(bounded, high, 0).astype(np.float64)
+        half = np.where(bounded, (last - first) / 2, 1)
+        return {
+            "lower": self._compact(low),
+            "upper": self._compact(high),
+            "squashable": self._compact(bounded),
+            "center": np.asarray((first + last) / 2, np.float32).reshape(self.shape),
+            "half_width": np.asarray(half, np.float32).reshape(self.shape),
+        }
 
-    def _bound(self, values: tuple[float, ...]) -> Any:
-        if len(set(values)) == 1:
-            return values[0]
-        return np.asarray(values, np.float32 if self.kind == "normal" else np.int32).reshape(self.shape)
+    def _compact(self, values: np.ndarray) -> Any:
+        """A number when all are equal, else the leaf's shape."""
+        if values.size and np.all(values == values[0]):
+            return values[0].item()
+        return values.reshape(self.shape)
 
 
 def action_leaves(space: Space | Mapping[str, Any], where: str, discrete_only: bool = False) -> tuple[ActionLeaf, ...]:

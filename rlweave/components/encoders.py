@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,9 @@ class LeafEncoding:
         sizes: Number of categories by dimension ("one_hot"), or the whole range ("scale").
         layout: Declared layout of an image, or None.
         dtype: The leaf's dtype.
+
+    Attributes:
+        columns: Which columns of equally wide one-hot codes stand for a category; None for all of them.
     """
 
     kind: str
@@ -43,6 +45,11 @@ class LeafEncoding:
     sizes: tuple[int, ...] = ()
     layout: str | None = None
     dtype: str = "float32"
+    columns: np.ndarray | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        # now, and not at first use: graph functions read it, and torch.compile does not enter a cached_property
+        getattr(self, "columns")  # noqa: B009
 
     @property
     def width(self) -> int:
@@ -59,13 +66,11 @@ class LeafEncoding:
         """Whether its numbers are taken as they are."""
         return self.kind == "float" and self.dtype == "float32"
 
-    @cached_property
-    def columns(self) -> np.ndarray | None:
-        """Which columns of equally wide one-hot codes stand for a category; None for all of them."""
-        if len(set(self.sizes)) <= 1:
-            return None
-        widest = max(self.sizes)
-        return np.asarray([i * widest + j for i, size in enumerate(self.sizes) for j in range(size)], np.int32)
+    def __post_init__(self) -> None:
+        if len(set(self.sizes)) > 1:
+            widest = max(self.sizes)
+            columns = [i * widest + j for i, size in enumerate(self.sizes) for j in range(size)]
+            object.__setattr__(self, "columns", np.asarray(columns, np.int32))
 
 
 def leaf_encoding(space: Box, where: str) -> LeafEncoding:

@@ -1,0 +1,141 @@
+"""Workers: rollouts hold each environment's own transitions in order, and nothing else."""
+
+import numpy as np
+import pytest
+
+from rlweave.algorithms.rollout_workers import TrajectoryWorker, TransitionWorker
+from rlweave.components import NStepAccumulator
+from rlweave.envs import Episode, StepResult
+
+
+class CountingEnv:
+    """Environment b gives the observations 100 b, 100 b + 1, ...; each episode takes `lengths[b]` steps.
+
+    With `skip`, a step after an episode's end is a reset row of that environment, as in foreign NEXT_STEP vectors.
+    """
+
+    def __init__(self, lengths, skip=False):
+        self.lengths, self.num_envs, self.skip = np.array(lengths), len(lengths), skip
+        self.closed = False
+
+    def reset(self, seed=None):
+        self.seed = seed
+        self.clock = np.zeros(self.num_envs, np.int64)  # transitions so far
+        self.inside = np.zeros(self.num_envs, np.int64)
+        self.pending = np.zeros(self.num_envs, bool)
+        return self.observe()
+
+    def observe(self):
+        return (100.0 * np.arange(self.num_envs) + self.clock).astype(np.float32)[:, None]
+
+    def step(self, actions):
+        valid = ~self.pending
+        self.pending[:] = False
+        self.clock += valid
+        self.inside += valid
+        ended = valid & (self.inside == self.lengths)
+        following = self.observe()
+        following[ended] += 0.5  # a final observation
+        episodes = tuple(Episode(int(b), float(self.lengths[b]), int(self.lengths[b]), True) for b in np.flatnonzero(ended))
+        self.inside[ended] = 0
+        if self.skip:
+            self.pending = ended
+        rewards = np.where(valid, self.clock, -1000.0).astype(np.float32)
+        return StepResult(
+            self.observe(), rewards, ended, np.zeros_like(ended), following, valid, ended, ({},) * self.num_envs, episodes
+        )
+
+    def close(self):
+        self.closed = True
+
+
+class Agent:
+    def __init__(self):
+        self.steps = 0
+
+    def act(self, states, explore=True):
+        actions = states[:, 0].astype(np.int32)
+        return (actions, -states[:, 0]) if self.pairs else actions
+
+    pairs = True
+
+    def env_actions(self, actions):
+        return actions
+
+    def count_steps(self, steps):
+        self.steps += steps
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_trajectories_hold_the_next_transitions_of_each_environment(skip):
+    worker = TrajectoryWorker(Agent(), CountingEnv([2, 3, 100], skip), 4)
+    columns = [[], [], []]
+    for _ in range(5):
+        batch = worker.sample()
+        assert batch["states"].shape == (4, 3, 1)
+        for b in range(3):
+            columns[b] += list(
+                zip(
+                    batch["states"][:, b, 0].tolist(),
+                    batch["next_states"][:, b, 0].tolist(),
+                    batch["rewards"][:, b].tolist(),
+                    batch["terminated"][:, b].tolist(),
+                    batch["actions"][:, b].tolist(),
+                    batch["log_probs"][:, b].tolist(),
+                    strict=True,
+                )
+            )
+    for b, length in enumerate([2, 3, 100]):
+        for t in range(20):
+            ended = (t + 1) % length == 0
+            state = 100.0 * b + t
+            assert columns[b][t] == (state, state + 1 + 0.5 * ended, t + 1, ended, int(state), -state)
+
+
+def test_a_new_start_forgets_what_is_ahead_and_takes_the_seed():
+    env = CountingEnv([2, 100], skip=True)
+    worker = TrajectoryWorker(Agent(), env, 4)
+    worker.sample()
+    worker.start(seed=5)
+    assert env.seed == 5
+    np.testing.assert_array_equal(worker.sample()["states"][:, 1, 0], [100, 101, 102, 103])
+
+
+def test_rollouts_are_arrays_of_their_own():
+    worker = TrajectoryWorker(Agent(), CountingEnv([100]), 3)
+    first = worker.sample()
+    kept = first["states"].copy()
+    worker.sample()
+    np.testing.assert_array_equal(first["states"], kept)
+
+
+def test_episodes_are_reported_once():
+    worker = TrajectoryWorker(Agent(), CountingEnv([2, 3]), 6)
+    worker.sample()
+    lengths = sorted(episode.length for episode in worker.episode_stats())
+    assert lengths == [2, 2, 2, 3, 3]
+    assert worker.episode_stats() == []
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_transitions_count_environment_steps_and_stop_at_episode_ends(skip):
+    agent = Agent()
+    agent.pairs = False
+    env = CountingEnv([2, 5], skip)
+    worker = TransitionWorker(agent, env, 2, lambda: NStepAccumulator(3, 0.5, 2))
+    batches = [worker.sample() for _ in range(8)]
+    assert sum(batch.num_steps for batch in batches) == agent.steps == int(env.clock.sum())
+    rows = [batch.data for batch in batches if batch.data]
+    states = np.concatenate([data["states"][:, 0] for data in rows])
+    following = np.concatenate([data["next_states"][:, 0] for data in rows])
+    discounts = np.concatenate([data["discounts"] for data in rows])
+    terminated = np.concatenate([data["terminated"] for data in rows])
+    assert terminated.any()
+    for state, after, discount, ended in zip(states, following, discounts, terminated, strict=True):
+        b, t = divmod(int(state), 100)
+        length = [2, 5][b]
+        left = length - t % length
+        used = min(3, left)
+        assert ended == (left <= 3)
+        assert after == state + used + 0.5 * ended
+        assert discount == (0.0 if ended else 0.5**used)

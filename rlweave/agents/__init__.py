@@ -1,0 +1,1 @@
+"""Agents: one file per algorithm, knowing nothing of how it is executed."""

@@ -1,4 +1,8 @@
-"""Deep Q-learning (Mnih et al. 2015): double (arXiv:1509.06461), dueling (1511.06581), prioritized (1511.05952), n-step."""
+"""Deep Q-learning (Mnih et al. 2015, Nature 518).
+
+With double Q-learning (arXiv:1509.06461), dueling streams (1511.06581), prioritized replay (1511.05952) and n-step
+returns.
+"""
 
 from __future__ import annotations
 

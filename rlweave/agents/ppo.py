@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -178,9 +179,7 @@ class PPOGraph(Component):
     def _shuffle(self, rows: Any) -> Any:
         """Random indices (M, N // M) of N rows for M minibatches."""
         size = rows.shape[0] // self.minibatches
-        return ops.reshape(
-            ops.random.permutation(rows.shape[0])[: self.minibatches * size], (self.minibatches, size)
-        )
+        return ops.reshape(ops.random.permutation(rows.shape[0])[: self.minibatches * size], (self.minibatches, size))
 
     def _shuffle_spaces(self, rows: Any) -> Any:
         size = rows.concrete_shape({})[0] // self.minibatches
@@ -317,7 +316,7 @@ class PPO(Agent):
         actions, log_probs = self.act(batch, explore, preprocess)
         names = list(env_ids) if env_ids is not None else list(range(len(log_probs)))
         for row, name in enumerate(names):
-            self._acted[name] = map_structure(lambda leaf, row=row: leaf[row], (actions, log_probs))
+            self._acted[name] = map_structure(operator.itemgetter(row), (actions, log_probs))
         actions = self.env_actions(actions)
         return first_row(actions) if single else actions
 
@@ -343,9 +342,7 @@ class PPO(Agent):
             )
         # the distribution's own action (a box action may have been clipped for the environment) and its probability
         chosen, log_prob = self._acted[env_id]
-        self._trajectories.observe(
-            env_id, state, chosen, reward, terminated, truncated, next_state, log_probs=log_prob
-        )
+        self._trajectories.observe(env_id, state, chosen, reward, terminated, truncated, next_state, log_probs=log_prob)
         self.count_steps(1)
 
     # -- learning ------------------------------------------------------------------------------------------------

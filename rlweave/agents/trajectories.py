@@ -93,9 +93,7 @@ class TrajectoryAssembler:
         rows = [self._complete[name][: self.steps] for name in names]
         for name in names:
             self._complete[name] = self._complete[name][self.steps :]
-        return {
-            key: stack([stack([steps[t][key] for steps in rows]) for t in range(self.steps)]) for key in rows[0][0]
-        }
+        return {key: stack([stack([steps[t][key] for steps in rows]) for t in range(self.steps)]) for key in rows[0][0]}
 
 
 def _copied(value: Any) -> Any:

@@ -28,6 +28,9 @@ class TrainConfig(Config):
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
     backend: str = setting("jax", "what computes: jax, torch or numpy")
     seed: int = setting(0, "seed of weights, exploration and environments", ge=0)
+    threads: int | None = setting(
+        None, "threads of torch's kernels; null: 1 for small observations, else what torch chooses", ge=1
+    )
     steps: int = setting(100_000, "length of the training", ge=0, unit="environment steps")
     report_every: int = setting(2_000, "distance of two lines in the metrics", ge=1, unit="environment steps")
     evaluate_every: int = setting(

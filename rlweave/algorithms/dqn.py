@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave.agents.config import setting
-from rlweave.agents.dqn import DQN as DQNAgent
+from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that name
 from rlweave.agents.dqn import DQNConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import AlgorithmSpec

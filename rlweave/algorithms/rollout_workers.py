@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,13 +103,13 @@ class TrajectoryWorker(_EnvWorker):
             if storage is None:
                 storage = _map2(self._allocate, row, row)
             if even and result.valid.all():
-                _map2(lambda to, of, t=position: to.__setitem__(t, of), storage, row)
+                _write(storage, row, position)
                 self._cursor += 1
             else:
                 even = False
                 chosen = self._columns[result.valid]
                 at = self._cursor[chosen]
-                _map2(lambda to, of, at=at, c=chosen: to.__setitem__((at, c), of[c]), storage, row)
+                _write(storage, _map2(functools.partial(_rows, chosen), row, row), (at, chosen))
                 self._cursor[chosen] += 1
             position += 1
             if self._cursor.min() >= self.steps:
@@ -120,7 +121,9 @@ class TrajectoryWorker(_EnvWorker):
         self._cursor -= self.steps
         if leftover:
             ahead = _map2(lambda a, _: np.empty_like(a), storage, storage)
-            _map2(lambda to, of: to.__setitem__(slice(0, leftover), of[self.steps : self.steps + leftover]), ahead, storage)
+            _write(
+                ahead, _map2(lambda a, _: a[self.steps : self.steps + leftover], storage, storage), slice(0, leftover)
+            )
             self._ahead = ahead
         return SampleBatch(batch, "trajectories")
 
@@ -182,6 +185,22 @@ def _map2(fn: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
     if isinstance(first, tuple):
         return tuple(_map2(fn, a, b) for a, b in zip(first, second, strict=True))
     return fn(first, second)
+
+
+def _rows(index: np.ndarray, array: np.ndarray, _: Any) -> np.ndarray:
+    return array[index]
+
+
+def _write(target: Any, source: Any, index: Any) -> None:
+    """Writes nested arrays into rows of equally nested ones."""
+    if isinstance(target, dict):
+        for key, value in target.items():
+            _write(value, source[key], index)
+    elif isinstance(target, tuple):
+        for into, value in zip(target, source, strict=True):
+            _write(into, value, index)
+    else:
+        target[index] = source
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:

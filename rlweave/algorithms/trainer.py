@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,14 @@ from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import Report
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, VectorEnv, evaluate, make_env
 from rlweave.errors import CheckpointError, ConfigError
-from rlweave.flow import Every, ReportMetrics
+from rlweave.flow import Counters, Every, ReportMetrics
+from rlweave.spaces import Box
+
+#: Numbers in an observation up to which networks are taken to be small.
+_SMALL_OBSERVATION = 1024
 
 
 @dataclasses.dataclass
@@ -37,8 +43,10 @@ class Parts:
 
 
 class PlanTrainer:
-    """Trains by running a plan. Every checkpoint quiesces: environments, which cannot save themselves, begin anew with
-    seeds derived from the step, so a run that goes on and one that resumes are the same.
+    """Trains by running a plan.
+
+    Every checkpoint quiesces: environments, which cannot save themselves, begin anew with seeds derived from the step,
+    so a run that goes on and one that resumes are the same.
 
     Args:
         config: Settings of the training.
@@ -50,6 +58,7 @@ class PlanTrainer:
         self.config, self.run = config, run
         self.parts = make_parts(config)
         self.agent = self.parts.agent
+        _set_threads(config, self.agent)
         self.plan = self.parts.plan()
         self._begin_episodes(0)
         self._evaluate_every = Every(config.evaluate_every) if config.evaluate_every else None
@@ -68,16 +77,22 @@ class PlanTrainer:
         while counters.env_steps_sampled < self.config.steps and not self.plan.stopped:
             goal = min(self._next_event(), self.config.steps)
             row: dict[str, float] = {}
-            for report in self.plan.run(until=lambda c, goal=goal: c.env_steps_sampled >= goal, every_steps=1 << 60):
+            for report in self.plan.run(until=_reached(goal), every_steps=1 << 60):
                 row = report.flat()
             steps = counters.env_steps_sampled
             ended = steps >= self.config.steps
             if self._evaluate_every is not None and (self._evaluate_every(steps) or ended):
                 row.update(self._evaluation_row())
-            if self._checkpoint_every is not None and self._checkpoint_every(steps) and not ended and self.run is not None:
-                self.save()
+            # before the checkpoint: a run that is resumed from it has this line
             if self._report_every(steps) or ended or "evaluation_return" in row:
                 yield row
+            if (
+                self._checkpoint_every is not None
+                and self._checkpoint_every(steps)
+                and not ended
+                and self.run is not None
+            ):
+                self.save()
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
 
@@ -129,9 +144,7 @@ class PlanTrainer:
         """Writes a checkpoint of everything, and begins new episodes."""
         if self.run is None:
             raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
-        path = save_checkpoint(
-            self.run.checkpoints, self.env_steps, *self._state(), keep=self.config.keep_checkpoints
-        )
+        path = save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), keep=self.config.keep_checkpoints)
         self._begin_episodes(self.env_steps)
         return path
 
@@ -175,9 +188,32 @@ class PlanTrainer:
             worker.env.close()
 
 
+def _reached(goal: int) -> Callable[[Counters], bool]:
+    return lambda counters: counters.env_steps_sampled >= goal
+
+
 def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
     """The environments of one worker."""
     return make_env(config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker)
+
+
+def _set_threads(config: TrainConfig, agent: Agent) -> None:
+    """Gives small networks one thread: several that wait for each other take longer than one that works."""
+    threads = config.threads
+    if threads is None:
+        numbers = sum(math.prod(leaf.shape) for leaf in agent.state_space.flatten().values() if isinstance(leaf, Box))
+        threads = 1 if numbers <= _SMALL_OBSERVATION else None
+    if threads is None:
+        return
+    names = {agent.backend, agent.config.acting_backend or agent.backend}
+    taken = [get_backend(name).set_threads(threads) for name in sorted(names)]
+    if config.threads is not None and not any(taken):
+        raise ConfigError(
+            "the backend does not take a number of threads",
+            where="threads",
+            received=f"{threads} threads for {config.backend}",
+            fix="leave it out; OMP_NUM_THREADS and XLA_FLAGS hold for a process that has not begun",
+        )
 
 
 def linear_schedule(value: Any, steps: int) -> Any:

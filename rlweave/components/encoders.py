@@ -47,10 +47,6 @@ class LeafEncoding:
     dtype: str = "float32"
     columns: np.ndarray | None = field(init=False, repr=False, compare=False, default=None)
 
-    def __post_init__(self) -> None:
-        # now, and not at first use: graph functions read it, and torch.compile does not enter a cached_property
-        getattr(self, "columns")  # noqa: B009
-
     @property
     def width(self) -> int:
         """How many features it makes."""

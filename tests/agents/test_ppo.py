@@ -62,7 +62,9 @@ def test_actions_lie_in_the_action_space(backend):
 
 
 def test_greedy_actions_agree_between_backends_and_travel_as_weights():
-    agents = [make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ["numpy", *LEARNING]]
+    agents = [
+        make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ["numpy", *LEARNING]
+    ]
     states = NESTED_STATES.with_batch_rank().sample(16, rng=1)
     agents[2].update(rollout(agents[2]))
     for agent in agents[:2]:

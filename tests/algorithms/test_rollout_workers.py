@@ -36,13 +36,23 @@ class CountingEnv:
         ended = valid & (self.inside == self.lengths)
         following = self.observe()
         following[ended] += 0.5  # a final observation
-        episodes = tuple(Episode(int(b), float(self.lengths[b]), int(self.lengths[b]), True) for b in np.flatnonzero(ended))
+        episodes = tuple(
+            Episode(int(b), float(self.lengths[b]), int(self.lengths[b]), True) for b in np.flatnonzero(ended)
+        )
         self.inside[ended] = 0
         if self.skip:
             self.pending = ended
         rewards = np.where(valid, self.clock, -1000.0).astype(np.float32)
         return StepResult(
-            self.observe(), rewards, ended, np.zeros_like(ended), following, valid, ended, ({},) * self.num_envs, episodes
+            self.observe(),
+            rewards,
+            ended,
+            np.zeros_like(ended),
+            following,
+            valid,
+            ended,
+            ({},) * self.num_envs,
+            episodes,
         )
 
     def close(self):

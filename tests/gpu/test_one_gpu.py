@@ -38,7 +38,13 @@ def devices_of(executor):
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_dqn_with_its_memory_on_the_host(backend, rng):
     gpu = gpu_of(backend)
-    config = {"network": SMALL, "image_network": SMALL_CONV, "memory_capacity": 64, "learning_starts": 8, "batch_size": 8}
+    config = {
+        "network": SMALL,
+        "image_network": SMALL_CONV,
+        "memory_capacity": 64,
+        "learning_starts": 8,
+        "batch_size": 8,
+    }
     losses = []
     for device in ("cpu", gpu):
         agent = DQN(STATES, IntBox(3), config, backend=backend, seed=1).build({"device": device, "rng": rng})

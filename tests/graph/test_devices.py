@@ -51,7 +51,9 @@ print("placed")
 
 def test_variables_stay_on_the_device_they_were_placed_on():
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    result = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert result.stdout.strip() == "placed", result.stderr
 
 

@@ -239,7 +239,7 @@ class GraphExecutor:
                             fix="build both graphs from the same spaces and configuration",
                         )
                     dtype = str(self.store.cells[path].value.dtype).replace("torch.", "")
-                    value = np.asarray(value).astype(dtype, copy=True)
+                    value = np.asarray(value).astype(dtype, order="C", copy=True)
                 arrays[path] = self.store.from_numpy(path, np.asarray(value))
             for path, array in arrays.items():
                 self.store.cells[path].value = array

@@ -42,11 +42,12 @@ def make_binder(
     """A binder whose ops draw random numbers from a cell, and make new arrays on a device (torch)."""
     source, module = random_parts(backend, rng)
     device = device if backend.name == "torch" else None
-    if source is None:
+    if source is None and device is not None:
         ops = bind_ops(backend.ops, None, float_dtype, device)
-        ops.random = module.PortableRandom(ops if device else backend.ops, cell)
+        ops.random = module.PortableRandom(ops, cell)
     else:
-        ops = bind_ops(backend.ops, source(cell), float_dtype, device)
+        random = source(cell) if source is not None else module.PortableRandom(backend.ops, cell)
+        ops = bind_ops(backend.ops, random, float_dtype, device)
     return Binder(ops, keep_module_names=backend.name != "torch")
 
 

@@ -69,7 +69,8 @@ class Variable:
         else:
             fn = initializer_by_name(self.initializer) if isinstance(self.initializer, str) else self.initializer
             value = fn(_generator(seed, f"{self.owner.seed_path}/{self.name}"), self.shape)
-        value = np.array(value, dtype=self.dtype)
+        # row-major, as it comes back from a checkpoint: matrix products round differently for other layouts
+        value = np.array(value, dtype=self.dtype, order="C")
         if value.shape != self.shape:
             raise BuildError(
                 "an initializer returned the wrong shape",

@@ -27,7 +27,10 @@ from rlweave.graph import Component, api, graph_fn, register
 from rlweave.graph.ir import Unknown, flatten_structure, has_leaf
 from rlweave.spaces import Space
 
-_NODES, _WEIGHTS = np.polynomial.hermite.hermgauss(16)
+# Gauss-Hermite quadrature for the mean of f(x) over a standard normal x: the sum of weight * f(node).
+_HERMITE_NODES, _HERMITE_WEIGHTS = np.polynomial.hermite.hermgauss(16)
+_NODES = (math.sqrt(2.0) * _HERMITE_NODES).astype(np.float32)
+_WEIGHTS = (_HERMITE_WEIGHTS / math.sqrt(math.pi)).astype(np.float32)
 _LARGEST_TANH = 1.0 - 1e-6  # the largest action that is inverted: atanh(1) is infinite
 
 
@@ -43,7 +46,7 @@ def squash(u: Any, leaf: ActionLeaf) -> Any:
     """Brings unbounded numbers into the box: center + half width * tanh(u) where bounded, u elsewhere."""
     if leaf.squashable is False:
         return u
-    squashed = ops.add(ops.multiply(ops.tanh(u), _plain(leaf.half_width)), _plain(leaf.center))
+    squashed = ops.add(ops.multiply(ops.tanh(u), leaf.half_width), leaf.center)
     return squashed if leaf.squashable is True else ops.where(leaf.squashable, squashed, u)
 
 
@@ -51,9 +54,7 @@ def unsquash(actions: Any, leaf: ActionLeaf) -> Any:
     """The inverse of `squash`; actions at (or beyond) a bound are clipped to just inside it."""
     if leaf.squashable is False:
         return actions
-    # a dimension with low == high has width 0 and holds no information: 0 / 1
-    half = np.where(leaf.half_width > 0, leaf.half_width, np.float32(1))
-    y = ops.divide(ops.subtract(actions, _plain(leaf.center)), _plain(half))
+    y = ops.divide(ops.subtract(actions, leaf.center), leaf.divisor)
     y = ops.clip(y, -_LARGEST_TANH, _LARGEST_TANH)
     u = 0.5 * (ops.log1p(y) - ops.log1p(-y))
     return u if leaf.squashable is True else ops.where(leaf.squashable, u, actions)
@@ -63,12 +64,6 @@ def _correction(u: Any, leaf: ActionLeaf) -> Any:
     """The log-slope of tanh at u where bounded, 0 elsewhere; the width of the box does not count."""
     slope = log_tanh_slope(u)
     return slope if leaf.squashable is True else ops.where(leaf.squashable, slope, 0.0)
-
-
-def _plain(values: np.ndarray) -> Any:
-    """A number where all are equal, which operators take faster than an array."""
-    first = float(values.flat[0]) if values.size else 0.0
-    return first if np.all(values == first) else values
 
 
 def squashed_log_prob(mean: Any, log_std: Any, u: Any, leaf: ActionLeaf) -> Any:
@@ -82,11 +77,10 @@ def squashed_entropy(mean: Any, log_std: Any, leaf: ActionLeaf) -> Any:
     entropy = normal_entropy(mean, log_std)
     if leaf.squashable is False:
         return entropy
-    std = math.sqrt(2.0) * ops.exp(clamped_log_std(log_std))
-    expected = 0.0
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        expected = expected + float(weight / math.sqrt(math.pi)) * _correction(mean + float(node) * std, leaf)
-    return entropy + expected
+    std = ops.exp(clamped_log_std(log_std))
+    u = mean[..., None] + ops.multiply(std[..., None], _NODES)
+    slope = ops.sum(ops.multiply(log_tanh_slope(u), _WEIGHTS), axis=-1)
+    return entropy + (slope if leaf.squashable is True else ops.where(leaf.squashable, slope, 0.0))
 
 
 # -- one leaf ----------------------------------------------------------------------------------------------------

@@ -32,11 +32,13 @@ class ActionLeaf:
         categories: Length of the last axis of Q-values (and of logits of integers): the most categories of any
             dimension; 2 for booleans, 0 for floats.
         allowed: Which categories each dimension has, bool (*shape, categories); None for all of them.
+        counts: How many categories each dimension has, float32 (*shape, 1).
         lower: Lower bounds: a number when all dimensions share it, else an array of the leaf's shape.
         upper: Upper bounds (included), likewise.
         squashable: Whether a dimension is bounded on both sides: one bool, or an array of the leaf's shape.
-        center: Middle of each dimension, 0 where it is not bounded on both sides; float32 of the leaf's shape.
+        center: Middle of each dimension, 0 where it is not bounded on both sides; likewise.
         half_width: Half the width of each dimension, 1 where it is not bounded on both sides; likewise.
+        divisor: The same with 1 instead of 0: a dimension with low == high holds no information.
     """
 
     path: str
@@ -49,11 +51,13 @@ class ActionLeaf:
     size: int = field(init=False, repr=False, compare=False)
     categories: int = field(init=False, repr=False, compare=False, default=0)
     allowed: np.ndarray | None = field(init=False, repr=False, compare=False, default=None)
+    counts: Any = field(init=False, repr=False, compare=False, default=None)
     lower: Any = field(init=False, repr=False, compare=False, default=None)
     upper: Any = field(init=False, repr=False, compare=False, default=None)
     squashable: Any = field(init=False, repr=False, compare=False, default=False)
     center: Any = field(init=False, repr=False, compare=False, default=None)
     half_width: Any = field(init=False, repr=False, compare=False, default=None)
+    divisor: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         derived: dict[str, Any] = {"size": math.prod(self.shape)}
@@ -73,6 +77,7 @@ class ActionLeaf:
         return {
             "categories": most,
             "allowed": None if np.all(allowed) else allowed,
+            "counts": sizes.astype(np.float32).reshape((*self.shape, 1)),
             "lower": self._compact(np.asarray(self.low, np.int32)),
             "upper": self._compact(np.asarray(self.high, np.int32)),
         }
@@ -86,8 +91,9 @@ class ActionLeaf:
             "lower": self._compact(low),
             "upper": self._compact(high),
             "squashable": self._compact(bounded),
-            "center": np.asarray((first + last) / 2, np.float32).reshape(self.shape),
-            "half_width": np.asarray(half, np.float32).reshape(self.shape),
+            "center": self._compact(np.asarray((first + last) / 2, np.float32)),
+            "half_width": self._compact(np.asarray(half, np.float32)),
+            "divisor": self._compact(np.asarray(np.where(half > 0, half, 1), np.float32)),
         }
 
     def _compact(self, values: np.ndarray) -> Any:

@@ -36,6 +36,8 @@ class LeafEncoding:
         dtype: The leaf's dtype.
 
     Attributes:
+        widest: The largest number of categories of any dimension.
+        offset: What is subtracted to make indices from 0: a number, or an array of the leaf's shape; None for 0.
         columns: Which columns of equally wide one-hot codes stand for a category; None for all of them.
     """
 
@@ -45,6 +47,8 @@ class LeafEncoding:
     sizes: tuple[int, ...] = ()
     layout: str | None = None
     dtype: str = "float32"
+    widest: int = field(init=False, repr=False, compare=False, default=0)
+    offset: Any = field(init=False, repr=False, compare=False, default=None)
     columns: np.ndarray | None = field(init=False, repr=False, compare=False, default=None)
 
     @property
@@ -63,10 +67,14 @@ class LeafEncoding:
         return self.kind == "float" and self.dtype == "float32"
 
     def __post_init__(self) -> None:
+        widest = max(self.sizes, default=0)
+        object.__setattr__(self, "widest", widest)
         if len(set(self.sizes)) > 1:
-            widest = max(self.sizes)
             columns = [i * widest + j for i, size in enumerate(self.sizes) for j in range(size)]
             object.__setattr__(self, "columns", np.asarray(columns, np.int32))
+        if self.kind == "one_hot" and any(self.low):
+            offset = np.asarray(self.low, np.int32).reshape(self.shape)
+            object.__setattr__(self, "offset", self.low[0] if len(set(self.low)) == 1 else offset)
 
 
 def leaf_encoding(space: Box, where: str) -> LeafEncoding:
@@ -135,11 +143,9 @@ def encode_leaf(x: Any, leaf: LeafEncoding, flat: bool = True) -> Any:
 
 
 def _one_hot(x: Any, leaf: LeafEncoding, leading: tuple[int, ...]) -> Any:
-    if any(leaf.low):
-        low = leaf.low[0] if len(set(leaf.low)) == 1 else np.asarray(leaf.low, np.int32).reshape(leaf.shape)
-        x = ops.subtract(ops.astype(x, "int32"), low)
-    widest = max(leaf.sizes, default=0)
-    codes = ops.reshape(ops.one_hot(x, widest), (*leading, widest * len(leaf.sizes)))
+    if leaf.offset is not None:
+        x = ops.subtract(ops.astype(x, "int32"), leaf.offset)
+    codes = ops.reshape(ops.one_hot(x, leaf.widest), (*leading, leaf.widest * len(leaf.sizes)))
     return codes if leaf.columns is None else ops.take(codes, leaf.columns, axis=-1)
 
 

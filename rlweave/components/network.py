@@ -51,7 +51,8 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
                 received=repr(layer)[:120],
                 fix="a layer has an API method or graph function `call(self, inputs)`",
             )
-        if kernel_initializer is not None and getattr(component, "kernel_initializer", "none") is None:
+        chosen = getattr(component, "kernel_initializer", "none")  # a shared layer has its owner's
+        if kernel_initializer is not None and chosen is None and isinstance(component, Component):
             component.kernel_initializer = kernel_initializer
         made.append(component)
     return made

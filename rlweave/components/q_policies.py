@@ -179,22 +179,22 @@ class DuelingPolicy(QPolicy):
         if leaf.shape:
             advantages = ops.reshape(advantages, (*advantages.shape[:-1], *leaf.shape, leaf.categories))
             value = ops.reshape(value, (*value.shape, *(1 for _ in leaf.shape)))
-        return dueling(value, advantages, leaf.allowed)
+        return dueling(value, advantages, leaf.allowed, leaf.counts)
 
 
-def dueling(value: Any, advantages: Any, allowed: Any = None) -> Any:
+def dueling(value: Any, advantages: Any, allowed: Any = None, counts: Any = None) -> Any:
     """V + A - mean(A) (inside a graph function).
 
     Args:
         value: (..., 1).
         advantages: (..., N).
         allowed: bool, broadcasts to (..., N): categories that exist; None for all.
+        counts: float32, broadcasts to (..., 1): how many exist.
 
     Returns:
         (..., N), `MASKED` where not allowed.
     """
     if allowed is None:
         return value + (advantages - ops.mean(advantages, axis=-1, keepdims=True))
-    counts = allowed.sum(-1, keepdims=True).astype("float32")
     total = ops.sum(ops.where(allowed, advantages, 0.0), axis=-1, keepdims=True)
     return ops.where(allowed, value + ops.subtract(advantages, ops.divide(total, counts)), MASKED)

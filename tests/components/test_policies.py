@@ -252,3 +252,14 @@ def test_specs_round_trip():
     made = Policy(mlp([8], "relu"), ACTIONS, state_space=OBSERVATIONS, squash=True)
     spec = to_spec(made)
     assert to_spec(from_spec(spec)) == spec
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_zero_size_leaves(backend):
+    actions = Dict(a=FloatBox(0, 1, shape=(0,)), b=IntBox(2, shape=(0,)), c=BoolBox(shape=(0,)), d=IntBox(1))
+    states = Dict(x=FloatBox(shape=(0,)), y=Dict(), add_batch_rank=True)
+    for options in ({"initializer": "orthogonal"}, {"log_std": "head", "squash": True}):
+        test = policy_test(Policy(mlp([4]), actions, **options), states, backend=backend)
+        chosen, log_prob = test.test("act", states.sample(3, rng=0))
+        assert actions.with_batch_rank().contains(chosen)
+        np.testing.assert_allclose(log_prob, np.zeros(3), atol=1e-6)

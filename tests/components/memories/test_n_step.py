@@ -1,7 +1,6 @@
 """n-step windows against a brute-force loop over whole episodes."""
 
 import doctest
-import time
 
 import numpy as np
 import pytest
@@ -245,19 +244,6 @@ def test_impossible_settings():
     for n, discount, num_envs in ((0, 0.9, 1), (1, 1.1, 1), (1, 0.9, 0)):
         with pytest.raises(ConfigError):
             NStepAccumulator(n, discount, num_envs)
-
-
-def test_speed():
-    # 8 environments at 50,000 steps/s and more; the bound leaves room for a busy machine.
-    steps = stream(np.random.default_rng(7), 500, 8, chance=0.01)
-    windows = NStepAccumulator(3, 0.99, 8)
-    best = np.inf
-    for _ in range(5):
-        start = time.perf_counter()
-        for step in steps:
-            windows.add(**step)
-        best = min(best, time.perf_counter() - start)
-    assert 8 * 500 / best > 20_000
 
 
 def test_example():

@@ -1,0 +1,162 @@
+"""Which test holds each known fault and each number with a known answer; a case without its test fails here."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+#: Fault (as users of RL libraries meet them) -> tests that make it impossible, as "file::function".
+FAULTS = {
+    "1 recursion is cut at terminated or truncated": [
+        "components/test_returns.py::test_constant_reward_truncated_every_five_steps",
+        "agents/test_dqn.py::test_terminal_states_are_not_bootstrapped_and_truncated_ones_are",
+    ],
+    "2 terminated and truncated at once": [
+        "components/test_returns.py::test_terminated_wins_over_truncated",
+        "components/memories/test_n_step.py::test_terminated_wins_over_truncated",
+    ],
+    "3 stored rewards stay the environment's": ["components/test_returns.py::test_inputs_are_left_alone"],
+    "4 bootstrap from the observation after the action": [
+        "components/test_returns.py::test_bootstrap_is_from_the_observation_after_the_action",
+        "components/memories/test_rollout.py::test_the_value_of_a_state_is_its_step",
+    ],
+    "5 one list of transitions in every autoreset mode": [
+        "envs/test_transitions.py::test_every_kind_yields_the_same_transitions_and_episodes",
+        "algorithms/test_rollout_workers.py::test_trajectories_hold_the_next_transitions_of_each_environment",
+    ],
+    "6 the true final observation": [
+        "envs/test_transitions.py::test_every_kind_yields_the_same_transitions_and_episodes",
+        "algorithms/test_rollout_workers.py::test_trajectories_hold_the_next_transitions_of_each_environment",
+    ],
+    "7 n-step windows stop at episode ends and at the cursor": [
+        "components/memories/test_n_step.py::test_the_slot_before_the_write_cursor",
+        "algorithms/test_rollout_workers.py::test_transitions_count_environment_steps_and_stop_at_episode_ends",
+    ],
+    "8 two halves of a training are not joined wrongly": [
+        "envs/test_transitions.py::test_stopping_and_going_on_joins_nothing_wrongly",
+        "components/memories/test_n_step.py::test_training_in_two_halves",
+    ],
+    "11 the first observation after a reset": [
+        "envs/test_transitions.py::test_every_kind_yields_the_same_transitions_and_episodes",
+        "components/memories/test_rollout.py::test_first_observations_are_the_environments",
+    ],
+    "13 saturated tanh": [
+        "components/test_action_distribution.py::test_a_saturated_sample_has_a_finite_log_prob",
+        "components/test_action_distribution.py::test_squashed_actions_at_the_bounds_are_clipped",
+    ],
+    "15 extreme log_std": ["components/test_distributions.py::test_extreme_log_stds_are_clamped_with_finite_gradients"],
+    "16 advantages that are one or equal": [
+        "components/losses/test_ppo.py::test_equal_advantages_are_normalized_to_zero",
+        "agents/test_ppo.py::test_a_minibatch_of_one_row_cannot_be_normalized",
+    ],
+    "17 no rescaling in unbounded dimensions": [
+        "components/test_action_distribution.py::test_only_dimensions_with_two_bounds_are_squashed",
+        "components/test_policies.py::test_actions_are_clipped_for_the_environment_only",
+    ],
+    "18 low == high and integer boxes": [
+        "spaces/test_boxes.py::test_one_value",
+        "components/test_action_distribution.py::test_environment_actions",
+    ],
+    "19 images are scaled exactly once, the layout is declared": [
+        "components/test_encoders.py::test_a_white_image_reaches_the_network_as_one",
+        "components/test_encoders.py::test_both_layouts_give_the_same_features",
+        "components/test_encoders.py::test_an_undeclared_image_is_not_guessed",
+    ],
+    "20 Discrete with a start": [
+        "spaces/test_gymnasium_spaces.py::test_policy_and_memory_hold_indices_the_start_is_added_at_the_boundary",
+        "envs/test_boundary.py::test_starts_stay_at_the_boundary",
+    ],
+    "22 every leaf influences the output": [
+        "components/test_encoders.py::test_every_leaf_influences_the_features",
+        "envs/test_boundary.py::test_both_of_two_keys_arrive",
+    ],
+    "23 cast once at the boundary": ["envs/test_boundary.py::test_everything_is_cast_once"],
+    "24 priorities": [
+        "components/memories/test_sum_tree.py::test_million_random_updates_leave_exact_sums",
+        "components/memories/test_sum_tree.py::test_draws_match_priorities_and_never_hit_an_empty_leaf",
+        "components/memories/test_prioritized.py::test_thousand_random_updates_between_inserts",
+        "components/memories/test_prioritized.py::test_all_priorities_zero_draws_evenly",
+    ],
+    "25 an array that the environment mutates": [
+        "envs/test_transitions.py::test_an_environment_that_reuses_its_array",
+        "components/memories/test_replay.py::test_stored_records_do_not_follow_the_callers_array",
+    ],
+    "26 training before the memory can serve": [
+        "agents/test_dqn.py::test_training_before_the_memory_can_serve_waits_and_says_so",
+        "components/memories/test_replay.py::test_sampling_an_empty_memory_says_so",
+    ],
+    "27 seeds": [
+        "envs/test_seeding.py::test_environments_workers_and_runs_share_no_first_observation",
+        "envs/test_seeding.py::test_a_seed_repeats_exactly_random_actions_included",
+        "agents/test_dqn.py::test_exploration_follows_its_schedule_and_repeats_with_the_seed",
+    ],
+    "34 intervals count environment steps and fire once per crossing": [
+        "flow/test_counters.py::test_every_fires_once_per_crossing_with_32_environments",
+        "flow/test_counters.py::test_intervals_are_independent_of_each_other",
+        "agents/test_dqn.py::test_the_target_network_is_copied_once_per_crossing_of_its_interval",
+    ],
+    "35 evaluation has a quota per environment": [
+        "envs/test_episodes.py::test_evaluation_does_not_favour_short_episodes"
+    ],
+    "36 schedules over few steps": ["components/test_schedules.py::test_no_division_by_zero_over_few_steps"],
+    "40 compilations and memory stay flat": [
+        "agents/test_dqn.py::test_batches_of_changing_size_into_the_memory_compile_nothing_new",
+    ],
+    "43 NaN from the environment": [
+        "envs/test_failures.py::test_not_a_number",
+        "envs/test_failures.py::test_not_a_number_names_the_leaf_and_the_reset",
+    ],
+}
+
+#: Numbers with a known right answer -> tests.
+ORACLES = {
+    "DQN losses": [
+        "components/losses/test_dqn.py::test_known_losses",
+        "components/losses/test_dqn.py::test_huber_loss",
+    ],
+    "dueling": ["components/test_q_policies.py::test_dueling_oracle"],
+    "n-step": ["components/test_returns.py::test_n_step_oracle", "components/memories/test_n_step.py::test_oracle"],
+    "GAE and TD errors": ["components/test_returns.py::test_gae_has_the_known_numbers"],
+    "split law": ["components/test_returns.py::test_split_law"],
+    "sum tree": [
+        "components/memories/test_sum_tree.py::test_two_leaves_of_four",
+        "components/memories/test_sum_tree.py::test_prefix_search_over_four_priorities",
+    ],
+    "priorities": ["components/memories/test_prioritized.py::test_probabilities_and_weights_of_four_priorities"],
+    "eleven into ten": ["components/memories/test_replay.py::test_eleven_into_ten"],
+    "schedules": [
+        "components/test_schedules.py::test_linear_matches_the_known_numbers",
+        "components/test_schedules.py::test_polynomial_of_power_two_matches_the_known_numbers",
+        "components/test_exploration.py::test_epsilons_of_ape_x",
+    ],
+    "distributions": [
+        "components/test_distributions.py::test_bernoulli_oracle",
+        "components/test_distributions.py::test_normal_oracle",
+        "components/test_distributions.py::test_a_masked_category_counts_as_absent",
+    ],
+    "space shapes": ["spaces/test_containers.py::test_shapes_of_the_oracle"],
+    "grid world": [
+        "envs/test_gridworld.py::test_the_2x2_world",
+        "envs/test_gridworld.py::test_optimal_values_of_the_2x2_world",
+    ],
+}
+
+
+def functions_of(path):
+    """Names of the test functions of a file, those in classes included."""
+    tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("case", [*FAULTS, *ORACLES])
+def test_each_case_has_its_tests(case):
+    for test in (FAULTS | ORACLES)[case]:
+        path, _, function = test.partition("::")
+        assert function in functions_of(path), test
+
+
+def test_all_faults_of_the_list_are_there():
+    wanted = {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 15, 16, 17, 18, 19, 20, 22, 23, 24, 25, 26, 27, 34, 35, 36, 40, 43}
+    assert {int(name.split()[0]) for name in FAULTS} == wanted

@@ -1,5 +1,8 @@
 """DQN as an agent: spaces, memory, targets, schedules, API."""
 
+import gc
+import resource
+
 import numpy as np
 import pytest
 
@@ -141,18 +144,23 @@ def test_exploration_follows_its_schedule_and_repeats_with_the_seed():
 
 
 @pytest.mark.parametrize("backend", LEARNING)
-def test_batches_of_changing_size_into_the_memory_compile_nothing_new(backend):
+def test_batches_of_changing_size_compile_nothing_new_and_leave_no_memory_behind(backend):
     agent = make(backend, acting_backend="numpy")
     rng = np.random.default_rng(0)
     agent.count_steps(8)
     agent.insert(transitions(agent, 8))
     agent.update()
     before = agent.executor.compilations
-    for _ in range(200):
+    resident = []
+    for iteration in range(1000):
+        if iteration in (300, 999):
+            gc.collect()
+            resident.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         agent.insert(transitions(agent, int(rng.integers(1, 9))))
         agent.get_actions(rng.normal(size=(int(rng.integers(1, 9)), 3)).astype(np.float32))
         agent.update()
     assert agent.executor.compilations == before
+    assert resident[1] - resident[0] < 20_000, "kilobytes of peak memory"
     if backend == "jax":
         program = agent.executor.program("update", {"batch_size": 8})
         assert [run._cache_size() for run in program.runs.values()] == [1]

@@ -80,6 +80,10 @@ class Backend(ABC):
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
         """A fresh array of the backend."""
 
+    def constant(self, x: np.ndarray, device: str | None = None) -> Array:
+        """What a NumPy constant in a graph becomes; NumPy and JAX take it as it is."""
+        return x
+
     @abstractmethod
     def to_numpy(self, x: Array) -> np.ndarray:
         """A copy as NumPy."""

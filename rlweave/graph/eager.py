@@ -155,7 +155,12 @@ class Interpreter:
             arrays = [x if isinstance(x, np.ndarray) else self.backend.to_numpy(x) for x in arrays]
         elif self.backend.name != "numpy":
             arrays = [self.backend.from_numpy(x) if isinstance(x, np.ndarray | np.generic) else x for x in arrays]
-        args, kwargs = fill_arguments(node, arrays, lambda c: self.executor.bound_collection(node, c, False))
+        args, kwargs = fill_arguments(
+            node,
+            arrays,
+            lambda c: self.executor.bound_collection(node, c, False),
+            lambda x: self.executor.constant(node, x),
+        )
         result = function(*args, **kwargs)
         if node.aliases:
             copy = np.array if node.host else self.runtime["copy"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,7 +38,7 @@ class GraphExecutor:
         self.functional = self.backend.functional or torch_compile
         self.serial = next(_serial)
         self._programs = 0
-        self._lock = threading.RLock()
+        self._lock = store.lock
         self._guard = guard.Guard(self._lock)
         guard.install()
         self.inplace_paths: set[str] = set()
@@ -112,6 +111,10 @@ class GraphExecutor:
 
     def bound_collection(self, node: Node, collection: Any, donate: bool) -> Any:
         return self.binder(node.host).collection(collection, self._cell_of(node), donate)
+
+    def constant(self, node: Node, value: np.ndarray) -> Any:
+        """A NumPy constant as the graph function of a node gets it."""
+        return value if node.host else self.backend.constant(value, self.store.device)
 
     def input_check(self, method: str, parameter: str, structure: Structure) -> InputCheck:
         return InputCheck(f"{self.root.path}.{method}", parameter, structure, self.backend, self.store.float_dtype)

@@ -8,12 +8,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rlweave.errors import BuildError
-from rlweave.graph.ir import Graph, Node, Structure, Value, leaves_of, map_structure, unique
+from rlweave.graph.ir import Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
 from rlweave.graph.passes.ordering import Piece, gradients_early, pieces
 from rlweave.graph.trace import same
 from rlweave.graph.variable import VariableCollection
-
 
 #: Up to so many cells are written out one by one; more are a named tuple of cells.
 INLINE_CELLS = 8
@@ -263,19 +264,14 @@ class BlockWriter:
         name = self.names.constant(node.extra.get("op_label") or f"{_short(node.label)}", function)
 
         def argument(structure: Structure) -> str:
-            collections = list(leaves_of(structure, VariableCollection))
-            if not collections:
+            if not has_leaf(structure, (VariableCollection, np.ndarray)):
                 return self.expression(structure)
-            return self.expression(
-                map_structure(
-                    lambda leaf: (
-                        self.executor.bound_collection(node, leaf, donate)
-                        if isinstance(leaf, VariableCollection)
-                        else leaf
-                    ),
-                    structure,
-                )
-            )
+            return self.expression(map_structure(bound, structure))
+
+        def bound(leaf: Any) -> Any:
+            if isinstance(leaf, VariableCollection):
+                return self.executor.bound_collection(node, leaf, donate)
+            return self.executor.constant(node, leaf) if isinstance(leaf, np.ndarray) else leaf
 
         arguments = [argument(item) for item in node.args]
         arguments += [f"{key}={argument(value)}" for key, value in node.kwargs.items()]

@@ -6,8 +6,11 @@ import functools
 import inspect
 import traceback
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from rlweave.backends import Backend, get_backend
 from rlweave.backends.base import is_user_file
@@ -227,7 +230,9 @@ class Session:
         function = bind_node_function(binder, node, cell_of)
 
         def call(arrays: Any) -> Structure:
-            args, kwargs = fill_arguments(node, list(arrays), lambda c: binder.collection(c, cell_of))
+            args, kwargs = fill_arguments(
+                node, list(arrays), lambda c: binder.collection(c, cell_of), backend.constant
+            )
             return function(*args, **kwargs)
 
         try:
@@ -314,11 +319,12 @@ def _failed(node: Node, error: Exception) -> BuildError:
     line = f", {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
     inputs = [describe(argument) for argument in node.args]
     inputs += [f"{name}={describe(argument)}" for name, argument in node.kwargs.items()]
+    message = str(error).partition("\n")[0]
     fix = "correct the function, or what its callers pass"
     if isinstance(error, AttributeError) and isinstance(error.obj, BoundOps):
         fix = f"use an operator that exists: {nearest(error.name, OP_NAMES)}"
     return BuildError(
-        f"a graph function failed when it was tried on small arrays: {type(error).__name__}: {error}",
+        f"a graph function failed when it was tried on small arrays: {type(error).__name__}: {message}",
         where=f"{node.label}{line}",
         received=f"({', '.join(inputs)})",
         fix=fix,
@@ -335,13 +341,17 @@ def bind_node_function(binder: Any, node: Node, cell_of: Any) -> Any:
     return types.MethodType(binder.rebind(node.function), binder.view(node.component, cell_of))
 
 
-def fill_arguments(node: Node, arrays: list[Any], collection: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of a node with arrays in place of its values, in `leaves_of` order."""
+def fill_arguments(
+    node: Node, arrays: list[Any], collection: Any, constant: Callable[[Any], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a node with arrays in place of its values, in `leaves_of` order; NumPy constants as `constant` has it."""
     remaining = iter(arrays)
 
     def fill(leaf: Any) -> Any:
         if isinstance(leaf, Value):
             return next(remaining)
+        if isinstance(leaf, np.ndarray):
+            return constant(leaf)
         return collection(leaf) if isinstance(leaf, VariableCollection) else leaf
 
     args = map_structure(fill, node.args)

@@ -77,8 +77,11 @@ class TorchBackend(Backend):
         tensor = torch.from_numpy(np.array(x))
         return tensor if device is None else tensor.to(device)
 
+    def constant(self, x: np.ndarray, device: str | None = None) -> Array:
+        return self.from_numpy(x, device)
+
     def to_numpy(self, x: Array) -> np.ndarray:
-        return np.array(x.detach().cpu().numpy())
+        return np.array(x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x)
 
     def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
         if trainable:
@@ -140,6 +143,7 @@ class TorchBackend(Backend):
             "from_numpy": from_numpy,
             "numpy_of": _numpy_of,
             "copy_numpy_of": self.to_numpy,
+            "number": _number,
             "plain": _plain,
             "copy_plain": _copy_plain,
             "to_host": _to_host,
@@ -174,11 +178,15 @@ class TorchBackend(Backend):
 
 def from_numpy_shared(x: np.ndarray) -> Array:
     """A tensor that shares memory with a NumPy array (a copy where the array cannot be written)."""
-    return torch.from_numpy(x if x.flags.writeable else x.copy())
+    return torch.from_numpy(x if x.flags.writeable else np.array(x))
 
 
 def _numpy_of(x: Array) -> np.ndarray:
     return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
+def _number(x: Array) -> float:
+    return float(x.detach() if isinstance(x, torch.Tensor) else x)
 
 
 def _stop_gradient(x: Any) -> Any:
@@ -198,15 +206,16 @@ def _to_host(x: Any) -> Any:
 
 
 def _to_device(x: Any) -> Any:
-    return tree_map(lambda leaf: from_numpy_shared(leaf) if isinstance(leaf, np.ndarray) else leaf, x)
+    return tree_map(lambda leaf: from_numpy_shared(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf, x)
 
 
 def _onto(device: torch.device, x: Any) -> Any:
-    return (torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x).to(device)
+    return (x if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))).to(device)
 
 
 def _tree_onto(device: torch.device, x: Any) -> Any:
-    return tree_map(lambda leaf: _onto(device, leaf) if isinstance(leaf, np.ndarray | torch.Tensor) else leaf, x)
+    arrays = np.ndarray | np.generic | torch.Tensor
+    return tree_map(lambda leaf: _onto(device, leaf) if isinstance(leaf, arrays) else leaf, x)
 
 
 def _staged(x: Any) -> Any:
@@ -223,9 +232,12 @@ def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Ce
         outputs, others = segment(*inner_values)
         return outputs, (others, tuple(cell.value for cell in written))
 
-    outputs, pull, (others, after) = torch.func.vjp(pure, before, tuple(values), has_aux=True)
-    for cell, value in zip(cells, before, strict=True):
-        cell.value = value
+    before_written = tuple(cell.value for cell in written)
+    try:
+        outputs, pull, (others, after) = torch.func.vjp(pure, before, tuple(values), has_aux=True)
+    finally:
+        for cell, value in (*zip(written, before_written, strict=True), *zip(cells, before, strict=True)):
+            cell.value = value
     for cell, value in zip(written, after, strict=True):
         cell.value = value
     return outputs, others, pull

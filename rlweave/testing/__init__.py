@@ -1,5 +1,21 @@
-"""Test harness: components alone."""
+"""Test harness: components alone, and checks that run over all of them.
+
+`ComponentTest` builds any component alone. A `Descriptor` says how, so that the checks of `rlweave.testing.parity` can
+run over a whole registry (`rlweave.testing.component_descriptors` for the library's own). A `check` of a component
+that needs no descriptor follows.
+"""
 
 from rlweave.testing.component_test import ComponentTest
+from rlweave.testing.descriptors import Descriptor, Registry, components_of
+from rlweave.testing.parity import eager_parity, gradient_parity, state_round_trip, value_parity
 
-__all__ = ["ComponentTest"]
+__all__ = [
+    "ComponentTest",
+    "Descriptor",
+    "Registry",
+    "components_of",
+    "eager_parity",
+    "gradient_parity",
+    "state_round_trip",
+    "value_parity",
+]

@@ -61,7 +61,9 @@ class ComponentTest:
         self.component = component
         self.executor = build(component, spaces, backend=backend, methods=methods, **options)
 
-    def test(self, method: Any, *args: Any, expected: Any = None, rtol: float = 1e-5, atol: float = 1e-6, **kwargs: Any) -> Any:
+    def test(
+        self, method: Any, *args: Any, expected: Any = None, rtol: float = 1e-5, atol: float = 1e-6, **kwargs: Any
+    ) -> Any:
         """Calls an API method with NumPy inputs.
 
         Args:
@@ -102,12 +104,16 @@ class ComponentTest:
 def assert_close(result: Any, expected: Any, rtol: float, atol: float, path: str = "") -> None:
     """Asserts that nested results are close, naming the leaf that is not."""
     if isinstance(expected, dict):
-        assert isinstance(result, dict) and sorted(result) == sorted(expected), f"{path}: keys {result} / {expected}"
+        assert isinstance(result, dict), f"{path}: {result} is no dict"
+        assert sorted(result) == sorted(expected), f"{path}: keys {sorted(result)} / {sorted(expected)}"
         for key in expected:
             assert_close(result[key], expected[key], rtol, atol, f"{path}/{key}")
     elif isinstance(expected, tuple):
-        assert isinstance(result, tuple) and len(result) == len(expected), f"{path}: {result} / {expected}"
+        assert isinstance(result, tuple), f"{path}: {result} is no tuple"
+        assert len(result) == len(expected), f"{path}: {result} / {expected}"
         for index, item in enumerate(expected):
             assert_close(result[index], item, rtol, atol, f"{path}/{index}")
+    elif expected is None:
+        assert result is None, f"{path}: {result} / None"
     else:
         np.testing.assert_allclose(result, expected, rtol=rtol, atol=atol, err_msg=path)

@@ -1,0 +1,425 @@
+"""Descriptors of all components of the library. A component without one fails CI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlweave import components as c
+from rlweave import ops
+from rlweave.components.exploration import EpsilonGreedy
+from rlweave.components.normalization import RunningNormalization
+from rlweave.graph import Component, api, graph_fn
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, Tuple
+from rlweave.testing.descriptors import Descriptor, Registry
+
+DESCRIPTORS = Registry()
+
+FEATURES = FloatBox(shape=(4,), add_batch_rank=True)
+STATES = Dict(position=FloatBox(shape=(2, 2)), kind=IntBox(1, 4), flag=BoolBox(shape=(2,))).with_batch_rank()
+SEQUENCE = FloatBox(add_batch_rank=True, add_time_rank=True)
+SEQUENCE_FLAGS = BoolBox(add_batch_rank=True, add_time_rank=True)
+#: Every kind of action: integers with several components of different sizes, a boolean, floats with and without bounds.
+ACTIONS = Dict(
+    bounded=FloatBox(low=-1.0, high=[1.0, 3.0], shape=(2,)),
+    choice=IntBox(low=[0, 1], high=[2, 4], shape=(2,)),
+    free=FloatBox(),
+    switch=BoolBox(),
+)
+#: Policies, memories and losses hold integers as indices from 0.
+TAKEN_ACTIONS = Dict(
+    bounded=FloatBox(low=-1.0, high=[1.0, 3.0], shape=(2,)),
+    choice=IntBox(low=0, high=[2, 3], shape=(2,)),
+    free=FloatBox(),
+    switch=BoolBox(),
+).with_batch_rank()
+COUNTABLE_ACTIONS = Tuple(IntBox(3), Dict(pair=IntBox(low=[0, 0], high=[2, 3], shape=(2,)), switch=BoolBox()))
+
+
+def _floats(*shape: int, low: float | None = None, high: float | None = None) -> FloatBox:
+    return FloatBox(low=low, high=high, shape=shape, add_batch_rank=True)
+
+
+def _ints(number: int, *shape: int) -> IntBox:
+    return IntBox(number, shape=shape, add_batch_rank=True)
+
+
+def _bools(*shape: int) -> BoolBox:
+    return BoolBox(shape=shape, add_batch_rank=True)
+
+
+def _add(
+    name: str, component: type[Component], make: Callable[[], Component], spaces: dict[str, Space], **options: Any
+) -> None:
+    DESCRIPTORS.add(Descriptor(name, component, make, spaces, **options))
+
+
+# -- layers and networks -----------------------------------------------------------------------------------------
+
+_add("dense", c.Dense, lambda: c.Dense(3), {"inputs": FEATURES})
+_add("dense-relu", c.Dense, lambda: c.Dense(3, "relu"), {"inputs": FEATURES})
+_add("dense-tanh", c.Dense, lambda: c.Dense(3, "tanh"), {"inputs": FEATURES})
+_add(
+    "dense-parameters",
+    c.Dense,
+    lambda: c.Dense(3, "leaky_relu", use_bias=False, activation_parameters={"negative_slope": 0.3}),
+    {"inputs": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True)},
+)
+_add("activation", c.Activation, lambda: c.Activation("elu"), {"inputs": FEATURES})
+_add("flatten", c.Flatten, lambda: c.Flatten(), {"inputs": _floats(2, 3)})
+_add("concat", c.Concat, lambda: c.Concat(), {"inputs": Dict(b=_floats(2), a=Tuple(_floats(1), _floats(3)))})
+_add(
+    "conv2d",
+    c.Conv2D,
+    lambda: c.Conv2D(2, 3, stride=2, padding="same", activation="tanh"),
+    {"inputs": FloatBox(shape=(5, 4, 2), add_batch_rank=True, layout="channels_last")},
+)
+_add(
+    "conv2d-channels-first",
+    c.Conv2D,
+    lambda: c.Conv2D(2, (2, 3), padding="valid"),
+    {"inputs": FloatBox(shape=(2, 4, 4), add_batch_rank=True, add_time_rank=True, layout="channels_first")},
+)
+_add(
+    "lstm",
+    c.LSTM,
+    lambda: c.LSTM(3),
+    {
+        "inputs": FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=True),
+        "state": Dict(hidden=_floats(3), cell=_floats(3)),
+        "episode_start": SEQUENCE_FLAGS,
+    },
+    static={"initial_state": {"batch_size": 2}},
+)
+_add(
+    "network",
+    c.Network,
+    lambda: c.Network([{"type": "dense", "units": 5, "activation": "tanh"}, {"type": "dense", "units": 2}]),
+    {"inputs": FEATURES},
+)
+_add("state-encoder", c.StateEncoder, lambda: c.StateEncoder([{"type": "dense", "units": 3}]), {"inputs": STATES})
+_add(
+    "state-encoder-image",
+    c.StateEncoder,
+    lambda: c.StateEncoder(
+        image_network=[{"type": "conv2d", "filters": 2, "kernel_size": 2, "activation": "tanh"}, {"type": "flatten"}]
+    ),
+    {
+        "inputs": Dict(
+            image=IntBox(0, 256, shape=(3, 3, 1), dtype="uint8", layout="channels_last"), speed=FloatBox()
+        ).with_batch_rank()
+    },
+)
+
+
+def _torch_module() -> Component:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.LayerNorm(3))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return c.TorchModule(module)
+
+
+def _flax_module() -> Component:
+    from flax import nnx
+
+    return c.FlaxModule(nnx.Linear(4, 3, rngs=nnx.Rngs(0)))
+
+
+# One backend each; their gradients are the framework's own, and cannot be compared with NumPy.
+_add("torch-module", c.TorchModule, _torch_module, {"inputs": FEATURES}, backends=("torch",), reference="torch")
+_add("flax-module", c.FlaxModule, _flax_module, {"inputs": FEATURES}, backends=("jax",), reference="jax")
+
+# -- distributions -----------------------------------------------------------------------------------------------
+
+_add(
+    "categorical",
+    c.Categorical,
+    lambda: c.Categorical(),
+    {"logits": _floats(3), "others": _floats(3), "values": _ints(3), "allowed": _bools(3)},
+)
+_add(
+    "bernoulli",
+    c.Bernoulli,
+    lambda: c.Bernoulli(),
+    {"logits": _floats(2), "others": _floats(2), "values": _bools(2)},
+)
+_add(
+    "normal",
+    c.Normal,
+    lambda: c.Normal(),
+    {
+        "mean": _floats(2),
+        "log_std": _floats(2, low=-2.0, high=1.0),
+        "values": _floats(2),
+        "other_mean": _floats(2),
+        "other_log_std": _floats(2, low=-2.0, high=1.0),
+    },
+)
+
+
+def _normal_parameters(*shape: int) -> Dict:
+    return Dict(mean=_floats(*shape), log_std=_floats(*shape, low=-2.0, high=1.0))
+
+
+PARAMETERS = Dict(bounded=_normal_parameters(2), choice=_floats(2, 3), free=_normal_parameters(), switch=_floats())
+_add(
+    "joint",
+    c.Joint,
+    lambda: c.Joint(ACTIONS),
+    {"parameters": PARAMETERS, "others": PARAMETERS, "actions": TAKEN_ACTIONS},
+    # the other API methods are parts of these
+    calls=("sample_and_log_prob", "mode_and_log_prob", "log_prob_and_entropy", "kl", "env_actions"),
+)
+_add(
+    "joint-squashed",
+    c.Joint,
+    lambda: c.Joint(ACTIONS, squash=True),
+    {"parameters": PARAMETERS, "actions": TAKEN_ACTIONS},
+    calls=("sample_and_log_prob", "mode_and_log_prob", "log_prob_and_entropy"),
+)
+
+# -- policies and values -----------------------------------------------------------------------------------------
+
+HIDDEN = [{"type": "dense", "units": 5, "activation": "tanh"}]
+
+_add(
+    "policy",
+    c.Policy,
+    lambda: c.Policy(HIDDEN, IntBox(3), initializer="orthogonal"),
+    {"states": FEATURES, "features": _floats(5), "actions": _ints(3)},
+    calls=("features", "parameters_of_features", "act", "mode", "log_prob_and_entropy", "env_actions"),
+)
+_add(
+    "policy-nested",
+    c.Policy,
+    lambda: c.Policy(HIDDEN, ACTIONS, log_std="head", squash=True),
+    {"states": STATES, "features": _floats(5), "actions": TAKEN_ACTIONS},
+    calls=("parameters", "act", "log_prob_and_entropy"),
+)
+_add(
+    "policy-greedy",
+    c.Policy,
+    lambda: c.Policy(HIDDEN, FloatBox(low=-1.0, high=2.0, shape=(2,))),
+    {"states": FEATURES, "actions": _floats(2)},
+    calls=("act", "log_prob_and_entropy"),
+    static={"act": {"explore": False}},
+)
+_add(
+    "q-policy",
+    c.QPolicy,
+    lambda: c.QPolicy(HIDDEN, COUNTABLE_ACTIONS),
+    {
+        "states": FEATURES,
+        "q_values": Tuple(_floats(3), Dict(pair=_floats(2, 3), switch=_floats(2))),
+        "actions": COUNTABLE_ACTIONS.with_batch_rank(),
+    },
+)
+_add(
+    "dueling-policy",
+    c.DuelingPolicy,
+    lambda: c.DuelingPolicy(HIDDEN, IntBox(3), value_network=HIDDEN),
+    {"states": FEATURES},
+)
+_add(
+    "dueling-policy-nested",
+    c.DuelingPolicy,
+    lambda: c.DuelingPolicy(HIDDEN, COUNTABLE_ACTIONS, advantage_network=HIDDEN),
+    {"states": FEATURES},
+    calls=("q_values", "greedy"),
+)
+_add(
+    "value-function",
+    c.ValueFunction,
+    lambda: c.ValueFunction(HIDDEN, initializer="orthogonal"),
+    {"states": STATES, "features": _floats(5)},
+)
+_add(
+    "epsilon-greedy",
+    EpsilonGreedy,
+    lambda: EpsilonGreedy({"type": "linear", "start": 1.0, "end": 0.1, "steps": 100}),
+    {"q_values": _floats(3), "time_step": IntBox(0, 200), "epsilon": FloatBox(low=0.0, high=1.0)},
+)
+_add(
+    "epsilon-greedy-nested",
+    EpsilonGreedy,
+    lambda: EpsilonGreedy(0.5, Dict(pair=IntBox(3, shape=(2,)), switch=BoolBox())),
+    {"q_values": Dict(pair=_floats(2, 3), switch=_floats(2)), "epsilon": _floats(low=0.0, high=1.0)},
+)
+
+# -- losses and returns ------------------------------------------------------------------------------------------
+
+
+def _first(result: Any) -> Any:
+    return result[0]
+
+
+def _q_losses(q_values: Space, actions: Space) -> dict[str, Space]:
+    return {
+        "q_values": q_values,
+        "actions": actions,
+        "rewards": _floats(),
+        "terminated": _bools(),
+        "target_q_next": q_values,
+    }
+
+
+_TARGETS = ("rewards", "target_q_next", "online_q_next", "discounts")
+_add(
+    "dqn-loss",
+    c.DQNLoss,
+    lambda: c.DQNLoss(),
+    {
+        **_q_losses(_floats(3), _ints(3)),
+        "online_q_next": _floats(3),
+        "weights": _floats(low=0.1, high=1.0),
+        "discounts": _floats(low=0.5, high=1.0),
+    },
+    differentiated={"td_loss": _first, "loss_per_item": _first},
+    constants={"td_loss": _TARGETS, "loss_per_item": _TARGETS},
+)
+_add(
+    "dqn-loss-components",
+    c.DQNLoss,
+    lambda: c.DQNLoss(n_step=3, double=False, huber_delta=None, reduce_components="td"),
+    _q_losses(Dict(a=_floats(2, 3), b=_floats(2)), Dict(a=_ints(3, 2), b=_bools())),
+    calls=("td_loss",),
+    differentiated={"td_loss": _first},
+    constants={"td_loss": _TARGETS},
+)
+_PPO_CONSTANTS = ("old_log_probs", "advantages", "returns", "old_values")
+_PPO_INPUTS: dict[str, Space] = {
+    "log_probs": _floats(low=-2.0, high=-0.5),
+    "old_log_probs": _floats(low=-2.0, high=-0.5),
+    "advantages": _floats(),
+    "values": _floats(),
+    "returns": _floats(),
+    "entropies": _floats(low=0.0, high=2.0),
+}
+_add(
+    "ppo-loss",
+    c.PPOLoss,
+    lambda: c.PPOLoss(entropy_coefficient=0.1),
+    _PPO_INPUTS,
+    differentiated={"loss": _first},
+    constants={"loss": _PPO_CONSTANTS},
+)
+_add(
+    "ppo-loss-masked",
+    c.PPOLoss,
+    lambda: c.PPOLoss({"type": "linear", "start": 0.3, "end": 0.1, "steps": 50}, value_clip=0.4),
+    {**_PPO_INPUTS, "old_values": _floats(), "mask": _bools(), "count": IntBox(0, 60)},
+    differentiated={"loss": _first},
+    constants={"loss": _PPO_CONSTANTS},
+)
+_add(
+    "gae",
+    c.GeneralizedAdvantageEstimation,
+    lambda: c.GeneralizedAdvantageEstimation(),
+    {
+        "rewards": SEQUENCE,
+        "values": SEQUENCE,
+        "next_values": SEQUENCE,
+        "terminated": SEQUENCE_FLAGS,
+        "truncated": SEQUENCE_FLAGS,
+    },
+    gradients=(),  # its results are constants
+)
+_add(
+    "running-normalization",
+    RunningNormalization,
+    lambda: RunningNormalization(),
+    {"inputs": Dict(x=_floats(3), kind=_ints(3)), "update.mask": _bools()},
+    calls=("call", "update", "call"),
+)
+
+# -- memories ----------------------------------------------------------------------------------------------------
+
+
+def _existing_records(method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A round inserts as many records as it updates, so lower indices are taken."""
+    if method == "update_priorities":
+        arguments["indices"] = arguments["indices"] % len(arguments["indices"])
+    return arguments
+
+
+for _name, _memory in (("replay", c.ReplayMemory), ("prioritized-replay", c.PrioritizedReplay)):
+    _add(
+        _name,
+        _memory,
+        lambda memory=_memory: memory(capacity=8),  # type: ignore[misc]
+        {
+            "records": Dict(states=_floats(2), actions=_ints(3), terminated=_bools()),
+            "indices": _ints(8),
+            "td_errors": _floats(),
+        },
+        calls=("insert", "size", "sample", "update_priorities", "sample"),
+        static={"sample": {"batch_size": 5}},
+        adapt=_existing_records,
+        gradients=(),
+    )
+
+# -- optimizers --------------------------------------------------------------------------------------------------
+
+
+class OptimizedLayer(Component):
+    """A layer and the optimizer that trains it."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__("learner")
+        self.layer = c.Dense(2, "tanh")
+        self.optimizer = optimizer
+
+    @api
+    def call(self, inputs: Any) -> Any:
+        """The layer."""
+        return self.layer.call(inputs)
+
+    @api
+    def apply(self, gradients: Any) -> Any:
+        """Gradients from outside: kernel and bias."""
+        self.optimizer.apply([gradients["kernel"], gradients["bias"]], self.layer.variables())
+
+    @api
+    def step(self, inputs: Any) -> Any:
+        """A step down the gradient of a loss, which it returns."""
+        loss = self._loss(self.layer.call(inputs))
+        self.optimizer.step(loss, self.layer.variables())
+        return loss
+
+    @graph_fn
+    def _loss(self, outputs: Any) -> Any:
+        return ops.mean(ops.square(outputs - 0.5))
+
+
+_SCHEDULE = {"type": "linear", "start": 0.1, "end": 0.01, "steps": 4}
+_OPTIMIZERS: dict[str, tuple[type[Component], Callable[[], Component]]] = {
+    "sgd": (c.SGD, lambda: c.SGD(0.1)),
+    "sgd-nesterov": (c.SGD, lambda: c.SGD(0.1, momentum=0.9, nesterov=True)),
+    "adam": (c.Adam, lambda: c.Adam(_SCHEDULE, max_grad_norm=0.5)),
+    "adamw": (c.AdamW, lambda: c.AdamW(0.1)),
+    "rmsprop": (c.RMSProp, lambda: c.RMSProp(0.1)),
+}
+for _name, (_optimizer, _make) in _OPTIMIZERS.items():
+    _add(
+        _name,
+        _optimizer,
+        lambda make=_make: OptimizedLayer(make()),  # type: ignore[misc]
+        {"inputs": FEATURES, "gradients": Dict(kernel=FloatBox(shape=(4, 2)), bias=FloatBox(shape=(2,)))},
+        calls=("call", "apply", "call", "apply"),
+        gradients=(),
+    )
+    # NumPy has no gradients, so whole steps are compared between the backends that have.
+    _add(
+        f"{_name}-step",
+        _optimizer,
+        lambda make=_make: OptimizedLayer(make()),  # type: ignore[misc]
+        {"inputs": FEATURES},
+        calls=("step", "step"),
+        backends=("torch", "jax"),
+        reference="torch",
+        gradients=(),
+    )

@@ -1,0 +1,43 @@
+"""The table of components x backends x checks, filled by the descriptors."""
+
+import pytest
+
+from rlweave.graph import registered_components
+from rlweave.testing.component_descriptors import DESCRIPTORS
+from rlweave.testing.descriptors import components_of
+from rlweave.testing.parity import eager_parity, gradient_parity, state_round_trip, value_parity
+
+CHECKS = {check.__name__: check for check in (value_parity, eager_parity, state_round_trip, gradient_parity)}
+
+
+def cells():
+    for descriptor in DESCRIPTORS:
+        for backend in descriptor.backends:
+            for name in CHECKS:
+                if name == "value_parity" and backend == descriptor.reference:
+                    continue  # with itself
+                if name == "gradient_parity" and (backend == "numpy" or descriptor.reference != "numpy"):
+                    continue
+                yield pytest.param(descriptor, backend, name, id=f"{descriptor.name}-{backend}-{name}")
+
+
+@pytest.mark.parametrize(("descriptor", "backend", "check"), list(cells()))
+def test_component(descriptor, backend, check):
+    CHECKS[check](descriptor, backend)
+
+
+def test_every_component_of_the_library_has_a_descriptor():
+    missing = DESCRIPTORS.uncovered(components_of("rlweave.components"))
+    assert not missing, f"add descriptors to rlweave/testing/component_descriptors.py for {missing}"
+
+
+def test_every_registered_component_has_a_descriptor():
+    ours = [cls for cls in registered_components().values() if cls.__module__.startswith("rlweave.components")]
+    assert len(ours) > 20
+    assert not DESCRIPTORS.uncovered(ours)
+
+
+@pytest.mark.parametrize("descriptor", list(DESCRIPTORS), ids=lambda descriptor: descriptor.name)
+def test_a_descriptor_makes_what_it_covers(descriptor):
+    made = {type(component) for component in descriptor.make().tree()}
+    assert descriptor.component in made

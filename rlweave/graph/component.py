@@ -14,6 +14,10 @@ from rlweave.graph.trace import current_session, current_trace
 from rlweave.graph.variable import Initializer, Variable, VariableCollection, variable_space
 
 
+#: Instance attributes of `Component` itself; the rest of an instance is the user's.
+_ATTRIBUTES = ("_scope", "_device", "_trainable", "_owner", "_name", "_same_as")
+
+
 class UnknownApiError(BuildError, AttributeError):
     """A component was asked for an API method or attribute that it does not have."""
 
@@ -63,6 +67,18 @@ class Component:
         self._owner: Component | None = None
         self._name: str | None = None  # scope, numbered among its siblings
         self._same_as: Component | None = None  # the component whose initial weights a copy takes
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, value in cls.__dict__.items():
+            declared = isinstance(value, ApiMethod | GraphFunction)
+            if name not in _ATTRIBUTES and not (declared and hasattr(Component, name)):
+                continue
+            raise BuildError(
+                f"{name!r} is the name of an attribute that every component has",
+                where=cls.__qualname__,
+                fix="choose another name",
+            )
 
     # -- composition ---------------------------------------------------------------------------------------------
 

@@ -14,6 +14,11 @@ def _on_interrupt(signum: int, frame: FrameType | None) -> None:
     if _state["depth"]:
         _state["pending"] = True
         return
+    _hand_on(signum, frame)
+
+
+def _hand_on(signum: int, frame: FrameType | None) -> None:
+    """What happens without a guarded call: the handler that was there before."""
     previous: Any = _state["previous"]
     if callable(previous):
         previous(signum, frame)
@@ -45,9 +50,10 @@ class Guard:
         self._lock = lock
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        # counted first: an interrupt between the two lines would leave the lock taken for ever
         if threading.get_ident() == _MAIN:
             _state["depth"] += 1  # type: ignore[operator]
+        self._lock.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -168,8 +168,9 @@ class _ProgramWriter:
             self.out.line(f"    result = {expression(outputs, plain)}")
         if self.graph.metrics:
             metrics = {metric.name: metric.value for metric in self.graph.metrics}
+            number = "number({})" if "number" in self.globals else "float({})"
             self.out.line("if with_metrics:")
-            self.out.line(f"    return result, {expression(metrics, 'float({})')}")
+            self.out.line(f"    return result, {expression(metrics, number)}")
             self.out.line("return result")
         else:
             self.out.line("return (result, {}) if with_metrics else result")
@@ -208,9 +209,9 @@ class _StraightProgram(_ProgramWriter):
             block.block(graph.nodes)
         if torch:
             out.indent -= 1
-        out.indent -= 1
         fresh = {id(v) for n in graph.nodes for v in n.values() if not n.aliases}
-        self._results(block, torch, fresh)
+        self._results(block, torch, fresh)  # in the lock: a copy of a variable must not meet a write
+        out.indent -= 1
 
     def _mixed(self, block: BlockWriter) -> None:
         """Host and device nodes in turns; transfers are lines of their own."""
@@ -286,23 +287,24 @@ class _FunctionalProgram(_ProgramWriter):
         device_only = len(runs) == 1 and not runs[0][0].host
         results = list(leaves_of(graph.outputs, Value))
         self.checks("")
-        # JAX on the CPU may read an aligned NumPy input in place, and later: whoever does not wait for a result copies
-        staged = [name for name in self.parameters.values()]
-        if staged:
-            if not results or not device_only:
-                for name in staged:
-                    out.line(f"{name} = staged({name})")
-            else:
-                out.line("if not as_numpy:")
-                for name in staged:
-                    out.line(f"    {name} = staged({name})")
+        # JAX on the CPU may read an aligned NumPy input in place, and later: whoever does not wait for a result of the
+        # run copies
+        staged = list(self.parameters.values())
+        waits = device_only and any(v.node is not None for v in results)
+        if staged and not waits:
+            for name in staged:
+                out.line(f"{name} = staged({name})")
+        elif staged:
+            out.line("if not as_numpy:")
+            for name in staged:
+                out.line(f"    {name} = staged({name})")
         out.line(f"with {'guard' if graph.writes else 'lock'}:")
         if not body.lines:
             body.line("pass")
         out.lines += body.lines
-        host_values = {id(v) for n in graph.nodes if n.host for v in n.values()}
         inputs = {id(v) for v in leaves_of(graph.inputs, Value)}
-        del host_values
+        if any(v.node is not None and v.node.host and v.node.aliases for v in results):
+            out.indent += 1  # in the lock: a copy of a host variable must not meet a write
         plain = "handed({})" if any(id(v) in inputs or (v.node is not None and v.node.host) for v in results) else "{}"
         self.result(main, "numpy_of({})", plain)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,8 @@ class Store:
     def __init__(self, backend: Backend, host_backend: Backend, rng: str, seed: int, float_dtype: str = "float32") -> None:
         self.backend, self.host_backend, self.rng, self.seed = backend, host_backend, rng, seed
         self.float_dtype = float_dtype
+        #: One for all executors over this store.
+        self.lock = threading.RLock()
         self.cells: dict[str, Cell] = {}
         self.host_paths: set[str] = set()
         #: The one device besides the host; None: the backend's default.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import Graph, Node, Value, leaves_of
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Value, leaves_of
 from rlweave.graph.trace import Trace
 
 
@@ -63,7 +63,7 @@ def differentiated_path(nodes: Sequence[Node], gradient: Node) -> tuple[list[Nod
                 path.append(node)
             writers += [(node, p) for p in state_hit]
             needed_values.update(id(value) for value in node.inputs())
-            needed_state.update(p for p in _state_read(node) if not p.startswith("random"))
+            needed_state.update(p for p in _state_read(node) if p not in RANDOM_PATHS)
     return path[::-1], writers
 
 
@@ -97,7 +97,7 @@ def _state_read(node: Node) -> tuple[str, ...]:
 
 def _differentiable_writes(node: Node) -> set[str]:
     if not node.bodies:
-        return {p for p in node.writes if not p.startswith("random")} if node.differentiable else set()
+        return {p for p in node.writes if p not in RANDOM_PATHS} if node.differentiable else set()
     return {p for body in node.bodies.values() for inner in body.nodes for p in _differentiable_writes(inner)}
 
 

@@ -13,7 +13,7 @@ from rlweave.errors import BuildError, ExecutionError, nearest
 from rlweave.graph import guard
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, Node, Structure
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import Session, bind_node_function
@@ -190,7 +190,7 @@ class GraphExecutor:
             return {
                 path: self.store.to_numpy(path)
                 for path in self.store.cells
-                if path.startswith(prefix) and not path.startswith("random")
+                if path.startswith(prefix) and path not in RANDOM_PATHS
             }
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -232,7 +232,7 @@ class GraphExecutor:
                 )
             arrays = {}
             for path, value in values.items():
-                if not path.startswith("random"):
+                if path not in RANDOM_PATHS:
                     wanted = tuple(self.store.cells[path].value.shape)
                     if tuple(np.shape(value)) != wanted:
                         raise ExecutionError(

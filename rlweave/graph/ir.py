@@ -23,6 +23,8 @@ Structure = Any
 
 RANDOM = "random"
 HOST_RANDOM = "random/host"
+#: Entries of the store that are random state and no variables.
+RANDOM_PATHS = frozenset({RANDOM, HOST_RANDOM})
 
 
 def _symbolic(action: str, fix: str) -> Callable[..., Any]:
@@ -35,6 +37,10 @@ def _symbolic(action: str, fix: str) -> Callable[..., Any]:
         )
 
     return refuse
+
+
+class UnknownAttributeError(BuildError, AttributeError):
+    """A symbolic value was asked for something that only arrays have."""
 
 
 class Value:
@@ -58,6 +64,16 @@ class Value:
     __format__ = _symbolic("formatting", "return the value from the API method, or use graph.metric to report it")
     __contains__ = _symbolic("`in`", _branch)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UnknownAttributeError(
+            f"a symbolic value has no attribute {name!r}",
+            where=f"result of {self.node.label}" if self.node else "an API input",
+            received=f"Value of {self.space!r}",
+            fix="use .space for shape and dtype; take the array apart in a graph function",
+        )
+
 
 class Unknown:
     """The result of a graph function whose component is not complete yet. It only flows on."""
@@ -73,11 +89,15 @@ class Unknown:
     def __getitem__(self, key: Any) -> Unknown:
         return Unknown(self.source)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._not_ready()
+
     def _not_ready(self, *args: Any, **kwargs: Any) -> Any:
         raise NotReady(f"a value of unknown structure from {self.source}")
 
     __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = __contains__ = _not_ready
-    items = keys = values = get = _not_ready
     __format__ = _not_ready  # type: ignore[assignment]
 
 

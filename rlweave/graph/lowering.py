@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
 from rlweave.graph.passes.ordering import Piece, gradients_early, pieces
 from rlweave.graph.trace import same
 from rlweave.graph.variable import VariableCollection
@@ -253,7 +253,7 @@ class BlockWriter:
             return
         self._assign(node, f"stop_gradient({call})" if node.values() else call)
         for path in node.writes:
-            if not path.startswith("random"):
+            if path not in RANDOM_PATHS:
                 self.out.line(f"{self.cell(path)}.value = stop_gradient({self.cell(path)}.value)")
 
     def _call(self, node: Node, donate: bool) -> str:

@@ -11,6 +11,7 @@ from rlweave.backends import Backend, Cell
 from rlweave.backends.bound_ops import bind_ops
 from rlweave.errors import BuildError
 from rlweave.graph.binding import Binder
+from rlweave.graph.ir import RANDOM_PATHS
 
 
 def random_parts(backend: Backend, rng: str) -> tuple[Any, Any]:
@@ -124,14 +125,14 @@ class Store:
         """A copy of one entry."""
         self.release()
         value, backend = self.cells[path].value, self.backend_of(path)
-        if path.startswith("random") and self.rng == "fast":
+        if path in RANDOM_PATHS and self.rng == "fast":
             return np.array(backend.random_module().state_to_numpy(value))
         return backend.to_numpy(value)
 
     def from_numpy(self, path: str, value: np.ndarray) -> Any:
         """The array of an entry from NumPy (not stored yet)."""
         backend, cell = self.backend_of(path), self.cells[path]
-        if path.startswith("random") and self.rng == "fast":
+        if path in RANDOM_PATHS and self.rng == "fast":
             return backend.random_module().state_from_numpy(value)
         array = backend.from_numpy(np.asarray(value), None if path in self.host_paths else self.device)
         return array.detach().requires_grad_() if backend.name == "torch" and cell.trainable else array

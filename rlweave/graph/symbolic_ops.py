@@ -31,9 +31,19 @@ register_backend("symbolic", SymbolicOps(), lambda cls: issubclass(cls, Value | 
 
 def _binary(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def apply(self: Any, other: Any) -> Any:
+        if other is None or isinstance(other, str):
+            return NotImplemented
         trace = require_trace(f"ops.{name}")
         args = (other, self) if reflected else (self, other)
         return trace.call_internal(getattr(ops, name), f"ops_{name}", args, op=name)
+
+    return apply
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    def apply(self: Any) -> Any:
+        trace = require_trace(f"ops.{name}")
+        return trace.call_internal(getattr(ops, name), f"ops_{name}", (self,), op=name)
 
     return apply
 
@@ -47,13 +57,21 @@ def _getitem(self: Value, key: Any) -> Any:
     return require_trace("indexing").call_internal(item, "item", (self, key))
 
 
-_OPERATORS = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "pow", "matmul": "matmul",
+_ARITHMETIC = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "pow", "matmul": "matmul",
 }  # fmt: skip
-for _name, _op in _OPERATORS.items():
-    setattr(Value, f"__{_name}__", _binary(_op))
-    setattr(Value, f"__r{_name}__", _binary(_op, reflected=True))
-for _name, _op in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}.items():
-    setattr(Value, f"__{_name}__", _binary(_op))
-setattr(Value, "__neg__", lambda self: require_trace("ops.negative").call_internal(ops.negative, "ops_negative", (self,), op="negative"))  # noqa: B010
+_COMPARISONS = {
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal",
+}  # fmt: skip
+for _kind in (Value, Unknown):
+    for _name, _op in _ARITHMETIC.items():
+        setattr(_kind, f"__{_name}__", _binary(_op))
+        setattr(_kind, f"__r{_name}__", _binary(_op, reflected=True))
+    for _name, _op in _COMPARISONS.items():
+        setattr(_kind, f"__{_name}__", _binary(_op))
+    for _name, _op in {"neg": "negative", "abs": "abs"}.items():
+        setattr(_kind, f"__{_name}__", _unary(_op))
+    # comparing gives a value; in dicts and sets a value is itself
+    setattr(_kind, "__hash__", object.__hash__)  # noqa: B010
 setattr(Value, "__getitem__", _getitem)  # noqa: B010

@@ -17,6 +17,7 @@ import numpy as np
 from rlweave.errors import BuildError
 from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
 from rlweave.graph.ir import (
+    RANDOM_PATHS,
     Graph,
     Metric,
     Node,
@@ -295,7 +296,7 @@ class Trace:
         for written in self.split_writes:
             for path in node.writes:
                 leaf = written.by_path.setdefault(path, written.leaf)
-                if leaf != written.leaf and not path.startswith("random"):
+                if leaf != written.leaf and path not in RANDOM_PATHS:
                     raise BuildError(
                         "several leaves of a split write one variable",
                         where=node.label,

@@ -43,13 +43,21 @@ class Flow:
 
 @dataclass
 class Picture:
-    """All that is drawn: parts by path (owners first), API methods with their titles, flows."""
+    """All that is drawn.
+
+    Args:
+        root: Path of the root.
+        parts: Components by path, owners first.
+        methods: Titles of the API methods that are shown, by name.
+        flows: What flows in them.
+        declared: All API methods of the graph, shown or not.
+    """
 
     root: str
-    backend: str
     parts: dict[str, Part]
     methods: dict[str, str]
     flows: list[Flow]
+    declared: list[str]
 
 
 class _Source(NamedTuple):
@@ -95,7 +103,7 @@ def make_picture(executor: GraphExecutor, method: str | None = None) -> Picture:
         parts = keep_used(parts, paths, executor.root.path)
     flows = [flow for flow in reader.flows.values() if _shown(flow.source, parts) and _shown(flow.target, parts)]
     titles = {name: _title(name, variants.get(name)) for name in names}
-    return Picture(executor.root.path, executor.backend.name, parts, titles, flows)
+    return Picture(executor.root.path, parts, titles, flows, declared)
 
 
 def _shown(endpoint: str, parts: dict[str, Part]) -> bool:

@@ -96,7 +96,10 @@ def arrange(items: Sequence[Item], edges: Sequence[Edge]) -> Arrangement:
     if not items:
         return Arrangement(0.0, 0.0, [], [])
     _cut_cycles(items, edges)
-    _assign_layers(items, [edge for edge in edges if edge.weight])
+    linked = {id(end) for edge in edges for end in (edge.source, edge.target)}
+    loose = [item for item in items if id(item) not in linked and not item.rank]
+    _assign_layers([item for item in items if item not in loose], [edge for edge in edges if edge.weight])
+    _place_loose(loose, [item for item in items if item not in loose])
     layers = _place_lines(items, edges)
     order_layers(layers, [(a, b) for edge in edges for a, b in _links(edge)])
     _set_columns(layers, edges)
@@ -157,7 +160,7 @@ def _assign_layers(items: Sequence[Item], edges: Sequence[Edge]) -> None:
         item.layer = 0 if item.rank == "first" else int(pinned)
         for edge in above[id(item)]:
             item.layer = max(item.layer, _ends(edge)[0].layer + 1)
-    last = max(item.layer for item in items)
+    last = max((item.layer for item in items), default=0)
     if any(item.rank == "last" for item in items):
         last = max(last, 1 + max((item.layer for item in items if item.rank != "last"), default=-1))
     for item in reversed(ordered):
@@ -167,6 +170,18 @@ def _assign_layers(items: Sequence[Item], edges: Sequence[Edge]) -> None:
             item.layer = min(_ends(edge)[1].layer for edge in below[id(item)]) - 1
     for item in items:
         item.layer *= 2  # the layers in between hold labels
+
+
+def _place_loose(loose: Sequence[Item], items: Sequence[Item]) -> None:
+    """Puts boxes without edges where there is most room."""
+    widths: dict[int, float] = {}
+    for item in items:
+        if not item.rank:
+            widths[item.layer] = widths.get(item.layer, 0.0) + item.width + GAP
+    pinned = any(item.rank == "first" for item in items)
+    for item in loose:
+        item.layer = min(widths, key=lambda layer: (widths[layer], layer), default=2 * pinned)
+        widths[item.layer] = widths.get(item.layer, 0.0) + item.width + GAP
 
 
 def _place_lines(items: Sequence[Item], edges: Sequence[Edge]) -> list[list[Item]]:

@@ -48,7 +48,7 @@ def to_svg(picture: Picture) -> str:
 class _Drawing:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
-        self.colours = {name: METHOD_COLOURS[i % len(METHOD_COLOURS)] for i, name in enumerate(picture.methods)}
+        self.colours = {name: METHOD_COLOURS[i % len(METHOD_COLOURS)] for i, name in enumerate(picture.declared)}
         places = list(dict.fromkeys(part.place for part in picture.parts.values()))
         devices = [place for place in places if place != "host"]
         self.places = {place: PLACE_COLOURS[i % len(PLACE_COLOURS)] for i, place in enumerate(devices)}

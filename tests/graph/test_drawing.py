@@ -152,6 +152,39 @@ def test_arrows_run_through_no_box(drawn):
             assert not any(within) or all(around), path_of(part)
 
 
+def test_labels_are_crossed_by_their_own_arrow_only(drawn):
+    _, svg, _ = drawn
+    arrows = [points_of(e.get("d")) for e in svg.iter(f"{SVG}path") if e.get("class")]
+    for label, (left, top, right, bottom) in rectangles(svg, "label"):
+        crossing = [any(left + 1 < x < right - 1 and top + 1 < y < bottom - 1 for x, y in points) for points in arrows]
+        assert sum(crossing) <= 1, ElementTree.tostring(label)
+
+
+def test_an_arrow_between_neighbours_of_one_layer_runs_below_them(executors):
+    svg = ElementTree.fromstring(draw(executors["dqn"], "svg"))
+    (sync,) = [
+        points_of(e.get("d"))
+        for e in svg.iter(f"{SVG}path")
+        if e.get("class") == "state" and "H" in e.get("d")  # through its label
+    ]
+    boxes = {path_of(e): box for e, box in rectangles(svg, "component")}
+    _, _, _, bottom = boxes["dqn/policy"]
+    left, _, right, target_bottom = boxes["dqn/target-policy"]
+    assert sync[0][1] == pytest.approx(bottom, abs=0.2)
+    assert sync[-1][1] == pytest.approx(target_bottom, abs=8)
+    assert left < sync[-1][0] < right
+    assert max(y for _, y in sync) > max(bottom, target_bottom)
+
+
+def test_a_method_has_the_same_colour_in_every_picture(executors):
+    def colour(method):
+        svg = ElementTree.fromstring(draw(executors["dqn"], "svg", method))
+        texts = {text.text: text for text in svg.iter(f"{SVG}text")}
+        return texts["update returns"].get("fill")
+
+    assert colour("update") == colour(None)
+
+
 # -- content -------------------------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,7 @@ class Edge:
         chain: Items from the upper to the lower end, set by `arrange`; for an edge within a layer its label is between.
         label_item: The one that holds the label.
         upward: Whether it runs against the layers.
+        flat: Whether both ends are in one layer; then it runs below it.
     """
 
     source: Item
@@ -69,11 +70,7 @@ class Edge:
     chain: list[Item] = field(default_factory=list)
     label_item: Item | None = None
     upward: bool = False
-
-    @property
-    def flat(self) -> bool:
-        """Whether both ends are in one layer; then it runs below it."""
-        return self.source.layer == self.target.layer
+    flat: bool = False
 
 
 @dataclass
@@ -168,8 +165,6 @@ def _assign_layers(items: Sequence[Item], edges: Sequence[Edge]) -> None:
             item.layer = last
         elif item.rank != "first" and below[id(item)] and len(below[id(item)]) >= len(above[id(item)]):
             item.layer = min(_ends(edge)[1].layer for edge in below[id(item)]) - 1
-    for item in items:
-        item.layer *= 2  # the layers in between hold labels
 
 
 def _place_loose(loose: Sequence[Item], items: Sequence[Item]) -> None:
@@ -180,22 +175,34 @@ def _place_loose(loose: Sequence[Item], items: Sequence[Item]) -> None:
             widths[item.layer] = widths.get(item.layer, 0.0) + item.width + GAP
     pinned = any(item.rank == "first" for item in items)
     for item in loose:
-        item.layer = min(widths, key=lambda layer: (widths[layer], layer), default=2 * pinned)
+        item.layer = min(widths, key=lambda layer: (widths[layer], layer), default=int(pinned))
         widths[item.layer] = widths.get(item.layer, 0.0) + item.width + GAP
 
 
 def _place_lines(items: Sequence[Item], edges: Sequence[Edge]) -> list[list[Item]]:
-    """Adds an item to every layer that an edge passes; the emptiest odd one holds the label."""
-    layers: list[list[Item]] = [[] for _ in range(max(item.layer for item in items) + 2)]
+    """Makes room for labels: a layer below each, and another one where edges run within a layer.
+
+    Every edge gets an item in each layer that it passes; the emptiest layer of labels among them holds its label.
+    """
+    for edge in edges:
+        edge.upward = edge.source.layer > edge.target.layer
+        edge.flat = edge.source.layer == edge.target.layer
+    flat = {edge.source.layer for edge in edges if edge.flat}
+    count = max(item.layer for item in items) + 1
+    place: list[int] = []  # of each layer among all
+    for layer in range(count):
+        place.append(place[-1] + 2 + (layer - 1 in flat) if place else 0)
+    homes = {place[layer] - 1 for layer in range(1, count)}
+    layers: list[list[Item]] = [[] for _ in range(place[-1] + 1 + (count - 1 in flat))]
     for item in sorted(items, key=lambda item: item.order):
+        item.layer = place[item.layer]
         layers[item.layer].append(item)
     filled = [0.0] * len(layers)
     for edge in edges:
-        edge.upward = edge.source.layer > edge.target.layer
         upper, lower = _ends(edge)
-        between = range(upper.layer + 1, lower.layer) if not edge.flat else range(upper.layer + 1, upper.layer + 2)
-        odd = [layer for layer in between if layer % 2]
-        home = min(odd, key=lambda layer: (round(filled[layer]), layer)) if edge.label else None
+        between = [upper.layer + 1] if edge.flat else list(range(upper.layer + 1, lower.layer))
+        possible = between if edge.flat else [layer for layer in between if layer in homes]
+        home = min(possible, key=lambda layer: (round(filled[layer]), layer)) if edge.label else None
         edge.chain = [upper]
         for layer in between:
             item = Item("", 0.0, 0.0, line=True, layer=layer)
@@ -206,7 +213,7 @@ def _place_lines(items: Sequence[Item], edges: Sequence[Edge]) -> list[list[Item
             layers[layer].append(item)
             edge.chain.append(item)
         edge.chain.append(lower)
-    return layers if layers[-1] else layers[:-1]
+    return layers
 
 
 def _links(edge: Edge) -> list[tuple[Item, Item]]:

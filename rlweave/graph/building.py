@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,15 +13,13 @@ from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, has_leaf, leaves_of
-from rlweave.graph.session import Session, nested_boxes
+from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, tracing
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Space
 
 InputSpace = Space | Callable[[Any], VariableCollection]
-
-_BUILD_LOCK = threading.RLock()
 
 
 def build(
@@ -69,7 +66,7 @@ def build(
         raise BuildError("float64 graphs run on NumPy only", received=f"{float_dtype} on {backend}", fix="use float32")
     if torch_compile and backend != "torch":
         raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
-    with _BUILD_LOCK:
+    with BUILD_LOCK:
         start = time.perf_counter()
         chosen = get_backend(backend)
         session = Session(root, chosen, rng, _devices(root, device))
@@ -78,7 +75,8 @@ def build(
         if store is None:
             store = Store(chosen, get_backend("numpy"), rng, seed, float_dtype)
         initial_start = time.perf_counter()
-        _fill_store(session, store, builder.graphs)
+        with store.lock:
+            _fill_store(session, store, builder.graphs)
         initializer_seconds = time.perf_counter() - initial_start
         if mode == "eager":
             from rlweave.graph.eager import EagerExecutor
@@ -297,7 +295,7 @@ class _Builder:
 
     def trace_later(self, executor: GraphExecutor, name: str, static: Mapping[str, Any]) -> None:
         """Traces a static variant at its first call."""
-        with _BUILD_LOCK:
+        with BUILD_LOCK:
             self.session.activate()
             graph, reason = self.trace(name, static)
             if graph is None:
@@ -306,7 +304,8 @@ class _Builder:
                     self._stuck({name: reason})
                 graph = again
             assert graph is not None
-            _fill_store(self.session, executor.store, [*executor.graphs.values(), graph])
+            with executor.store.lock:
+                _fill_store(self.session, executor.store, [*executor.graphs.values(), graph])
             executor.install(graph)
 
     def _stuck(self, reasons: dict[str, str]) -> None:

@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends import Cell
-from rlweave.errors import BuildError, ExecutionError, nearest
+from rlweave.errors import ExecutionError, nearest
 from rlweave.graph import guard
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure
+from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.program import Program, write_program
-from rlweave.graph.session import Session, bind_node_function
+from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
 from rlweave.graph.store import Store, make_binder
 
 _serial = itertools.count()
+
+
+class UnknownMethodError(ExecutionError, AttributeError):
+    """An executor was asked for an API method that it does not have."""
 
 
 class GraphExecutor:
@@ -152,17 +157,20 @@ class GraphExecutor:
     def add_method(self, name: str) -> None:
         """Makes an API method of the root an attribute."""
         declared = self._methods[name]
-        if declared.static:
-            object.__setattr__(self, name, _StaticMethod(self, name, declared))
-        else:
-            object.__setattr__(self, name, _LazyMethod(self, name))
+        method = StaticMethod(self, name, declared) if declared.static else LazyMethod(self, name)
+        object.__setattr__(self, name, method)
 
     def program(self, name: str, static: Mapping[str, Any] | None = None) -> Program:
         """The lowered program of a method and static variant, made on first use."""
         static = dict(static or {})
         key = (name, _static_key(static))
-        with self._lock:
+        found = self.programs.get(key)
+        if found is not None:
+            return found
+        with BUILD_LOCK, self._lock:
             if key not in self.programs:
+                # another build of the same components may have given them attributes of its own
+                self.session.activate()
                 if key not in self.graphs:
                     self._tracer(self, name, static)
                 self.compilations += 1
@@ -176,21 +184,31 @@ class GraphExecutor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise ExecutionError(
-            f"the graph has no API method {name!r}",
-            where=self.root.path,
-            fix=nearest(name, [n for n in self._methods]),
+        if name in self._methods:
+            raise UnknownMethodError(
+                f"API method {name!r} is not in this graph",
+                where=self.root.path,
+                received=f"built with methods={sorted({method for method, _ in self.graphs})}",
+                fix=f"build(..., methods=[..., {name!r}])",
+            )
+        raise UnknownMethodError(
+            f"the graph has no API method {name!r}", where=self.root.path, fix=nearest(name, self._methods)
         )
 
     # -- state ---------------------------------------------------------------------------------------------------
 
     def get_weights(self, prefix: str = "") -> dict[str, np.ndarray]:
-        """Copies of all variables (random state apart) whose path starts with a prefix."""
+        """Copies of variables by path (random state apart).
+
+        Args:
+            prefix: Path of a component (or variable): only what is below it. Nothing: all.
+        """
+        prefix = prefix.rstrip("/")
         with self._lock:
             return {
                 path: self.store.to_numpy(path)
                 for path in self.store.cells
-                if path.startswith(prefix) and path not in RANDOM_PATHS
+                if path not in RANDOM_PATHS and (not prefix or path == prefix or path.startswith(prefix + "/"))
             }
 
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -230,26 +248,38 @@ class GraphExecutor:
                 raise ExecutionError(
                     "a variable is missing from the state", where=self.root.path, received=repr(missing[0]), fix="save all"
                 )
-            arrays = {}
-            for path, value in values.items():
-                if path not in RANDOM_PATHS:
-                    wanted = tuple(self.store.cells[path].value.shape)
-                    if tuple(np.shape(value)) != wanted:
-                        raise ExecutionError(
-                            "a variable was given an array of another shape",
-                            where=path,
-                            received=f"shape {tuple(np.shape(value))}, the variable has {wanted}",
-                            fix="build both graphs from the same spaces and configuration",
-                        )
-                    dtype = str(self.store.cells[path].value.dtype).replace("torch.", "")
-                    value = np.asarray(value).astype(dtype, order="C", copy=True)
-                arrays[path] = self.store.from_numpy(path, np.asarray(value))
+            arrays = {path: self.store.from_numpy(path, self._fitting(path, value)) for path, value in values.items()}
             for path, array in arrays.items():
                 self.store.cells[path].value = array
 
+    def _fitting(self, path: str, value: Any) -> np.ndarray:
+        """A fresh array of an entry's shape and dtype."""
+        value = np.asarray(value)
+        if path in RANDOM_PATHS and self.store.rng == "fast":
+            return value
+        held = self.store.cells[path].value
+        wanted, dtype = tuple(held.shape), np.dtype(str(held.dtype).replace("torch.", ""))
+        if value.shape != wanted:
+            raise ExecutionError(
+                "a variable was given an array of another shape",
+                where=path,
+                received=f"shape {value.shape}, the variable has {wanted}",
+                fix="build both graphs from the same spaces and configuration",
+            )
+        if not np.can_cast(value.dtype, dtype, "same_kind"):
+            raise ExecutionError(
+                "a variable was given an array of another dtype",
+                where=path,
+                received=f"{value.dtype}, the variable has {dtype}",
+                fix="convert it where it comes from",
+            )
+        return value.astype(dtype, order="C", copy=True)
+
     def code(self, name: str, **static: Any) -> str:
         """The source of the program that runs for an API method (of the given static variant)."""
-        if name not in self._methods:
+        if not any(method == name for method, _ in self.graphs) and not (
+            name in self._methods and self._methods[name].static
+        ):
             self.__getattr__(name)
         return self.program(name, self._complete_static(name, static)).source
 
@@ -302,68 +332,4 @@ def _static_key(static: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(static.values())
 
 
-class _LazyMethod:
-    """An API method that has not been called yet: lowers on the first call and replaces itself."""
-
-    def __init__(self, executor: GraphExecutor, name: str) -> None:
-        self._executor, self._name = executor, name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        program = self._executor.program(self._name)
-        entry = program.entry
-        object.__setattr__(self._executor, self._name, entry)
-        return call_entry(self._executor, self._name, entry, args, kwargs)
-
-
-class _StaticMethod:
-    """An API method with static arguments: one program per combination."""
-
-    def __init__(self, executor: GraphExecutor, name: str, declared: Any) -> None:
-        self._executor, self._name, self._declared = executor, name, declared
-        self._entries: dict[tuple[Any, ...], Any] = {}
-        self._static = declared.static
-        self._defaults = {
-            p: declared.signature.parameters[p].default
-            for p in declared.static
-            if declared.signature.parameters[p].default is not declared.signature.empty
-        }
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        declared = self._declared
-        if args and len(args) > 0 and any(p in self._static for p in declared.parameters[: len(args)]):
-            named = dict(zip(declared.parameters, args, strict=False))
-            static_named = {p: named.pop(p) for p in list(named) if p in self._static}
-            kwargs = {**kwargs, **static_named}
-            args = tuple(named[p] for p in declared.parameters[: len(declared.parameters)] if p in named)
-        try:
-            key = tuple([kwargs.pop(p) if p in kwargs else self._defaults[p] for p in self._static])
-        except KeyError as error:
-            raise ExecutionError(
-                f"static argument {error.args[0]!r} is missing",
-                where=f"{self._executor.root.path}.{self._name}",
-                fix=f"pass {error.args[0]}=...",
-            ) from None
-        entry = self._entries.get(key)
-        if entry is None:
-            static = dict(zip(self._static, key, strict=True))
-            entry = self._entries[key] = self._executor.program(self._name, static).entry
-            return call_entry(self._executor, self._name, entry, args, kwargs)
-        return entry(*args, **kwargs)
-
-
-def call_entry(executor: GraphExecutor, name: str, entry: Any, args: Any, kwargs: Any) -> Any:
-    """The first call of an entry: argument errors are explained (later calls get Python's own)."""
-    import inspect
-
-    try:
-        inspect.signature(entry).bind(*args, **kwargs)
-    except TypeError as error:
-        raise ExecutionError(
-            f"wrong arguments: {error}",
-            where=f"{executor.root.path}.{name}",
-            fix=f"its parameters are {list(executor._methods[name].parameters)}",
-        ) from None
-    return entry(*args, **kwargs)
-
-
-__all__ = ["BuildError", "GraphExecutor"]
+__all__ = ["GraphExecutor"]

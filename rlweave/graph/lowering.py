@@ -110,7 +110,7 @@ class BlockWriter:
         if isinstance(structure, dict):
             if len(structure) > 3:
                 return self._wide_dict(structure)
-            items = ", ".join(f"{self._literal(key)}: {self.expression(value)}" for key, value in structure.items())
+            items = ", ".join(f"{self.literal(key)}: {self.expression(value)}" for key, value in structure.items())
             return "{" + items + "}"
         if isinstance(structure, tuple) and hasattr(structure, "_fields"):
             fields = ", ".join(self.expression(item) for item in structure)
@@ -120,17 +120,19 @@ class BlockWriter:
             return f"({items},)" if len(structure) == 1 else f"({items})"
         if isinstance(structure, list):
             return "[" + ", ".join(self.expression(item) for item in structure) + "]"
-        return self._literal(structure)
+        return self.literal(structure)
 
     def _wide_dict(self, structure: dict[Any, Any]) -> str:
         inner = "    " * (self.out.indent + 1)
-        lines = [f"{inner}{self._literal(key)}: {self.expression(value)}," for key, value in structure.items()]
+        lines = [f"{inner}{self.literal(key)}: {self.expression(value)}," for key, value in structure.items()]
         return "{\n" + "\n".join(lines) + "\n" + "    " * self.out.indent + "}"
 
-    def _literal(self, value: Any) -> str:
-        if value is None or isinstance(value, bool | int | str):
+    def literal(self, value: Any) -> str:
+        """The text of a constant: a literal, or the name of a global object."""
+        # exact types: an enum or a NumPy number is an int, str or float whose repr is no literal
+        if value is None or type(value) in (bool, int, str):
             return repr(value)
-        if isinstance(value, float) and value == value and abs(value) != float("inf"):
+        if type(value) is float and value == value and abs(value) != float("inf"):
             return repr(value)
         return self.names.constant(type(value).__name__, value)
 
@@ -302,7 +304,7 @@ class BlockWriter:
             self.expressions[id(structure)] = holder
         elif isinstance(structure, dict):
             for key, item in structure.items():
-                self._name_leaves(item, f"{holder}[{key!r}]")
+                self._name_leaves(item, f"{holder}[{self.literal(key)}]")
         elif isinstance(structure, tuple | list):
             for index, item in enumerate(structure):
                 self._name_leaves(item, f"{holder}[{index}]")

@@ -13,6 +13,13 @@ from rlweave.graph.passes.ordering import by_place
 from rlweave.spaces import Box, Dim
 
 
+#: Names that generated functions use besides those of the backend's runtime.
+_RESERVED = (
+    *("as_numpy", "with_metrics", "result", "fits", "state", "donated", "kept"),
+    *("type", "len", "float", "KeyError", "IndexError", "TypeError", "AttributeError"),
+)
+
+
 class Program:
     """One API method, lowered.
 
@@ -29,8 +36,7 @@ class Program:
 def write_program(executor: Any, graph: Graph) -> Program:
     """Lowers a graph for an executor."""
     names = Names()
-    for reserved in ("scan", "cond", "while_loop", "vmap", "vjp", "copy", "gradient", "own", "as_numpy", "with_metrics"):
-        names.taken.add(reserved)
+    names.taken.update(_RESERVED)
     functional = executor.functional
     filename = f"<rlweave {executor.root.scope}.{graph.name} on {executor.backend.name} #{executor.serial}.{executor.count_program()}>"
     out = Writer()
@@ -61,11 +67,20 @@ class _ProgramWriter:
         self.runs: dict[str, Sequence[int]] = {}
         self.name = names.fresh(graph.name)
         self.parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
+        self.inner = self.name
+        if any(parameter != name for parameter, name in self.parameters.items()):
+            self.inner = names.fresh(f"{graph.name}_of")
 
     def header(self) -> None:
+        """The first line of the entry; one more function where parameters have names that the body uses itself."""
+        if self.inner != self.name:
+            given = ", ".join(self.parameters)
+            self.out.line(f"def {self.name}({given}, *, as_numpy=True, with_metrics=False):")
+            self.out.line(f"    return {self.inner}({given}, as_numpy=as_numpy, with_metrics=with_metrics)")
+            self.out.line()
         parameters = ", ".join(self.parameters.values())
         comma = ", " if parameters else ""
-        self.out.line(f"def {self.name}({parameters}{comma}*, as_numpy=True, with_metrics=False):")
+        self.out.line(f"def {self.inner}({parameters}{comma}*, as_numpy=True, with_metrics=False):")
         self.out.indent += 1
 
     def checks(self, convert: str) -> None:
@@ -148,7 +163,7 @@ class _ProgramWriter:
             if isinstance(structure, Value):
                 return fmt.format(block.expressions[id(structure)])
             if isinstance(structure, dict):
-                return "{" + ", ".join(f"{k!r}: {expression(v, fmt)}" for k, v in structure.items()) + "}"
+                return "{" + ", ".join(f"{block.literal(k)}: {expression(v, fmt)}" for k, v in structure.items()) + "}"
             if isinstance(structure, tuple | list):
                 inner = ", ".join(expression(item, fmt) for item in structure)
                 if isinstance(structure, tuple) and hasattr(structure, "_fields"):
@@ -162,7 +177,7 @@ class _ProgramWriter:
         if to_numpy == plain or not has_leaf(outputs, Value):
             self.out.line(f"result = {expression(outputs, to_numpy)}")
         else:
-            self.out.line(f"if as_numpy:")
+            self.out.line("if as_numpy:")
             self.out.line(f"    result = {expression(outputs, to_numpy)}")
             self.out.line("else:")
             self.out.line(f"    result = {expression(outputs, plain)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import traceback
 import types
 from collections.abc import Callable
@@ -36,6 +37,9 @@ from rlweave.graph.trace import _SESSION, make_result, spaces_of, variables_of_a
 from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.ops import OP_NAMES
 from rlweave.spaces import Box, Dict, Space, Tuple
+
+#: One build (or lowering) at a time: components hold what their last build gave them.
+BUILD_LOCK = threading.RLock()
 
 #: Results of abstract evaluation, for the process; the functions and classes in the keys stay alive with them.
 _CACHE: dict[Any, Inference] = {}

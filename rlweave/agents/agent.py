@@ -90,6 +90,11 @@ class Agent(ABC):
     #: Prefixes (below the root) of the variables that acting needs.
     acting_prefixes: ClassVar[tuple[str, ...]] = ("policy",)
 
+    @property
+    def static_arguments(self) -> dict[str, dict[str, Any]]:
+        """Static arguments by API method that are known beforehand, so that these variants are traced by the build."""
+        return {}
+
     def build(self, options: Mapping[str, Any] | None = None) -> Self:
         """Builds the graphs.
 
@@ -98,6 +103,7 @@ class Agent(ABC):
         """
         options = dict(options or {})
         root = self.make_root()
+        options.setdefault("static", self.static_arguments)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
         acting = self.config.acting_backend
         if acting is None or acting == self.backend:

@@ -253,6 +253,10 @@ class DQN(Agent):
             next_states=self.state_space,
         )
 
+    @property
+    def static_arguments(self) -> dict[str, dict[str, Any]]:
+        return {"update": {"batch_size": self.config.batch_size}}
+
     def input_spaces(self) -> dict[str, InputSpace]:
         return {
             "states": self.state_space.with_batch_rank(),

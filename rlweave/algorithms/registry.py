@@ -47,8 +47,8 @@ class Trainer(Protocol):
     def restore(self, path: Path) -> None:
         """Takes over everything from a checkpoint."""
 
-    def draw(self) -> str:
-        """A picture of the component graph, as the text of an SVG file."""
+    def draw(self, method: str | None = None) -> str:
+        """A picture of the component graph, or of one API method of it, as the text of an SVG file."""
 
     def code(self, method: str) -> str:
         """The code that runs for one API method of the agent's root component."""

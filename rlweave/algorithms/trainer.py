@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, VectorEnv, evaluate, make_env
 from rlweave.errors import CheckpointError, ConfigError
 from rlweave.flow import Counters, Every, ReportMetrics
-from rlweave.spaces import Box
 
 #: Numbers in an observation up to which networks are taken to be small.
 _SMALL_OBSERVATION = 1024
@@ -173,9 +171,9 @@ class PlanTrainer:
 
     # -- looking -------------------------------------------------------------------------------------------------
 
-    def draw(self) -> str:
-        """The component graph as SVG."""
-        return self.agent.executor.draw("svg")
+    def draw(self, method: str | None = None) -> str:
+        """The component graph, or what one API method uses of it, as SVG."""
+        return self.agent.executor.draw("svg", method)
 
     def code(self, method: str) -> str:
         """The code that runs for an API method of the root."""
@@ -201,7 +199,7 @@ def _set_threads(config: TrainConfig, agent: Agent) -> None:
     """Gives small networks one thread: several that wait for each other take longer than one that works."""
     threads = config.threads
     if threads is None:
-        numbers = sum(math.prod(leaf.shape) for leaf in agent.state_space.flatten().values() if isinstance(leaf, Box))
+        numbers = agent.state_space.flat_dim
         threads = 1 if numbers <= _SMALL_OBSERVATION else None
     if threads is None:
         return

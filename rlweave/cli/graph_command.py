@@ -25,6 +25,9 @@ def graph(
         str | None,
         typer.Option(metavar="METHOD", help=r"Print the code that runs for this API method \[default: draw]."),
     ] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="METHOD", help=r"Draw only what this API method uses \[default: all].")
+    ] = None,
     out: Annotated[Path, typer.Option("--output", "-o", help="The picture, an SVG file.")] = Path("graph.svg"),
 ) -> None:
     """Draws the component graph of an agent, or prints the code that runs for one of its methods."""
@@ -36,7 +39,7 @@ def graph(
         if code is not None:
             show_code(trainer, code)
         else:
-            write_graph_picture(trainer, out)
+            write_graph_picture(trainer, out, method)
             output().print(f"component graph: {out}")
     finally:
         trainer.close()
@@ -51,6 +54,6 @@ def show_code(trainer: Trainer, method: str) -> None:
         typer.echo(text)
 
 
-def write_graph_picture(trainer: Trainer, path: Path) -> None:
-    """Writes the picture of a trainer's component graph."""
-    path.write_text(trainer.draw(), encoding="utf-8")
+def write_graph_picture(trainer: Trainer, path: Path, method: str | None = None) -> None:
+    """Writes the picture of a trainer's component graph, or of one API method of it."""
+    path.write_text(trainer.draw(method), encoding="utf-8")

@@ -64,7 +64,7 @@ class CountingTrainer:
         _, meta = checkpoint.load_checkpoint(path)
         self.env_steps = meta["env_steps"]
 
-    def draw(self):
+    def draw(self, method=None):
         return "<svg xmlns='http://www.w3.org/2000/svg'/>"
 
     def code(self, method):

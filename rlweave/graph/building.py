@@ -11,7 +11,7 @@ from rlweave.backends import get_backend
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
-from rlweave.graph.executor import GraphExecutor
+from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, has_leaf, leaves_of
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
@@ -72,7 +72,9 @@ def build(
         session = Session(root, chosen, rng, _devices(root, device))
         builder = _Builder(session, dict(input_spaces or {}), methods, dict(static or {}))
         builder.run()
-        if store is None:
+        if store is not None:
+            _check_store(store, backend, rng, float_dtype)
+        else:
             store = Store(chosen, get_backend("numpy"), rng, seed, float_dtype)
         initial_start = time.perf_counter()
         with store.lock:
@@ -112,6 +114,18 @@ def _devices(root: Component, device: str | Mapping[str, str] | None) -> dict[in
     return found
 
 
+def _check_store(store: Store, backend: str, rng: str, float_dtype: str) -> None:
+    """Refuses a store whose arrays or random state another graph cannot use."""
+    ours, theirs = (backend, rng, float_dtype), (store.backend.name, store.rng, store.float_dtype)
+    if ours != theirs:
+        raise BuildError(
+            "a store belongs to graphs of another kind",
+            where="build(store=...)",
+            received=f"backend, rng and float_dtype {ours}; the store has {theirs}",
+            fix="build both graphs alike, or move weights with get_weights and set_weights",
+        )
+
+
 def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None:
     """Creates the cells of all variables, where the nodes that touch them run."""
     touched: dict[str, set[bool]] = {}
@@ -136,7 +150,16 @@ def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None
                 received=f"host: {owner[path, True]}, device: {owner[path, False]}",
                 fix="pass its value as a result of an API method between them",
             )
-        if path not in store.cells:
+        if path in store.cells:
+            held = tuple(store.cells[path].value.shape)
+            if held != variable.shape:
+                raise BuildError(
+                    "a variable in a shared store has another shape",
+                    where=path,
+                    received=f"{held} in the store, {variable.shape} here",
+                    fix="build both graphs from the same spaces and configuration",
+                )
+        else:
             host = next(iter(places))
             device = None if device == "host" else device
             if not host and device is not None and store.device not in (None, device):
@@ -188,6 +211,29 @@ class _Builder:
                     where=self.session.root.path,
                     received=repr(space),
                     fix=f"did you mean {close[0]!r}?" if close else f"parameters are {sorted(p for p in known if '.' not in p)}",
+                )
+
+        for method in self.wanted:
+            declared = self.declared[method]
+            for parameter in declared.parameters:
+                if parameter in ("as_numpy", "with_metrics"):
+                    raise BuildError(
+                        f"a parameter is called {parameter!r}, which is a keyword of every method of an executor",
+                        where=f"{self.session.root.path}.{method}",
+                        fix="choose another name",
+                    )
+                if parameter in declared.static and f"{method}.{parameter}" in self.input_spaces:
+                    raise BuildError(
+                        f"a space was given for the static argument {parameter!r}",
+                        where=f"{self.session.root.path}.{method}",
+                        fix=f"pass a constant instead: build(..., static={{{method!r}: {{{parameter!r}: ...}}}})",
+                    )
+            # `draw` is a natural name of a random draw; `rlweave.graph.drawing.draw` is there then
+            if method != "draw" and (hasattr(GraphExecutor, method) or method in EXECUTOR_ATTRIBUTES):
+                raise BuildError(
+                    f"an API method of the root has the name of an attribute of executors, {method!r}",
+                    where=self.session.root.path,
+                    fix="choose another name, or leave it out: build(..., methods=[...])",
                 )
 
     def space_of(self, method: str, parameter: str) -> Any:

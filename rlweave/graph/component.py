@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy as copying
+import inspect
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -82,51 +83,99 @@ class Component:
 
     # -- composition ---------------------------------------------------------------------------------------------
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, value in vars(cls).items():
+            if isinstance(value, ApiMethod | GraphFunction) and hasattr(Component, name):
+                raise BuildError(
+                    f"an API method is named like an attribute of every component: {name!r}",
+                    where=cls.__qualname__,
+                    fix="choose another name",
+                )
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
+        if hasattr(Component, name) and callable(getattr(Component, name)):
+            raise BuildError(
+                f"an attribute is named like a method of every component: {name!r}",
+                where=type(self).__name__,
+                received=repr(value)[:80],
+                fix="choose another name",
+            )
         if "_scope" not in self.__dict__:
             raise BuildError(
                 "an attribute was set before Component.__init__",
                 where=f"{type(self).__name__}.{name}",
                 fix="call super().__init__(scope) first",
             )
-        if current_trace() is not None:
-            session = current_session()
-            if session is None or session.creating is not self:
+        session = current_session()
+        if session is not None and session.creating is self:
+            if any(session.knows(c) is False for c in _components_in(value)):
                 raise BuildError(
-                    "an attribute of a component was set while its graph is being traced",
+                    "a sub-component was made in create_variables",
                     where=f"{self.path}.{name}",
-                    received=repr(value)[:80],
-                    fix="keep state in variables (self.variable in create_variables); API methods and graph functions "
-                    "may run several times during a build and must be free of side effects",
+                    fix="make sub-components in __init__; their own variables wait for their inputs",
                 )
             session.record_attribute(self, name, value)
+        elif current_trace() is not None:
+            if session is not None and not session.knows(self):
+                raise BuildError(
+                    "a component was made while a graph is being traced",
+                    where=f"{type(self).__name__} {self.path!r}",
+                    fix="make components in the __init__ of their owner",
+                )
+            raise BuildError(
+                "an attribute of a component was set while its graph is being traced",
+                where=f"{self.path}.{name}",
+                received=repr(value)[:80],
+                fix="keep state in variables (self.variable in create_variables); API methods and graph functions "
+                "may run several times during a build and must be free of side effects",
+            )
+        before = list(_components_in(self.__dict__.get(name)))
         object.__setattr__(self, name, self._adopt(value))
+        if before:
+            self._release(before)
+
+    def __delattr__(self, name: str) -> None:
+        before = list(_components_in(self.__dict__.get(name)))
+        object.__delattr__(self, name)
+        self._release(before)
+
+    def _release(self, components: list[Component]) -> None:
+        """Components that no attribute refers to any more can get another owner."""
+        kept = {id(component) for component in self._referenced()}
+        for component in components:
+            if component._owner is self and id(component) not in kept:
+                component._owner = None
 
     def _adopt(self, value: Any) -> Any:
         if isinstance(value, Shared):
             return value.component
         if isinstance(value, Component):
-            if value._owner is not None and value._owner is not self:
-                raise BuildError(
-                    "a component has two owners",
-                    where=f"{value.path}, owned by {value._owner.path!r}",
-                    received=f"also assigned to an attribute of {self.path!r}",
-                    fix="use shared(component) where it is only referred to, or component.copy() for a second one",
-                )
-            ancestor: Component | None = self
-            while ancestor is not None:
-                if ancestor is value:
-                    raise BuildError("a component cannot own itself", where=value.path, fix="use shared(component)")
-                ancestor = ancestor._owner
-            value._owner = self
-        elif isinstance(value, list | tuple) and any(isinstance(item, Component | Shared) for item in value):
-            return type(value)(self._adopt(item) for item in value)
-        elif isinstance(value, dict) and any(isinstance(item, Component | Shared) for item in value.values()):
+            self._own(value)
+        elif isinstance(value, list | tuple) and next(_marked_in(value), None) is not None:
+            items = [self._adopt(item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        elif isinstance(value, dict) and next(_marked_in(value), None) is not None:
             return {key: self._adopt(item) for key, item in value.items()}
         return value
+
+    def _own(self, component: Component) -> None:
+        if component._owner is not None and component._owner is not self:
+            raise BuildError(
+                "a component has two owners",
+                where=f"{component.path}, owned by {component._owner.path!r}",
+                received=f"also assigned to an attribute of {self.path!r}",
+                fix="use shared(component) where it is only referred to, or component.copy() for a second one",
+            )
+        ancestor: Component | None = self
+        while ancestor is not None:
+            if ancestor is component:
+                raise BuildError("a component cannot own itself", where=component.path, fix="use shared(component)")
+            ancestor = ancestor._owner
+        component._owner = self
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -202,6 +251,10 @@ class Component:
         clone._scope, clone._name = scope or f"{self._scope}-copy", None
         if trainable is not None:
             clone._trainable = trainable
+        if "_spec_arguments" in clone.__dict__:
+            changed = {"scope": clone._scope} | ({} if trainable is None else {"trainable": trainable})
+            allowed = inspect.signature(type(clone)).parameters
+            clone._spec_arguments |= {name: value for name, value in changed.items() if name in allowed}
         if initial == "fresh":
             for component in clone.tree():
                 component._same_as = None
@@ -222,7 +275,8 @@ class Component:
                 child._owner = clone
                 return child
             if isinstance(value, list | tuple) and list(_components_in(value)):
-                return type(value)(convert(item) for item in value)
+                items = [convert(item) for item in value]
+                return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
             if isinstance(value, dict) and list(_components_in(value)):
                 return {key: convert(item) for key, item in value.items()}
             if isinstance(value, Variable):
@@ -334,6 +388,14 @@ class Component:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
+
+
+def _marked_in(value: Any) -> Iterator[Component | Shared]:
+    if isinstance(value, Component | Shared):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _marked_in(item)
 
 
 def _components_in(value: Any) -> Iterator[Component]:

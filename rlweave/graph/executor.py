@@ -22,6 +22,12 @@ from rlweave.graph.store import Store, make_binder
 
 _serial = itertools.count()
 
+#: Names that API methods of a root cannot have, besides the methods of `GraphExecutor`.
+EXECUTOR_ATTRIBUTES = frozenset(
+    "session store root backend torch_compile functional serial inplace_paths programs graphs compilations "
+    "build_seconds".split()
+)
+
 
 class UnknownMethodError(ExecutionError, AttributeError):
     """An executor was asked for an API method that it does not have."""

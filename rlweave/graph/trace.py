@@ -127,7 +127,8 @@ class Trace:
             return self._split(component, declared, arguments)
         like = None
         if declared.flatten:
-            like = next((a for a in arguments.values() if isinstance(a, dict | tuple | list)), None)
+            containers = (a for a in arguments.values() if isinstance(a, dict | tuple | list))
+            like = next(containers, next((a for a in arguments.values() if _is_data(a)), None))
             arguments = {
                 name: flatten_structure(argument) if _is_data(argument) else argument
                 for name, argument in arguments.items()
@@ -202,7 +203,7 @@ class Trace:
             declared.function,
             (*first, *positional),
             keywords,
-            host=declared.host,
+            host=declared.host or self.session.device_of(component) == "host",
             differentiable=declared.differentiable,
             device=self.session.device_of(component),
         )
@@ -249,6 +250,8 @@ class Trace:
             self.unknown = True
             return Unknown(where)
         node = Node("call", where, component, function, args, dict(kwargs or {}), differentiable=differentiable)
+        variables = variables_of_arguments(args)
+        node.host = bool(variables) and all(self.session.device_of(v.owner) == "host" for v in variables)
         node.extra["plain"] = True
         if op is not None:
             node.extra["op"] = op

@@ -252,7 +252,7 @@ class _Builder:
         done: dict[str, Graph] = {}
         while waiting:
             complete_before = sum(session.is_complete(c) for c in session.components)
-            session.unknown_calls.clear()
+            session.unknown_inputs.clear()
             again: list[tuple[str, dict[str, Any]]] = []
             reasons: dict[str, str] = {}
             for name, static in waiting:
@@ -336,7 +336,7 @@ class _Builder:
             except NotReady as reason:
                 return None, str(reason)
         if trace.unknown or has_leaf(graph.outputs, Unknown):
-            return None, "unknown values"
+            return None, ""
         return graph, ""
 
     def trace_later(self, executor: GraphExecutor, name: str, static: Mapping[str, Any]) -> None:
@@ -361,30 +361,11 @@ class _Builder:
             state = session.states[id(component)]
             if state.complete:
                 continue
-            missing = [name for name in state.needs if name not in state.inputs]
-            suppliers = {
-                name: [m for m, d in api_methods(type(component)).items() if name in d.parameters] for name in missing
-            }
-            for name in missing:
-                callers = [
-                    f"{where} with {describe(arguments)}"
-                    for where, (owner, arguments) in session.unknown_calls.items()
-                    if owner is not component and has_leaf(arguments, Unknown)
-                ]
-                called = [where for where, (owner, _) in session.unknown_calls.items() if owner is component]
-                if not suppliers[name]:
-                    lines.append(f"{component.path}: create_variables needs {name!r}, which is no API input of it")
-                elif called or callers:
-                    lines.append(
-                        f"{component.path}: input {name!r} (of {', '.join(suppliers[name])}) is only ever passed values "
-                        f"that are unknown themselves: circular through {', '.join(called or callers)}"
-                    )
-                else:
-                    lines.append(
-                        f"{component.path}: input {name!r} is never fed; API methods that would supply it: "
-                        f"{', '.join(suppliers[name])}, called by nobody"
-                    )
-        details = "\n    ".join(lines) or str(reasons)
+            for name in state.needs:
+                if name not in state.inputs:
+                    lines.append(f"{component.path}: {self._why_missing(component, name)}")
+        lines += [f"{session.root.path}.{name} stopped at: {reason}" for name, reason in reasons.items() if reason]
+        details = "\n    ".join(lines)
         raise BuildError(
             "the build is stuck: no component became complete in the last round",
             where=", ".join(f"{session.root.path}.{name}" for name in reasons),
@@ -392,3 +373,18 @@ class _Builder:
             fix="feed each missing input from an API method that is called with known spaces, or take the parameter out "
             "of create_variables",
         )
+
+    def _why_missing(self, component: Component, name: str) -> str:
+        declared = api_methods(type(component))
+        suppliers = [method for method, d in declared.items() if name in d.parameters]
+        if not suppliers:
+            parameters = sorted({p for d in declared.values() for p in d.parameters})
+            hint = nearest(name, parameters) if parameters else "it has none"
+            return f"create_variables needs {name!r}, which is no parameter of its API methods; {hint}"
+        circle = self.session.unknown_inputs.get((id(component), name))
+        if circle:
+            return (
+                f"input {name!r} is only ever passed values that are unknown themselves, in a circle: "
+                f"{', '.join(dict.fromkeys(circle))}"
+            )
+        return f"input {name!r} is never fed; API methods that would supply it: {', '.join(suppliers)}, called by nobody"

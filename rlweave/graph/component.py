@@ -86,9 +86,11 @@ class Component:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, value in vars(cls).items():
-            if isinstance(value, ApiMethod | GraphFunction) and hasattr(Component, name):
+            declared = isinstance(value, ApiMethod | GraphFunction)
+            if name in _ATTRIBUTES or (declared and hasattr(Component, name)):
                 raise BuildError(
-                    f"an API method is named like an attribute of every component: {name!r}",
+                    f"{'an API method' if declared else 'a member'} is named like an attribute of every component: "
+                    f"{name!r}",
                     where=cls.__qualname__,
                     fix="choose another name",
                 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlweave import ops
-from rlweave.errors import BuildError
+from rlweave.errors import BuildError, nearest
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import describe
 from rlweave.graph.ir import Graph, Node, NotReady, Structure, Unknown, Value, has_leaf, leaves_of, map_structure, unique
@@ -367,7 +367,7 @@ def substitute(component: Component, values: Mapping[str, Value] | Sequence[Valu
                 "a value was substituted for a variable that the component does not have",
                 where=component.path,
                 received=path,
-                fix=f"its variables are {list(variables.keys())}",
+                fix=nearest(path, variables.keys()),
             )
         if not isinstance(value, Value) or value.space.axes != variables[path].space.shape:
             raise BuildError(

@@ -23,10 +23,10 @@ class LazyMethod:
         self._executor, self._name = executor, name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        program = self._executor.program(self._name)
-        entry = program.entry
+        entry = self._executor.program(self._name).entry
+        _check_arguments(self._executor, self._name, entry, args, kwargs)
         object.__setattr__(self._executor, self._name, entry)
-        return _first_call(self._executor, self._name, entry, args, kwargs)
+        return entry(*args, **kwargs)
 
 
 class StaticMethod:
@@ -62,8 +62,9 @@ class StaticMethod:
             ) from None
         if entry is None:
             static = dict(zip(self._static, key, strict=True))
-            entry = self._entries[key] = self._executor.program(self._name, static).entry
-            return _first_call(self._executor, self._name, entry, args, kwargs)
+            entry = self._executor.program(self._name, static).entry
+            _check_arguments(self._executor, self._name, entry, args, kwargs)
+            self._entries[key] = entry
         return entry(*args, **kwargs)
 
     @property
@@ -81,8 +82,8 @@ class StaticMethod:
         return (), {**given, **kwargs}
 
 
-def _first_call(executor: GraphExecutor, name: str, entry: Any, args: Any, kwargs: Any) -> Any:
-    """The first call of an entry: argument errors are explained (later calls get Python's own)."""
+def _check_arguments(executor: GraphExecutor, name: str, entry: Any, args: Any, kwargs: Any) -> None:
+    """Explains wrong arguments, until the first right call; later ones get Python's own error."""
     signature = inspect.signature(entry)
     try:
         signature.bind(*args, **kwargs)
@@ -94,4 +95,3 @@ def _first_call(executor: GraphExecutor, name: str, entry: Any, args: Any, kwarg
             received=", ".join([describe(a) for a in args] + [f"{k}={describe(v)}" for k, v in kwargs.items()]),
             fix=f"its parameters are {names}",
         ) from None
-    return entry(*args, **kwargs)

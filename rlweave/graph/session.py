@@ -76,7 +76,8 @@ class Session:
         self.states: dict[int, ComponentState] = {}
         self.components: list[Component] = []
         self.result_counts: dict[tuple[int, str], int] = {}
-        self.unknown_calls: dict[str, tuple[Component, dict[str, Any]]] = {}
+        #: By component and input: calls that passed an unknown value, of this round.
+        self.unknown_inputs: dict[tuple[int, str], list[str]] = {}
         self.feature_sizes: set[int] = set()
         self._binders: dict[str, tuple[Any, ScratchRandom]] = {}
         self.evaluation_seconds = 0.0
@@ -138,7 +139,12 @@ class Session:
     def record_input(self, component: Component, method: str, name: str, argument: Structure, calls: list[str]) -> None:
         """Notes the space of an API input; completes the component when it was the last one it needs."""
         state = self.states[id(component)]
-        if name not in state.needs or has_leaf(argument, Unknown):
+        if name not in state.needs:
+            return
+        unknown = next(leaves_of(argument, Unknown), None)
+        if unknown is not None:
+            calls_of = self.unknown_inputs.setdefault((id(component), name), [])
+            calls_of.append(f"{component.path}.{method} gets what {unknown.source} returns")
             return
         space = to_space(argument)
         caller = f"{component.path}.{method}" + (f", called from {calls[-1]}" if calls else "")
@@ -177,9 +183,6 @@ class Session:
 
     def record_attribute(self, component: Component, name: str, value: Any) -> None:
         self.states[id(component)].attributes[name] = value
-
-    def note_unknown(self, where: str, component: Component, arguments: dict[str, Any]) -> None:
-        self.unknown_calls[where] = (component, arguments)
 
     # -- abstract evaluation -------------------------------------------------------------------------------------
 

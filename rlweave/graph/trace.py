@@ -190,7 +190,6 @@ class Trace:
         known = self.session.is_complete(component) and not has_leaf(arguments, Unknown)
         if not known:
             self.unknown = True
-            self.session.note_unknown(where, component, arguments)
             count = declared.returns if declared.returns is not None else count_returns(declared.function)
             if count is None or count == 1:
                 return Unknown(where)

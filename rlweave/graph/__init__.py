@@ -3,7 +3,18 @@
 import rlweave.graph.symbolic_ops  # noqa: F401 - gives symbolic values their operators
 from rlweave.graph.building import build
 from rlweave.graph.component import Component, shared
-from rlweave.graph.control import batch_rank, cond, gradients, metric, repeat, scan, stop_gradient, substitute, vmap, while_
+from rlweave.graph.control import (
+    batch_rank,
+    cond,
+    gradients,
+    metric,
+    repeat,
+    scan,
+    stop_gradient,
+    substitute,
+    vmap,
+    while_,
+)
 from rlweave.graph.decorators import api, graph_fn
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.specs import from_spec, register, registered_components, to_spec

@@ -63,7 +63,7 @@ class RecordingCell:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(int(size) for size in self.space.shape)
+        return self.space.concrete_shape({})
 
     @property
     def dtype(self) -> Any:
@@ -90,6 +90,8 @@ class RecordingCell:
 
 @dataclass
 class CellLog:
+    """What happened to the recording cells of one trial: positions of variables."""
+
     reads: list[int] = field(default_factory=list)
     writes: list[int] = field(default_factory=list)
     row_writes: list[int] = field(default_factory=list)
@@ -137,7 +139,9 @@ def infer(
         mixes_batch: Arrays with the batch axis twice are meant.
         where: Component path and function, for errors.
     """
-    symbols = sorted({symbol for leaf in leaves for axis in leaf.axes if isinstance(axis, Dim) for symbol in axis.symbols})
+    symbols = sorted(
+        {symbol for leaf in leaves for axis in leaf.axes if isinstance(axis, Dim) for symbol in axis.symbols}
+    )
     trial = _Trial(backend, call, leaves, cells, log, random)
     primes = [prime for prime in _PRIMES if prime not in feature_sizes]
     try:

@@ -15,7 +15,7 @@ import rlweave.ops as vocabulary
 from rlweave.errors import ExecutionError
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import ApiMethod, GraphFunction
-from rlweave.graph.ir import has_leaf, leaves_of
+from rlweave.graph.ir import has_leaf
 from rlweave.graph.variable import Variable, VariableCollection
 
 CellOf = Callable[[Variable], Any]
@@ -76,7 +76,11 @@ class Binder:
             return self._functions[id(function)][1]
         closure = tuple(types.CellType() if _is_user_of_ops(cell) else cell for cell in function.__closure__ or ())
         bound = types.FunctionType(
-            function.__code__, self._bound_globals(function.__globals__), function.__name__, function.__defaults__, closure
+            function.__code__,
+            self._bound_globals(function.__globals__),
+            function.__name__,
+            function.__defaults__,
+            closure,
         )
         bound.__kwdefaults__ = function.__kwdefaults__
         bound.__qualname__, bound.__module__ = function.__qualname__, function.__module__
@@ -105,7 +109,7 @@ class Binder:
         cls = self._classes.get(type(component))
         if cls is None:
             cls = self._classes[type(component)] = self._view_class(type(component))
-        view = object.__new__(cls)
+        view: Any = object.__new__(cls)
 
         def convert(value: Any) -> Any:
             if isinstance(value, Variable):

@@ -12,7 +12,7 @@ from rlweave.errors import BuildError, nearest
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, has_leaf, leaves_of
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, has_leaf
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, tracing
@@ -210,7 +210,9 @@ class _Builder:
                     f"unknown input {name!r}: no API method of the root has such a parameter",
                     where=self.session.root.path,
                     received=repr(space),
-                    fix=f"did you mean {close[0]!r}?" if close else f"parameters are {sorted(p for p in known if '.' not in p)}",
+                    fix=f"did you mean {close[0]!r}?"
+                    if close
+                    else f"parameters are {sorted(p for p in known if '.' not in p)}",
                 )
 
         for method in self.wanted:
@@ -361,17 +363,16 @@ class _Builder:
             state = session.states[id(component)]
             if state.complete:
                 continue
-            for name in state.needs:
-                if name not in state.inputs:
-                    lines.append(f"{component.path}: {self._why_missing(component, name)}")
+            missing = [name for name in state.needs if name not in state.inputs]
+            lines += [f"{component.path}: {self._why_missing(component, name)}" for name in missing]
         lines += [f"{session.root.path}.{name} stopped at: {reason}" for name, reason in reasons.items() if reason]
         details = "\n    ".join(lines)
         raise BuildError(
             "the build is stuck: no component became complete in the last round",
             where=", ".join(f"{session.root.path}.{name}" for name in reasons),
             received="\n    " + details,
-            fix="feed each missing input from an API method that is called with known spaces, or take the parameter out "
-            "of create_variables",
+            fix="feed each missing input from an API method that is called with known spaces, or take the parameter "
+            "out of create_variables",
         )
 
     def _why_missing(self, component: Component, name: str) -> str:
@@ -387,4 +388,6 @@ class _Builder:
                 f"input {name!r} is only ever passed values that are unknown themselves, in a circle: "
                 f"{', '.join(dict.fromkeys(circle))}"
             )
-        return f"input {name!r} is never fed; API methods that would supply it: {', '.join(suppliers)}, called by nobody"
+        return (
+            f"input {name!r} is never fed; API methods that would supply it: {', '.join(suppliers)}, called by nobody"
+        )

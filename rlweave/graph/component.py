@@ -14,7 +14,6 @@ from rlweave.graph.ir import NotReady
 from rlweave.graph.trace import current_session, current_trace
 from rlweave.graph.variable import Initializer, Variable, VariableCollection, variable_space
 
-
 #: Instance attributes of `Component` itself; the rest of an instance is the user's.
 _ATTRIBUTES = ("_scope", "_device", "_trainable", "_owner", "_name", "_same_as")
 
@@ -31,9 +30,9 @@ class Shared:
 
 
 def shared(component: Component) -> Any:
-    """Refers to a component that is owned elsewhere: `self.trunk = shared(trunk)`.
+    """Refers to a component that is owned elsewhere.
 
-    The component keeps its one owner and its one set of variables (actor and critic on one trunk).
+    After `self.trunk = shared(trunk)` it keeps its one owner and its one set of variables (actor and critic on one trunk).
     """
     return Shared(component)
 
@@ -68,18 +67,6 @@ class Component:
         self._owner: Component | None = None
         self._name: str | None = None  # scope, numbered among its siblings
         self._same_as: Component | None = None  # the component whose initial weights a copy takes
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name, value in cls.__dict__.items():
-            declared = isinstance(value, ApiMethod | GraphFunction)
-            if name not in _ATTRIBUTES and not (declared and hasattr(Component, name)):
-                continue
-            raise BuildError(
-                f"{name!r} is the name of an attribute that every component has",
-                where=cls.__qualname__,
-                fix="choose another name",
-            )
 
     # -- composition ---------------------------------------------------------------------------------------------
 
@@ -182,7 +169,7 @@ class Component:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        known = [n for n in api_methods(type(self))] + [n for n in self.__dict__ if not n.startswith("_")]
+        known = list(api_methods(type(self))) + [n for n in self.__dict__ if not n.startswith("_")]
         raise UnknownApiError(
             f"{type(self).__name__} has no API method or attribute {name!r}",
             where=self.path,

@@ -12,7 +12,18 @@ from rlweave import ops
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import describe
-from rlweave.graph.ir import Graph, Node, NotReady, Structure, Unknown, Value, has_leaf, leaves_of, map_structure, unique
+from rlweave.graph.ir import (
+    Graph,
+    Node,
+    NotReady,
+    Structure,
+    Unknown,
+    Value,
+    has_leaf,
+    leaves_of,
+    map_structure,
+    unique,
+)
 from rlweave.graph.trace import Trace, make_result, require_trace, spaces_of
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Box, Dim, fixed_batch, from_axes
@@ -116,7 +127,7 @@ def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, len
 
 
 def _scan_length(trace: Trace, xs: Structure, length: Any) -> int | Dim:
-    if isinstance(length, Value | Unknown) or isinstance(length, bool) or not isinstance(length, int | None):
+    if isinstance(length, bool) or not isinstance(length, int | None):
         raise BuildError(
             "the length of a scan is no Python constant",
             where=trace.graph.name,
@@ -187,7 +198,9 @@ def cond(pred: Value, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
         _forbid_host(body, "cond")
         if body.metrics:
             raise BuildError(
-                "a metric is reported inside cond", where=trace.graph.name, fix="return the number, and report it outside"
+                "a metric is reported inside cond",
+                where=trace.graph.name,
+                fix="return the number, and report it outside",
             )
     _same_spaces(spaces_of(bodies["true"].outputs), spaces_of(bodies["false"].outputs), "branches of a cond", trace)
     node = _body_node("cond", trace, bodies, (pred,), {})
@@ -240,7 +253,7 @@ def while_(test: Callable[..., Value], body: Callable[..., Any], carry: Structur
 
 
 def vmap(
-    method: Callable[..., Any], in_axes: int | None | Sequence[int | None] = 0, axis_size: int | None = None
+    method: Callable[..., Any], in_axes: int | Sequence[int | None] | None = 0, axis_size: int | None = None
 ) -> Callable[..., Any]:
     """One API method over a new leading axis: populations, ensembles, replicas.
 
@@ -280,11 +293,7 @@ def vmap(
                         fix="choose one of its axes, or None to repeat the value",
                     )
             sizes |= {leaf.space.axes[axis] for leaf in leaves_of(argument, Value)}
-            spaces.append(
-                map_structure(
-                    lambda leaf, axis=axis: _without_axis(leaf.space, axis) if isinstance(leaf, Value) else leaf, argument
-                )
-            )
+            spaces.append(_without_axes(argument, axis))
         size = axis_size if axis_size is not None else next(iter(sizes), None)
         if size is None or any(other != size for other in sizes):
             raise BuildError(
@@ -417,7 +426,7 @@ def stop_gradient(structure: Structure) -> Structure:
     return map_structure(stop, structure)
 
 
-def metric(name: str, value: Value, reduce: str = "mean") -> None:
+def metric(name: str, value: Any, reduce: str = "mean") -> None:
     """Reports a scalar from anywhere in a graph, scans included; the executor hands it out beside the result.
 
     Args:
@@ -493,6 +502,10 @@ def _without_axis(space: Box, axis: int) -> Box:
     axes = list(space.axes)
     del axes[axis]
     return from_axes(tuple(axes), space.dtype)
+
+
+def _without_axes(structure: Structure, axis: int) -> Structure:
+    return map_structure(lambda leaf: _without_axis(leaf.space, axis) if isinstance(leaf, Value) else leaf, structure)
 
 
 def _without_first(value: Value) -> Box:

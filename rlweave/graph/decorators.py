@@ -164,7 +164,7 @@ def describe(structure: Structure) -> str:
 def api(
     function: Callable[..., Any] | None = None,
     *,
-    static: tuple[str, ...] = (),
+    static: tuple[str, ...] | str = (),
     flatten: bool = False,
     split: bool = False,
     with_key: bool = False,
@@ -178,11 +178,10 @@ def api(
         split: The body is called once per leaf; results are nested again; single values are repeated.
         with_key: With split: the leaf's path key comes first.
     """
-    if isinstance(static, str):
-        static = (static,)
+    names = (static,) if isinstance(static, str) else static
 
     def decorate(fn: Callable[..., Any]) -> ApiMethod:
-        return ApiMethod(fn, static=static, flatten=flatten, split=split, with_key=with_key)
+        return ApiMethod(fn, static=names, flatten=flatten, split=split, with_key=with_key)
 
     return decorate if function is None else decorate(function)
 

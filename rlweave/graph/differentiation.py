@@ -31,14 +31,14 @@ def check_path(trace: Trace, gradient: Node) -> None:
         outside, _ = _active(outer.graph.nodes, gradient)
         free = {id(value) for value in trace.graph.free_values()} | {id(gradient.extra["loss"])}
         for node in outer.graph.nodes:
-            if id(node) in outside and any(id(value) in free for value in node.values()):
-                if _reaches(trace.graph, node, gradient):
-                    raise BuildError(
-                        "the differentiated path starts outside of the body that takes the gradient",
-                        where=gradient.label,
-                        received=f"{node.label} reads what is differentiated, outside",
-                        fix="compute the loss in the same body as its gradient",
-                    )
+            used = id(node) in outside and any(id(value) in free for value in node.values())
+            if used and _reaches(trace.graph, node, gradient):
+                raise BuildError(
+                    "the differentiated path starts outside of the body that takes the gradient",
+                    where=gradient.label,
+                    received=f"{node.label} reads what is differentiated, outside",
+                    fix="compute the loss in the same body as its gradient",
+                )
         outer = outer.outer
 
 

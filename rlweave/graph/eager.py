@@ -6,6 +6,7 @@ tape, or on JAX from a replay of the differentiated path with the arrays that it
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,7 +54,13 @@ class _EagerMethod:
             with tracing(trace), executor.backend.eager_scope(any(n.kind == "gradient" for n in all_nodes(built))):
                 for parameter in built.parameters:
                     structure = built.inputs[parameter]
-                    check = InputCheck(f"{executor.root.path}.{name}", parameter, structure, executor.backend, executor.store.float_dtype)
+                    check = InputCheck(
+                        f"{executor.root.path}.{name}",
+                        parameter,
+                        structure,
+                        executor.backend,
+                        executor.store.float_dtype,
+                    )
                     graph.inputs[parameter] = make_inputs(spaces_of(structure), parameter)
                     _give_arrays(graph.inputs[parameter], check(arguments[parameter]), executor.backend)
                     arguments[parameter] = graph.inputs[parameter]
@@ -64,7 +71,11 @@ class _EagerMethod:
                     return leaf
                 array = leaf.array
                 if as_numpy:
-                    return np.array(array) if isinstance(array, np.ndarray | np.generic) else executor.backend.to_numpy(array)
+                    return (
+                        np.array(array)
+                        if isinstance(array, np.ndarray | np.generic)
+                        else executor.backend.to_numpy(array)
+                    )
                 return executor.backend.runtime()["copy"](array)
 
             outputs = map_structure(hand_out, result)
@@ -97,7 +108,7 @@ class Interpreter:
         self.runtime = executor.backend.runtime()
 
     def array(self, value: Value, environment: Environment) -> Any:
-        return environment[id(value)] if id(value) in environment else value.array
+        return environment.get(id(value), value.array)
 
     def fill(self, structure: Structure, environment: Environment) -> Structure:
         return map_structure(lambda x: self.array(x, environment) if isinstance(x, Value) else x, structure)
@@ -154,7 +165,9 @@ class Interpreter:
         if node.host:
             arrays = [x if isinstance(x, np.ndarray) else self.backend.to_numpy(x) for x in arrays]
         elif self.backend.name != "numpy":
-            arrays = [self.backend.from_numpy(x) if isinstance(x, np.ndarray | np.generic) else x for x in arrays]
+            arrays = [
+                self.backend.from_numpy(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in arrays
+            ]
         args, kwargs = fill_arguments(
             node,
             arrays,
@@ -172,7 +185,7 @@ class Interpreter:
         steps = leaves[0].shape[0] if leaves else node.extra["length"]
         outputs = []
         for step in range(steps):
-            row = _map_arrays(lambda x, step=step: x[step], xs)
+            row = _map_arrays(operator.itemgetter(step), xs)
             carry, y = self.run_graph(node.bodies["body"], (carry, row), environment)
             outputs.append(y)
         stack = self.backend.ops.stack
@@ -247,7 +260,11 @@ class Interpreter:
             return map_structure(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
         result = {}
         for path in node.extra["paths"]:
-            arrays = {id(n.extra["read"][path]): n.extra["read"][path] for n in node.extra["path"] if path in n.extra.get("read", {})}
+            arrays = {
+                id(n.extra["read"][path]): n.extra["read"][path]
+                for n in node.extra["path"]
+                if path in n.extra.get("read", {})
+            }
             wanted = list(arrays.values()) or [self.executor.store.cells[path].value]
             parts = gradient(loss, wanted, True, True)
             result[path] = sum(parts[1:], parts[0])

@@ -24,8 +24,10 @@ _serial = itertools.count()
 
 #: Names that API methods of a root cannot have, besides the methods of `GraphExecutor`.
 EXECUTOR_ATTRIBUTES = frozenset(
-    "session store root backend torch_compile functional serial inplace_paths programs graphs compilations "
-    "build_seconds".split()
+    (
+        *("session", "store", "root", "backend", "torch_compile", "functional", "serial", "inplace_paths"),
+        *("programs", "graphs", "compilations", "build_seconds"),
+    )
 )
 
 
@@ -56,6 +58,8 @@ class GraphExecutor:
         self.programs: dict[tuple[str, tuple[Any, ...]], Program] = {}
         self.graphs: dict[tuple[str, tuple[Any, ...]], Graph] = {}
         self.compilations = 0
+        #: Where the time of the build went: "total", "abstract evaluation", "initializers".
+        self.build_seconds: dict[str, float] = {}
         self._work_cells: dict[str, Cell] = {}
         self._substituted: dict[tuple[int, str], Cell] = {}
         self._methods = api_methods(type(self.root))
@@ -143,7 +147,16 @@ class GraphExecutor:
     def program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())
         runtime.update(self.backend.boundary(self.store.device))
-        runtime.update(lock=self._lock, guard=self._guard, ndarray=np.ndarray, store=self.store, disagree=disagree, own=_own, values_of_cells=_values, set_cells=_set_values)
+        runtime.update(
+            lock=self._lock,
+            guard=self._guard,
+            ndarray=np.ndarray,
+            store=self.store,
+            disagree=disagree,
+            own=_own,
+            values_of_cells=_values,
+            set_cells=_set_values,
+        )
         return runtime
 
     def compile_run(self, function: Any, donate: Any) -> Any:
@@ -252,7 +265,10 @@ class GraphExecutor:
             missing = [path for path in self.store.cells if path not in values]
             if complete and missing:
                 raise ExecutionError(
-                    "a variable is missing from the state", where=self.root.path, received=repr(missing[0]), fix="save all"
+                    "a variable is missing from the state",
+                    where=self.root.path,
+                    received=repr(missing[0]),
+                    fix="save all",
                 )
             arrays = {path: self.store.from_numpy(path, self._fitting(path, value)) for path, value in values.items()}
             for path, array in arrays.items():

@@ -7,7 +7,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-_state = {"installed": False, "depth": 0, "pending": False, "previous": None}
+_state: dict[str, Any] = {"installed": False, "depth": 0, "pending": False, "previous": None}
 
 
 def _on_interrupt(signum: int, frame: FrameType | None) -> None:
@@ -52,7 +52,7 @@ class Guard:
     def __enter__(self) -> None:
         # counted first: an interrupt between the two lines would leave the lock taken for ever
         if threading.get_ident() == _MAIN:
-            _state["depth"] += 1  # type: ignore[operator]
+            _state["depth"] += 1
         self._lock.acquire()
 
     def __exit__(
@@ -60,7 +60,7 @@ class Guard:
     ) -> None:
         self._lock.release()
         if threading.get_ident() == _MAIN:
-            _state["depth"] -= 1  # type: ignore[operator]
+            _state["depth"] -= 1
             if _state["pending"] and not _state["depth"]:
                 _state["pending"] = False
                 _on_interrupt(signal.SIGINT, None)

@@ -48,9 +48,7 @@ class InputCheck:
                     f"{type(argument).__name__}",
                     f"pass a tuple of {len(structure)} items",
                 )
-            return tuple(
-                self._check(item, argument[index], f"{leaf}/{index}") for index, item in enumerate(structure)
-            )
+            return tuple(self._check(item, argument[index], f"{leaf}/{index}") for index, item in enumerate(structure))
         return structure
 
     def _leaf(self, space: Box, argument: Any, leaf: str) -> Any:

@@ -98,7 +98,7 @@ class Unknown:
         raise NotReady(f"a value of unknown structure from {self.source}")
 
     __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = __contains__ = _not_ready
-    __format__ = _not_ready  # type: ignore[assignment]
+    __format__ = _not_ready
 
 
 class NotReady(Exception):  # noqa: N818 - control flow of the build, not an error
@@ -216,7 +216,7 @@ def unique(items: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def leaves_of(structure: Structure, kind: type | tuple[type, ...]) -> Iterator[Any]:
+def leaves_of(structure: Structure, kind: Any) -> Iterator[Any]:
     """All leaves of a nested dict / tuple / list that are of a kind, in order."""
     if isinstance(structure, kind):
         yield structure
@@ -228,7 +228,7 @@ def leaves_of(structure: Structure, kind: type | tuple[type, ...]) -> Iterator[A
             yield from leaves_of(value, kind)
 
 
-def has_leaf(structure: Structure, kind: type | tuple[type, ...]) -> bool:
+def has_leaf(structure: Structure, kind: Any) -> bool:
     """Whether a nested structure has a leaf of a kind."""
     return next(leaves_of(structure, kind), None) is not None
 
@@ -244,7 +244,9 @@ def map_structure(fn: Callable[[Any], Any], structure: Structure) -> Structure:
     return fn(structure)
 
 
-def map_with_key(fn: Callable[[tuple[Any, ...], Any], Any], structure: Structure, key: tuple[Any, ...] = ()) -> Structure:
+def map_with_key(
+    fn: Callable[[tuple[Any, ...], Any], Any], structure: Structure, key: tuple[Any, ...] = ()
+) -> Structure:
     """`map_structure` with the path of keys to each leaf as first argument."""
     if isinstance(structure, dict):
         return {name: map_with_key(fn, value, (*key, name)) for name, value in structure.items()}
@@ -273,9 +275,8 @@ def unflatten_like(structure: Structure, flat: dict[str, Any], prefix: str = "")
     if isinstance(structure, dict):
         return {k: unflatten_like(v, flat, f"{prefix}/{k}" if prefix else str(k)) for k, v in structure.items()}
     if isinstance(structure, tuple | list):
-        return type(structure)(
-            unflatten_like(v, flat, f"{prefix}/{i}" if prefix else str(i)) for i, v in enumerate(structure)
-        )
+        items = [unflatten_like(v, flat, f"{prefix}/{i}" if prefix else str(i)) for i, v in enumerate(structure)]
+        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
     return flat[prefix]
 
 

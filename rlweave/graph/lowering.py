@@ -437,7 +437,11 @@ class BlockWriter:
                     where=g.label,
                     fix="take the inner gradient directly after its loss, before other variables are written",
                 )
-        tops = [g for g in block if g.kind == "gradient" and id(g) not in nested and any(id(n) in inside for n in g.extra["path"])]
+        tops = [
+            g
+            for g in block
+            if g.kind == "gradient" and id(g) not in nested and any(id(n) in inside for n in g.extra["path"])
+        ]
         made = {id(v) for n in piece.nodes for v in n.values()}
         paths = unique(
             p
@@ -449,12 +453,7 @@ class BlockWriter:
         )
         writes = unique(p for n in piece.nodes for p in n.writes)
         explicit = {id(v) for g in tops for v in g.extra.get("values", ())}
-        earlier = {
-            id(v)
-            for g in tops
-            for _, _, outputs, _, _ in self._pulls.get(id(g), ())
-            for v in outputs
-        }
+        earlier = {id(v) for g in tops for _, _, outputs, _, _ in self._pulls.get(id(g), ()) for v in outputs}
         values = list(
             {
                 id(v): v
@@ -481,16 +480,16 @@ class BlockWriter:
             self.expressions[id(v)] = argument
         hidden, self._escaping = self._escaping, self._escaping | {id(v) for v in (*outputs, *others)}
         outer_path, self._outer_path = self._outer_path, True
-        inner = [n for n in piece.nodes]
         if gradients:
             kept_pulls, self._pulls = self._pulls, {}
-            self.block(inner)
+            self.block(piece.nodes)
             self._pulls = kept_pulls
         else:
-            for n in inner:
+            for n in piece.nodes:
                 self.node(n)
         self._escaping, self._outer_path = hidden, outer_path
-        self.out.line(f"return {tuple_text([self.expressions[id(v)] for v in outputs])}, {tuple_text([self.expressions[id(v)] for v in others])}")
+        returned = [tuple_text([self.expressions[id(v)] for v in group]) for group in (outputs, others)]
+        self.out.line(f"return {', '.join(returned)}")
         self.out.indent -= 1
         self.expressions.update(before)
         for n in piece.nodes:

@@ -1,4 +1,4 @@
-"""API methods as attributes of an executor: lowered on the first call, one program per combination of static arguments."""
+"""API methods as attributes of an executor: lowered when first called, once for each set of static arguments."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from rlweave.graph.differentiation import full_path
 from rlweave.graph.ir import Graph, Node, Structure, Value, has_leaf, leaves_of, unique
 from rlweave.graph.lowering import INLINE_CELLS, BlockWriter, Names, Writer, identifier, register_source, tuple_text
 from rlweave.graph.passes.ordering import by_place
-from rlweave.spaces import Box, Dim
-
+from rlweave.spaces import BATCH, TIME, Box, Dim
 
 #: Names that generated functions use besides those of the backend's runtime.
 _RESERVED = (
@@ -37,18 +36,20 @@ def write_program(executor: Any, graph: Graph) -> Program:
     """Lowers a graph for an executor."""
     names = Names()
     names.taken.update(_RESERVED)
-    functional = executor.functional
-    filename = f"<rlweave {executor.root.scope}.{graph.name} on {executor.backend.name} #{executor.serial}.{executor.count_program()}>"
+    number = f"#{executor.serial}.{executor.count_program()}"
+    filename = f"<rlweave {executor.root.scope}.{graph.name} on {executor.backend.name} {number}>"
     out = Writer()
-    if functional:
-        entry = _FunctionalProgram(executor, graph, names, out)
-    else:
-        entry = _StraightProgram(executor, graph, names, out)
+    kind = _FunctionalProgram if executor.functional else _StraightProgram
+    entry = kind(executor, graph, names, out)
     entry.write()
     source = out.source()
     register_source(filename, source)
-    scope: dict[str, Any] = {"__name__": f"rlweave.generated.{identifier(graph.name)}", **names.objects, **entry.globals}
-    exec(compile(source, filename, "exec"), scope)  # noqa: S102 - the source was made above, from the graph
+    scope: dict[str, Any] = {
+        "__name__": f"rlweave.generated.{identifier(graph.name)}",
+        **names.objects,
+        **entry.globals,
+    }
+    exec(compile(source, filename, "exec"), scope)
     runs = {}
     for name, donate in entry.runs.items():
         runs[name] = scope[name]
@@ -118,9 +119,8 @@ class _ProgramWriter:
             tests.append(self._fits(leaf, value.space).replace(f"type({leaf})", f"type({first})", 1))
         inner = [(f"{name}[{key!r}]", value.space) for key, value in structure.items()]
         leaves = dict(zip((text for text, _ in inner), locals_, strict=True))
-        for members in _common_axes(inner).values():
-            if len(members) > 1:
-                tests.append(" == ".join(f"{leaves[text]}.shape[{axis}]" for text, axis in members))
+        common = [members for members in _common_axes(inner).values() if len(members) > 1]
+        tests += [" == ".join(f"{leaves[text]}.shape[{axis}]" for text, axis in members) for members in common]
         self.out.line("    fits = (")
         for number, test in enumerate(tests):
             self.out.line(f"        {'and ' if number else ''}{test}")
@@ -262,7 +262,7 @@ class _StraightProgram(_ProgramWriter):
             block.parameters = parameters
             block.expressions.update(kept)
             block.containers.update({k: v for k, v in holders.items() if k != -1})
-            home.update({key: place for key in inside})
+            home.update(dict.fromkeys(inside, place))
         self._homes = home
 
     def _results(self, block: BlockWriter, torch: bool, fresh: set[int]) -> None:
@@ -271,7 +271,9 @@ class _StraightProgram(_ProgramWriter):
             to_numpy = "{}" if safe else "array({})"
             self.result(block, to_numpy, to_numpy)
         else:
-            self.result(block, "numpy_of({})" if safe else "copy_numpy_of({})", "plain({})" if safe else "copy_plain({})")
+            self.result(
+                block, "numpy_of({})" if safe else "copy_numpy_of({})", "plain({})" if safe else "copy_plain({})"
+            )
 
 
 class _FunctionalProgram(_ProgramWriter):
@@ -399,20 +401,20 @@ class _FunctionalProgram(_ProgramWriter):
                 return f"values_of_cells({stored(label, paths)})"
             return tuple_text([f"{self.names.constant(f's_{p}', executor.store.cells[p])}.value" for p in paths])
 
-        targets = []
+        made: list[str] = []
         for value in results:
             text = self.names.fresh(identifier(block.expressions[id(value)]))
             main.expressions[id(value)] = text
-            targets.append(text)
-        left = f"({', '.join(targets)}{',' if len(targets) == 1 else ''})" if targets else "_"
+            made.append(text)
+        left = tuple_text(made) if made else "_"
         if len(writes) > INLINE_CELLS and set(writes) == set(donated):
             cells = stored("state_cells", writes)
             main.out.line(f"state = store.values if store.held is {cells} else store.hold({cells})")
-            call = f"{name}(state, {store('kept_state', kept)}{''.join(', ' + a for a in arguments)})"
+            call = f"{name}({', '.join(['state', store('kept_state', kept), *arguments])})"
             main.out.line(f"{left}, store.values = {call}")
             return
         main.out.line("store.release()")
-        call = f"{name}({store('donated_state', donated)}, {store('kept_state', kept)}{''.join(', ' + a for a in arguments)})"
+        call = f"{name}({', '.join([store('donated_state', donated), store('kept_state', kept), *arguments])})"
         if len(writes) > INLINE_CELLS:
             main.out.line(f"{left}, state = {call}")
             main.out.line(f"set_cells({stored('written_state', writes)}, state)")
@@ -428,9 +430,8 @@ def _common_axes(leading: Sequence[tuple[str, Box]]) -> dict[str, list[tuple[str
     groups: dict[str, list[tuple[str, int]]] = {}
     for text, space in leading:
         for axis, dim in enumerate(space.axes[: space.ranks]):
-            if isinstance(dim, Dim) and dim.factor == 1 and dim.offset == 0 and len(dim.symbols) == 1:
-                if "=" not in dim.symbols[0]:
-                    groups.setdefault(dim.symbols[0], []).append((text, axis))
+            if dim in (TIME, BATCH):
+                groups.setdefault(str(dim), []).append((text, axis))
     return groups
 
 

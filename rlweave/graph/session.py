@@ -92,7 +92,7 @@ class Session:
                     child._owner = component  # appended to a list after the assignment
             _number_siblings(component)
         for component in root.tree():
-            self.states[id(component)] = ComponentState(needed_inputs(type(component)))
+            self.states[id(component)] = ComponentState(needed_inputs(type(component).create_variables))
             self.components.append(component)
             for name, value in component.__dict__.items():
                 if isinstance(value, int) and not name.startswith("_"):
@@ -219,13 +219,20 @@ class Session:
         self._apply(node, inference, [variable.path for variable in variables])
 
     def _evaluate(
-        self, node: Node, declared: GraphFunction | None, leaves: list[Box], variables: list[Variable], spaces: list[Box]
+        self,
+        node: Node,
+        declared: GraphFunction | None,
+        leaves: list[Box],
+        variables: list[Variable],
+        spaces: list[Box],
     ) -> Inference:
         import time
 
         start = time.perf_counter()
         log = CellLog()
-        cells = [RecordingCell(i, v.path, space, log) for i, (v, space) in enumerate(zip(variables, spaces, strict=True))]
+        cells = [
+            RecordingCell(i, v.path, space, log) for i, (v, space) in enumerate(zip(variables, spaces, strict=True))
+        ]
         by_variable = {id(variable): cell for variable, cell in zip(variables, cells, strict=True)}
 
         def cell_of(variable: Variable) -> RecordingCell:
@@ -237,9 +244,7 @@ class Session:
         function = bind_node_function(binder, node, cell_of)
 
         def call(arrays: Any) -> Structure:
-            args, kwargs = fill_arguments(
-                node, list(arrays), lambda c: binder.collection(c, cell_of), backend.constant
-            )
+            args, kwargs = fill_arguments(node, list(arrays), lambda c: binder.collection(c, cell_of), backend.constant)
             return function(*args, **kwargs)
 
         try:
@@ -251,7 +256,8 @@ class Session:
                 log,
                 random,
                 self.feature_sizes,
-                mixes_batch=bool(declared and declared.mixes_batch) or bool(node.component and node.component.mixes_batch),
+                mixes_batch=bool(declared and declared.mixes_batch)
+                or bool(node.component and node.component.mixes_batch),
                 where=node.label,
             )
         except RlweaveError:
@@ -288,7 +294,7 @@ class Session:
                 return leaf.space
             if isinstance(leaf, VariableCollection):
                 return ("variables", tuple((path, variable.space) for path, variable in leaf.items()))
-            if isinstance(leaf, np_types()):
+            if isinstance(leaf, np.ndarray | np.generic):
                 return ("array", leaf.shape, str(leaf.dtype), leaf.tobytes())
             hash(leaf)
             return (type(leaf), leaf)
@@ -313,11 +319,11 @@ class Session:
 
 
 @functools.lru_cache(maxsize=4096)
-def needed_inputs(cls: type[Component]) -> tuple[str, ...]:
+def needed_inputs(create_variables: Callable[..., None]) -> tuple[str, ...]:
     """API inputs that `create_variables` of a component class needs: the names of its parameters."""
-    if cls.create_variables is Component.create_variables:
+    if create_variables is Component.create_variables:
         return ()
-    return tuple(list(inspect.signature(cls.create_variables).parameters)[1:])
+    return tuple(inspect.signature(create_variables).parameters)[1:]
 
 
 def _failed(node: Node, error: Exception) -> BuildError:
@@ -329,7 +335,7 @@ def _failed(node: Node, error: Exception) -> BuildError:
     message = str(error).partition("\n")[0]
     fix = "correct the function, or what its callers pass"
     if isinstance(error, AttributeError) and isinstance(error.obj, BoundOps):
-        fix = f"use an operator that exists: {nearest(error.name, OP_NAMES)}"
+        fix = f"use an operator that exists: {nearest(str(error.name), OP_NAMES)}"
     return BuildError(
         f"a graph function failed when it was tried on small arrays: {type(error).__name__}: {message}",
         where=f"{node.label}{line}",
@@ -351,7 +357,7 @@ def bind_node_function(binder: Any, node: Node, cell_of: Any) -> Any:
 def fill_arguments(
     node: Node, arrays: list[Any], collection: Any, constant: Callable[[Any], Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of a node with arrays in place of its values, in `leaves_of` order; NumPy constants as `constant` has it."""
+    """Arguments of a node with arrays for its values, in `leaves_of` order; NumPy constants by `constant`."""
     remaining = iter(arrays)
 
     def fill(leaf: Any) -> Any:
@@ -427,12 +433,6 @@ def _number_siblings(component: Component) -> None:
             child._name = scope
 
 
-def np_types() -> Any:
-    import numpy as np
-
-    return np.ndarray | np.generic
-
-
 def _frozen(structure: Structure) -> Any:
     if isinstance(structure, dict):
         return ("dict", *((key, _frozen(value)) for key, value in structure.items()))
@@ -447,7 +447,7 @@ def _fingerprint(component: Component, above: tuple[int, ...] = ()) -> Any:
     def mark(value: Any) -> Any:
         if isinstance(value, Component):
             # graph functions may read settings of sub-components, and not their variables
-            inner = above + (id(component),)
+            inner = (*above, id(component))
             return type(value) if id(value) in inner else _fingerprint(value, inner)
         if isinstance(value, Variable):
             return ("variable", value.name, value.space) if not above else ()
@@ -455,7 +455,7 @@ def _fingerprint(component: Component, above: tuple[int, ...] = ()) -> Any:
             return ("dict", *((key, mark(item)) for key, item in value.items()))
         if isinstance(value, list | tuple | set):
             return (type(value).__name__, *(mark(item) for item in value))
-        if isinstance(value, np_types()):
+        if isinstance(value, np.ndarray | np.generic):
             return ("array", value.shape, str(value.dtype), value.tobytes())
         hash(value)
         return (type(value), value)

@@ -28,7 +28,9 @@ def register(name: str) -> Callable[[T], T]:
     def decorate(cls: T) -> T:
         other = _registry.get(name)
         if other is not None and other.__qualname__ != cls.__qualname__:
-            raise SpecError("two components of one spec name", received=f"{name!r}: {other} and {cls}", fix="rename one")
+            raise SpecError(
+                "two components of one spec name", received=f"{name!r}: {other} and {cls}", fix="rename one"
+            )
         _registry[name] = cls
         cls.spec_type = name  # type: ignore[attr-defined]
         original = cls.__init__  # type: ignore[misc]
@@ -75,7 +77,9 @@ def from_spec(spec: Any, base: type | None = None) -> Any:
         component = _make(spec)
     if base is not None and base is not Component and not isinstance(component, base):
         raise SpecError(
-            f"the spec makes no {base.__name__}", received=f"{type(component).__name__} from {spec!r}", fix="choose another type"
+            f"the spec makes no {base.__name__}",
+            received=f"{type(component).__name__} from {spec!r}",
+            fix="choose another type",
         )
     return component
 
@@ -84,14 +88,16 @@ def _make(spec: Any) -> Any:
     if isinstance(spec, str):
         spec = {"type": spec}
     if not isinstance(spec, dict) or not isinstance(spec.get("type"), str):
-        raise SpecError('a component spec is a dict with "type"', received=repr(spec)[:120], fix='{"type": "dense", "units": 64}')
+        raise SpecError(
+            'a component spec is a dict with "type"', received=repr(spec)[:120], fix='{"type": "dense", "units": 64}'
+        )
     arguments = dict(spec)
     name = arguments.pop("type")
     classes = registered_components()
     if name not in classes:
         raise SpecError(f"unknown component type {name!r}", received=repr(spec)[:120], fix=nearest(name, classes))
     cls = classes[name]
-    signature = inspect.signature(getattr(cls.__init__, "__wrapped__", cls.__init__))  # type: ignore[misc]
+    signature = _constructor(cls)
     allowed = [p for p in signature.parameters if p != "self"]
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
     for key in arguments:
@@ -106,8 +112,15 @@ def _make(spec: Any) -> Any:
         and p.name not in arguments
     ]
     if missing:
-        raise SpecError(f"key {missing[0]!r} is missing for {name!r}", received=repr(spec)[:120], fix=f"add {missing[0]!r}")
+        raise SpecError(
+            f"key {missing[0]!r} is missing for {name!r}", received=repr(spec)[:120], fix=f"add {missing[0]!r}"
+        )
     return cls(**{key: _argument(value) for key, value in arguments.items()})
+
+
+def _constructor(cls: Any) -> inspect.Signature:
+    """The signature of a class's own `__init__`, below the wrapper that `register` puts around it."""
+    return inspect.signature(getattr(cls.__init__, "__wrapped__", cls.__init__))
 
 
 def _argument(value: Any) -> Any:
@@ -127,7 +140,9 @@ def to_spec(component: Any) -> dict[str, Any]:
     from rlweave.graph.component import Component
 
     if component.spec_type is None or "_spec_arguments" not in component.__dict__:
-        raise SpecError("a component without a spec", received=repr(component), fix="decorate its class with @register(name)")
+        raise SpecError(
+            "a component without a spec", received=repr(component), fix="decorate its class with @register(name)"
+        )
 
     def convert(value: Any) -> Any:
         if isinstance(value, Component):

@@ -64,7 +64,9 @@ class Store:
         float_dtype: "float32", or "float64" on NumPy for finite differences.
     """
 
-    def __init__(self, backend: Backend, host_backend: Backend, rng: str, seed: int, float_dtype: str = "float32") -> None:
+    def __init__(
+        self, backend: Backend, host_backend: Backend, rng: str, seed: int, float_dtype: str = "float32"
+    ) -> None:
         self.backend, self.host_backend, self.rng, self.seed = backend, host_backend, rng, seed
         self.float_dtype = float_dtype
         #: One for all executors over this store.

@@ -139,7 +139,11 @@ class Trace:
         return result
 
     def _run(
-        self, component: Component, declared: ApiMethod | GraphFunction, arguments: dict[str, Any], key: str | None = None
+        self,
+        component: Component,
+        declared: ApiMethod | GraphFunction,
+        arguments: dict[str, Any],
+        key: str | None = None,
     ) -> Structure:
         first = () if key is None else (key,)
         if isinstance(declared, GraphFunction):

@@ -39,7 +39,7 @@ class Variable:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(int(size) for size in self.space.shape)
+        return self.space.concrete_shape({})
 
     @property
     def dtype(self) -> str:

@@ -143,8 +143,8 @@ def _double_batch(
     for equation in jaxpr.eqns:
         operands = tuple(source(var) for var in equation.invars if hasattr(var.aval, "shape"))
         for value in equation.params.values():
-            for inner in value if isinstance(value, tuple | list) else (value,):
-                inner = getattr(inner, "jaxpr", inner)
+            for item in value if isinstance(value, tuple | list) else (value,):
+                inner: Any = getattr(item, "jaxpr", item)
                 if hasattr(inner, "eqns"):
                     same = len(inner.invars) == len(equation.invars)
                     known = dict(zip(inner.invars, map(source, equation.invars), strict=True)) if same else {}

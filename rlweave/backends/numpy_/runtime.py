@@ -51,10 +51,10 @@ class _Watched(np.ndarray):
     def __getitem__(self, key: Any) -> Any:
         return self._seen(self.view(np.ndarray)[_unwatch(key)], key)
 
-    def take(self, indices: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def take(self, indices: Any, *args: Any, **kwargs: Any) -> Any:
         return self._seen(self.view(np.ndarray).take(_unwatch(indices), *args, **kwargs), indices)
 
-    def dot(self, other: Any, *args: Any) -> Any:  # type: ignore[override]
+    def dot(self, other: Any, *args: Any) -> Any:
         return self._seen(self.view(np.ndarray).dot(_unwatch(other), *args), other)
 
     def _seen(self, result: Any, other: Any) -> Any:
@@ -210,6 +210,7 @@ def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: An
 
 def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:
     """`graph.vmap`: a loop over the new axis; results are stacked in front."""
+
     def rows(index: int) -> list[Any]:
         return [
             arg if axis is None else tree_map(lambda x: np.take(x, index, axis), arg)  # noqa: B023 - used at once

@@ -170,15 +170,17 @@ class TorchBackend(Backend):
         def run(donated: Any, kept: Any, *inputs: Any) -> Any:
             with torch.no_grad():
                 return compiled(
-                    tuple(x.detach() for x in donated), tuple(x.detach() for x in kept), *(_to_device(x) for x in inputs)
+                    tuple(x.detach() for x in donated),
+                    tuple(x.detach() for x in kept),
+                    *(_to_device(x) for x in inputs),
                 )
 
         return run
 
 
-def from_numpy_shared(x: np.ndarray) -> Array:
+def from_numpy_shared(x: np.ndarray | np.generic) -> Array:
     """A tensor that shares memory with a NumPy array (a copy where the array cannot be written)."""
-    return torch.from_numpy(x if x.flags.writeable else np.array(x))
+    return torch.from_numpy(x if isinstance(x, np.ndarray) and x.flags.writeable else np.array(x))
 
 
 def _numpy_of(x: Array) -> np.ndarray:
@@ -234,7 +236,7 @@ def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Ce
 
     before_written = tuple(cell.value for cell in written)
     try:
-        outputs, pull, (others, after) = torch.func.vjp(pure, before, tuple(values), has_aux=True)
+        outputs, pull, (others, after) = torch.func.vjp(pure, before, tuple(values), has_aux=True)  # type: ignore[misc]
     finally:
         for cell, value in (*zip(written, before_written, strict=True), *zip(cells, before, strict=True)):
             cell.value = value

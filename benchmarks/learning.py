@@ -99,22 +99,28 @@ def largest_value_error(trainer: PlanTrainer) -> float:
     return float(np.abs(values - GRID_WORLD_VALUES).max())
 
 
+_BEST = "mean return of the best checkpoint"
 TASKS = {
     "ppo-cartpole": Task(
-        "ppo", "CartPole-v1", 60_000, greedy_return(20), "mean return of the best checkpoint, 20 greedy episodes", 475.0
+        "ppo", "CartPole-v1", 60_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0
     ),
     "dqn-cartpole": Task(
-        "dqn", "CartPole-v1", 100_000, greedy_return(20), "mean return of the best checkpoint, 20 greedy episodes", 475.0
+        "dqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0
     ),
     "ppo-pendulum": Task(
-        "ppo", "Pendulum-v1", 300_000, last_training_episodes(20), "mean return of the last 20 training episodes", -300.0
+        "ppo",
+        "Pendulum-v1",
+        300_000,
+        last_training_episodes(20),
+        "mean return of the last 20 training episodes",
+        -300.0,
     ),
     "ppo-catch": Task(
         "ppo",
         "rlweave/Catch-v0",
         200_000,
         greedy_return(100),
-        "mean return of the best checkpoint, 100 greedy episodes",
+        f"{_BEST}, 100 greedy episodes",
         0.9,
     ),
     "dqn-gridworld": Task(

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 
@@ -25,6 +25,9 @@ class TrainConfig(Config):
 
     env: str = setting(help="Gymnasium id of the environment, such as CartPole-v1")
     env_options: dict[str, Any] = setting({}, "keyword arguments of the environment")
+    image_layout: Literal["channels_last", "channels_first"] | None = setting(
+        None, "where image observations have their channels; needed for an image_network"
+    )
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
     backend: str = setting("jax", "what computes: jax, torch or numpy")
     seed: int = setting(0, "seed of weights, exploration and environments", ge=0)

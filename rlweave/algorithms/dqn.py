@@ -13,7 +13,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
 from rlweave.flow import ParallelRollouts, Replay, ReportMetrics, SampleBatch, StoreToBuffer, TrainOneStep, Union
 
 
@@ -86,7 +86,13 @@ def make_parts(config: DQNTrainConfig) -> Parts:
     env = make_training_env(config)
     updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
     agent_config = config.agent.model_copy(update={"lr": linear_schedule(config.agent.lr, updates)})
-    agent = DQNAgent(env.observation_space, env.action_space, agent_config, backend=config.backend, seed=config.seed)
+    agent = DQNAgent(
+        state_space_of(config, env, agent_config.image_network),
+        env.action_space,
+        agent_config,
+        backend=config.backend,
+        seed=config.seed,
+    )
     workers = [TransitionWorker(agent, env, 1, functools.partial(agent.make_accumulator, env.num_envs))]
     return Parts(agent, workers, lambda: dqn_plan(workers, agent))
 
@@ -96,11 +102,30 @@ def make_trainer(config: DQNTrainConfig, run: RunDirectory | None) -> PlanTraine
     return PlanTrainer(config, run, make_parts)
 
 
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
 PRESETS: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
         "num_envs": 8,
         "steps": 100_000,
-        "agent": {"acting_backend": "numpy"},
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 20,
+        "agent": {
+            "acting_backend": "numpy",
+            "lr": {"type": "linear", "start": 2.5e-3, "end": 0.0},
+        },
+    },
+    "rlweave/GridWorld-v0": {
+        "num_envs": 1,
+        "steps": 2_000,
+        "agent": {
+            "acting_backend": "numpy",
+            "n_step": 1,  # values of the greedy policy: longer returns would hold what exploration costs
+            "discount": 0.98,
+            "learning_starts": 100,
+            "target_update_interval": 50,
+            "epsilon": {"type": "linear", "start": 1.0, "end": 0.2, "steps": 1_000},
+            "lr": {"type": "linear", "start": 5e-3, "end": 0.0},
+        },
     },
 }
 

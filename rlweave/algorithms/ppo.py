@@ -11,7 +11,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
 from rlweave.flow import ConcatBatches, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
 
 
@@ -50,7 +50,7 @@ def make_parts(config: PPOTrainConfig) -> Parts:
     steps = max(1, updates * agent_config.epochs * agent_config.minibatches)
     agent_config = agent_config.model_copy(update={"lr": linear_schedule(agent_config.lr, steps)})
     agent = PPOAgent(
-        env.observation_space,
+        state_space_of(config, env, agent_config.image_network),
         env.action_space,
         agent_config,
         num_envs=config.num_envs,
@@ -80,6 +80,39 @@ PRESETS: dict[str, dict[str, Any]] = {
             "epochs": 10,
             "minibatches": 4,
             "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
+        },
+    },
+    "Pendulum-v1": {
+        "num_envs": 8,
+        "steps": 163_840,
+        "agent": {
+            "acting_backend": "numpy",
+            "normalize_states": True,
+            "rollout_steps": 256,
+            "epochs": 10,
+            "minibatches": 16,
+            "discount": 0.9,
+            "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
+        },
+    },
+    "rlweave/Catch-v0": {
+        "num_envs": 8,
+        "steps": 49_152,
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 50,
+        "image_layout": "channels_last",
+        "agent": {
+            "image_network": [
+                {"type": "conv2d", "filters": 16, "kernel_size": 3, "stride": 1, "activation": "relu"},
+                {"type": "conv2d", "filters": 32, "kernel_size": 3, "stride": 2, "activation": "relu"},
+            ],
+            "network": [{"type": "dense", "units": 64, "activation": "relu"}],
+            "acting_backend": "numpy",
+            "rollout_steps": 64,
+            "epochs": 4,
+            "minibatches": 4,
+            "entropy_coefficient": 0.01,
+            "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
         },
     },
 }

@@ -67,6 +67,7 @@ class AlgorithmSpec:
         config_class: Its settings, usually with a section `agent`.
         make_trainer: Makes a trainer from a config. Without a run directory nothing is written.
         presets: Environment id to nested settings that were tuned for it; they stand between defaults and config file.
+        needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
     """
 
     name: str
@@ -74,6 +75,7 @@ class AlgorithmSpec:
     config_class: type[TrainConfig]
     make_trainer: Callable[[Any, RunDirectory | None], Trainer]
     presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    needs_gradients: bool = True
 
 
 ENTRY_POINT_GROUP = "rlweave.algorithms"

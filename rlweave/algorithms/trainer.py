@@ -18,8 +18,10 @@ from rlweave.algorithms.registry import Report
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, VectorEnv, evaluate, make_env
-from rlweave.errors import CheckpointError, ConfigError
+from rlweave.errors import CheckpointError, ConfigError, EnvError
 from rlweave.flow import Counters, Every, ReportMetrics
+from rlweave.spaces import Space
+from rlweave.spaces.gymnasium_spaces import from_gymnasium
 
 #: Numbers in an observation up to which networks are taken to be small.
 _SMALL_OBSERVATION = 1024
@@ -131,6 +133,8 @@ class PlanTrainer:
         plan = _split_arrays(self.plan.state_dict(), "plan", arrays)
         meta = {
             "algorithm": self.agent.name,
+            "backend": self.config.backend,
+            "env": self.config.env,
             "agent": self.agent.counters(),
             "plan": plan,
             "best_return": None if self.best_return == -np.inf else float(self.best_return),
@@ -147,15 +151,23 @@ class PlanTrainer:
         return path
 
     def restore(self, path: Path) -> None:
-        """Takes over everything from a checkpoint, and begins new episodes."""
+        """Takes over everything from a checkpoint, and begins new episodes.
+
+        Raises:
+            CheckpointError: It is damaged, or of another algorithm, backend or environment.
+        """
         arrays, meta = load_checkpoint(path)
-        if meta.get("algorithm") != self.agent.name:
-            raise CheckpointError(
-                "the checkpoint is of another algorithm",
-                where=str(path),
-                received=str(meta.get("algorithm")),
-                fix=f"this is {self.agent.name}",
-            )
+        mine = {"algorithm": self.agent.name, "backend": self.config.backend, "environment": self.config.env}
+        # the first checkpoints of this format say neither backend nor environment
+        its = {"algorithm": meta.get("algorithm"), "backend": meta.get("backend"), "environment": meta.get("env")}
+        for kind, value in its.items():
+            if value != mine[kind] and (value is not None or kind == "algorithm"):
+                raise CheckpointError(
+                    f"the checkpoint is of another {kind}",
+                    where=str(path),
+                    received=f"{value!r}, where the configuration has {mine[kind]!r}",
+                    fix=f"go on with {value!r}, or begin a new run",
+                )
         agent = {key.removeprefix("agent/"): value for key, value in arrays.items() if key.startswith("agent/")}
         self.agent.load_state_dict(agent)
         self.agent.load_counters(meta["agent"])
@@ -186,13 +198,46 @@ class PlanTrainer:
             worker.env.close()
 
 
+def state_space_of(config: TrainConfig, env: VectorEnv, image_network: Any = None) -> Space:
+    """The space of the observations, with images declared as such.
+
+    Raises:
+        ConfigError: There is an image network, and no layout of images.
+        SpaceError: There is a layout, and no image.
+    """
+    if image_network and config.image_layout is None:
+        raise ConfigError(
+            "an image network needs to know where images have their channels",
+            where="image_layout",
+            received=repr(env.observation_space),
+            fix="--set image_layout=channels_last, or channels_first",
+        )
+    return from_gymnasium(env.gym_observation_space, config.image_layout)
+
+
 def _reached(goal: int) -> Callable[[Counters], bool]:
     return lambda counters: counters.env_steps_sampled >= goal
 
 
 def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
-    """The environments of one worker."""
-    return make_env(config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker)
+    """The environments of one worker.
+
+    Raises:
+        ConfigError: The environment cannot be made with the `env_options` that were given.
+        EnvError: It cannot be made, and there are none.
+    """
+    try:
+        return make_env(config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker)
+    except EnvError as error:
+        if not config.env_options:
+            raise
+        said = error.what.partition("\n")[0]
+        raise ConfigError(
+            f"the environment cannot be made with these options: {said}",
+            where="env_options",
+            received=repr(config.env_options),
+            fix=f"env_options must be keyword arguments that {config.env} takes",
+        ) from error
 
 
 def _set_threads(config: TrainConfig, agent: Agent) -> None:

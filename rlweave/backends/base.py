@@ -144,7 +144,7 @@ class Backend(ABC):
             fix='run this method on backend="jax" or backend="torch"',
         )
 
-    def eager_scope(self, gradients: bool) -> AbstractContextManager[Any]:
+    def eager_scope(self) -> AbstractContextManager[Any]:
         """What eager API methods run in."""
         return nullcontext()
 

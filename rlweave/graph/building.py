@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlweave.backends import get_backend
@@ -12,7 +12,7 @@ from rlweave.errors import BuildError, nearest
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, has_leaf
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, has_leaf
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, tracing
@@ -126,7 +126,7 @@ def _check_store(store: Store, backend: str, rng: str, float_dtype: str) -> None
         )
 
 
-def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None:
+def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None:
     """Creates the cells of all variables, where the nodes that touch them run."""
     touched: dict[str, set[bool]] = {}
     owner: dict[tuple[str, bool], str] = {}
@@ -139,6 +139,7 @@ def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None
                 else:
                     touched.setdefault(path, set()).add(node.host)
                     owner[path, node.host] = node.label
+    differentiated = {p for graph in graphs for node in all_nodes(graph) for p in node.extra.get("paths", ())}
     for variable in session.all_variables():
         path = variable.path
         device = session.device_of(variable.owner)
@@ -170,8 +171,10 @@ def _fill_store(session: Session, store: Store, graphs: Iterable[Graph]) -> None
                     fix='use one device besides "host" in a graph',
                 )
             store.device = store.device if host else (device or store.device)
-            trainable = variable.trainable and variable.owner.trainable
+            trainable = (variable.trainable and variable.owner.trainable) or path in differentiated
             store.add(path, variable.initial_value(store.seed), trainable, host, device)
+    for path in differentiated:
+        store.track(path)
     store.add_random(RANDOM, host=False)
     if HOST_RANDOM in random or any(node.host for graph in graphs for node in graph.nodes):
         store.add_random(HOST_RANDOM, host=True)
@@ -327,6 +330,14 @@ class _Builder:
                     where=f"{root.path}.{name}",
                     received=describe(space),
                     fix="pass a FloatBox, IntBox, BoolBox, Dict or Tuple",
+                )
+            wide = sorted({leaf.dtype for leaf in space.flatten().values() if leaf.dtype in ("float64", "int64")})
+            if self.session.backend.name == "jax" and wide:
+                raise BuildError(
+                    f"JAX computes in 32 bits here, and input {parameter!r} is {wide[0]}",
+                    where=f"{root.path}.{name}",
+                    received=repr(space),
+                    fix='use a space of 32 bits, or backend="torch" or "numpy"',
                 )
             self.session.feature_sizes.update(space.feature_sizes())
             graph.inputs[parameter] = arguments[parameter] = make_inputs(nested_boxes(space), parameter)

@@ -32,7 +32,8 @@ class Shared:
 def shared(component: Component) -> Any:
     """Refers to a component that is owned elsewhere.
 
-    After `self.trunk = shared(trunk)` it keeps its one owner and its one set of variables (actor and critic on one trunk).
+    After `self.trunk = shared(trunk)` it keeps its one owner and its one set of variables
+    (actor and critic on one trunk).
     """
     return Shared(component)
 

@@ -333,10 +333,8 @@ class SubstitutedComponent:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._component, name)
-        if isinstance(attribute, Component):
-            return SubstitutedComponent(attribute, self._mapping)
-        if not callable(attribute):
-            return attribute
+        if not callable(attribute) or isinstance(attribute, Component):
+            return self._view(attribute)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             trace = require_trace("a substituted component")
@@ -344,6 +342,12 @@ class SubstitutedComponent:
                 return attribute(*args, **kwargs)
 
         return call
+
+    def _view(self, attribute: Any) -> Any:
+        """Sub-components, those in lists and dicts too, read the given values as well."""
+        if isinstance(attribute, Component):
+            return SubstitutedComponent(attribute, self._mapping)
+        return map_structure(self._view, attribute) if isinstance(attribute, list | tuple | dict) else attribute
 
 
 @contextmanager

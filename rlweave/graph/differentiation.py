@@ -97,7 +97,8 @@ def _state_read(node: Node) -> tuple[str, ...]:
 
 def _differentiable_writes(node: Node) -> set[str]:
     if not node.bodies:
-        return {p for p in node.writes if p not in RANDOM_PATHS} if node.differentiable else set()
+        whole = {*RANDOM_PATHS, *node.extra.get("integer_writes", ())}  # integers carry no gradient
+        return {p for p in node.writes if p not in whole} if node.differentiable else set()
     return {p for body in node.bodies.values() for inner in body.nodes for p in _differentiable_writes(inner)}
 
 

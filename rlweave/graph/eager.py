@@ -1,7 +1,7 @@
 """Eager mode: API methods run step by step on arrays, so that a debugger stops in them.
 
-Every call traces the API method anew, and each node is evaluated as soon as it is made. Gradients come from torch's
-tape, or on JAX from a replay of the differentiated path with the arrays that its nodes have read.
+Every call traces the API method anew, and each node is evaluated as soon as it is made. Gradients come from a replay of
+the differentiated path with the arrays that its nodes have read.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from rlweave.graph.differentiation import full_path
-from rlweave.graph.executor import GraphExecutor
-from rlweave.graph.input_checks import InputCheck
-from rlweave.graph.ir import Graph, Node, Structure, Value, leaves_of, map_structure
+from rlweave.graph.executor import GraphExecutor, own, static_key
+from rlweave.graph.input_checks import InputCheck, disagree
+from rlweave.graph.ir import Graph, Node, Structure, Value, all_nodes, flatten_structure, leaves_of, map_structure
 from rlweave.graph.session import Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, spaces_of, tracing
+from rlweave.spaces import Dim
 
 Environment = dict[int, Any]
 
@@ -43,7 +44,7 @@ class _EagerMethod:
         declared = executor._methods[name]
         arguments = declared.bind(executor.root, args, kwargs)
         static = {parameter: arguments[parameter] for parameter in declared.static}
-        key = (name, tuple(static.values()))
+        key = (name, static_key(static.values()))
         if key not in executor.graphs:
             executor._tracer(executor, name, static)
         built = executor.graphs[key]
@@ -51,7 +52,7 @@ class _EagerMethod:
             executor.session.activate()
             graph = Graph(name, built.parameters, static=static)
             trace = EagerTrace(executor, graph)
-            with tracing(trace), executor.backend.eager_scope(any(n.kind == "gradient" for n in all_nodes(built))):
+            with tracing(trace), executor.backend.eager_scope():
                 for parameter in built.parameters:
                     structure = built.inputs[parameter]
                     check = InputCheck(
@@ -64,6 +65,7 @@ class _EagerMethod:
                     graph.inputs[parameter] = make_inputs(spaces_of(structure), parameter)
                     _give_arrays(graph.inputs[parameter], check(arguments[parameter]), executor.backend)
                     arguments[parameter] = graph.inputs[parameter]
+                _check_sizes(f"{executor.root.path}.{name}", graph.inputs)
                 result = trace.call(executor.root, declared, (), arguments)
 
             def hand_out(leaf: Any) -> Any:
@@ -175,6 +177,8 @@ class Interpreter:
             lambda x: self.executor.constant(node, x),
         )
         result = function(*args, **kwargs)
+        for path in node.extra.get("aliased_writes", ()):
+            own(self.executor.store.cells[path])
         if node.aliases:
             copy = np.array if node.host else self.runtime["copy"]
             result = _map_arrays(copy, result)
@@ -188,8 +192,14 @@ class Interpreter:
             row = _map_arrays(operator.itemgetter(step), xs)
             carry, y = self.run_graph(node.bodies["body"], (carry, row), environment)
             outputs.append(y)
-        stack = self.backend.ops.stack
-        return carry, _stack(outputs, stack)
+        if not outputs:
+            return carry, map_structure(self._no_rows, node.result[1])
+        return carry, _stack(outputs, self.backend.ops.stack)
+
+    def _no_rows(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Value):
+            return leaf
+        return self.backend.ops.zeros(tuple(a if isinstance(a, int) else 0 for a in leaf.space.axes), leaf.space.dtype)
 
     def run_graph(self, graph: Graph, arguments: Sequence[Any], environment: Environment) -> Any:
         """Evaluates a body on arrays; values from outside come from the environment."""
@@ -205,8 +215,6 @@ class Interpreter:
     def gradient(self, node: Node, environment: Environment, around: dict[str, Any] | None = None) -> Any:
         """The derivatives of a gradient node; `around` holds what an outer derivative differentiates by."""
         around = around or {}
-        if self.backend.name == "torch":
-            return self._tape_gradient(node, environment)
         path = self._ordered(node)
         values = tuple(node.extra.get("values", ()))
         paths = tuple(node.extra.get("paths", ()))
@@ -251,34 +259,6 @@ class Interpreter:
                 for p, array in touched.items():
                     cells[p].value = array
 
-    def _tape_gradient(self, node: Node, environment: Environment) -> Any:
-        loss = self.array(node.extra["loss"], environment)
-        gradient: Callable[..., Any] = self.runtime["gradient"]
-        if "values" in node.extra:
-            found = gradient(loss, [self.array(v, environment) for v in node.extra["values"]], True, True)
-            remaining = iter(found)
-            return map_structure(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
-        result = {}
-        for path in node.extra["paths"]:
-            arrays = {
-                id(n.extra["read"][path]): n.extra["read"][path]
-                for n in node.extra["path"]
-                if path in n.extra.get("read", {})
-            }
-            wanted = list(arrays.values()) or [self.executor.store.cells[path].value]
-            parts = gradient(loss, wanted, True, True)
-            result[path] = sum(parts[1:], parts[0])
-        return result
-
-
-def all_nodes(graph: Graph) -> list[Node]:
-    """All nodes of a graph and of its bodies."""
-    found = list(graph.nodes)
-    for node in graph.nodes:
-        for body in node.bodies.values():
-            found += all_nodes(body)
-    return found
-
 
 def _graph_of(node: Node, executor: EagerExecutor) -> list[Node]:
     from rlweave.graph.trace import current_trace
@@ -294,6 +274,20 @@ def _graph_of(node: Node, executor: EagerExecutor) -> list[Node]:
             if inside <= {id(n) for n in body.nodes}:
                 return body.nodes
     return list(node.extra["path"])
+
+
+def _check_sizes(where: str, inputs: dict[str, Structure]) -> None:
+    """Refuses arguments whose batch or time sizes differ."""
+    sizes: dict[str, dict[str, int]] = {}
+    for parameter, structure in inputs.items():
+        for path, value in flatten_structure(structure, parameter).items():
+            if isinstance(value, Value):
+                for axis, dim in enumerate(value.space.axes[: value.space.ranks]):
+                    if isinstance(dim, Dim) and len(dim.symbols) == 1 and dim.factor == 1 and dim.offset == 0:
+                        sizes.setdefault(dim.symbols[0], {})[path] = value.array.shape[axis]
+    for symbol, found in sizes.items():
+        if len(set(found.values())) > 1:
+            disagree(where, symbol, found)
 
 
 def _give_arrays(structure: Structure, arrays: Any, backend: Any) -> None:

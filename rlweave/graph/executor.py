@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,7 @@ class GraphExecutor:
             ndarray=np.ndarray,
             store=self.store,
             disagree=disagree,
-            own=_own,
+            own=own,
             values_of_cells=_values,
             set_cells=_set_values,
         )
@@ -169,7 +169,7 @@ class GraphExecutor:
     def install(self, graph: Graph) -> None:
         """Takes a traced graph in; it is lowered when it is first called."""
         drop_dead_nodes(graph)
-        self.graphs[graph.name, _static_key(graph.static)] = graph
+        self.graphs[graph.name, static_key(graph.static.values())] = graph
         for node in graph.nodes:
             self.inplace_paths.update(node.extra.get("row_writes", ()))
 
@@ -182,7 +182,7 @@ class GraphExecutor:
     def program(self, name: str, static: Mapping[str, Any] | None = None) -> Program:
         """The lowered program of a method and static variant, made on first use."""
         static = dict(static or {})
-        key = (name, _static_key(static))
+        key = (name, static_key(static.values()))
         found = self.programs.get(key)
         if found is not None:
             return found
@@ -315,7 +315,7 @@ class GraphExecutor:
             elif default is not declared.signature.empty:
                 static[parameter] = default
             else:
-                traced = [dict(zip(declared.static, key, strict=True)) for method, key in self.graphs if method == name]
+                traced = [graph.static for (method, _), graph in self.graphs.items() if method == name]
                 if len(traced) != 1:
                     raise ExecutionError(
                         f"static argument {parameter!r} is needed",
@@ -332,7 +332,7 @@ class GraphExecutor:
         return draw(self, form, method)
 
 
-def _own(cell: Cell) -> None:
+def own(cell: Cell) -> None:
     """Gives a cell an array of its own, after it was assigned one that somebody else may hold."""
     value = cell.value
     copy = value.clone() if hasattr(value, "clone") else value.copy()
@@ -350,8 +350,9 @@ def _set_values(cells: tuple[Cell, ...], values: tuple[Any, ...]) -> None:
         cell.value = value
 
 
-def _static_key(static: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(static.values())
+def static_key(values: Iterable[Any]) -> tuple[tuple[type, Any], ...]:
+    """Static arguments as a key: 1, 1.0 and True are three variants."""
+    return tuple([(type(value), value) for value in values])
 
 
 __all__ = ["GraphExecutor"]

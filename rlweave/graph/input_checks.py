@@ -11,6 +11,8 @@ from rlweave.errors import ExecutionError
 from rlweave.graph.ir import Structure, Value
 from rlweave.spaces import Box, Dim
 
+_INTEGERS = frozenset({"uint8", "int8", "int16", "int32", "int64"})
+
 
 class InputCheck:
     """Checks and converts one argument of an API method; called where the inline test did not pass.
@@ -72,6 +74,14 @@ class InputCheck:
                     f"array of {array.dtype}, shape {array.shape}",
                     f"pass {space!r}",
                 )
+            if wanted in _INTEGERS and array.size:
+                low, high = int(array.min()), int(array.max())
+                if low < np.iinfo(wanted).min or high > np.iinfo(wanted).max:
+                    raise self._error(
+                        f"argument {leaf!r} does not fit into {wanted}",
+                        f"values from {low} to {high}",
+                        f"pass {space!r}",
+                    )
             array = array.astype(wanted)
         self._shape(space, array.shape, leaf)
         return array

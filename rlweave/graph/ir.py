@@ -211,6 +211,15 @@ class Graph:
         return list(free.values())
 
 
+def all_nodes(graph: Graph) -> list[Node]:
+    """All nodes of a graph and of its bodies."""
+    found = list(graph.nodes)
+    for node in graph.nodes:
+        for body in node.bodies.values():
+            found += all_nodes(body)
+    return found
+
+
 def unique(items: Any) -> tuple[Any, ...]:
     """Distinct items in first-seen order."""
     return tuple(dict.fromkeys(items))
@@ -218,19 +227,33 @@ def unique(items: Any) -> tuple[Any, ...]:
 
 def leaves_of(structure: Structure, kind: Any) -> Iterator[Any]:
     """All leaves of a nested dict / tuple / list that are of a kind, in order."""
+    found: list[Any] = []
+    _collect(structure, kind, found)
+    return iter(found)
+
+
+def _collect(structure: Structure, kind: Any, found: list[Any]) -> None:
     if isinstance(structure, kind):
-        yield structure
+        found.append(structure)
     elif isinstance(structure, dict):
         for value in structure.values():
-            yield from leaves_of(value, kind)
-    elif isinstance(structure, tuple | list):
+            _collect(value, kind, found)
+    elif isinstance(structure, (tuple, list)):
         for value in structure:
-            yield from leaves_of(value, kind)
+            _collect(value, kind, found)
 
 
 def has_leaf(structure: Structure, kind: Any) -> bool:
     """Whether a nested structure has a leaf of a kind."""
-    return next(leaves_of(structure, kind), None) is not None
+    if isinstance(structure, kind):
+        return True
+    inner: Any = structure.values() if isinstance(structure, dict) else structure
+    if inner is structure and not isinstance(structure, (tuple, list)):
+        return False
+    for value in inner:  # noqa: SIM110 - a generator takes twice as long, and this is called often
+        if has_leaf(value, kind):
+            return True
+    return False
 
 
 def map_structure(fn: Callable[[Any], Any], structure: Structure) -> Structure:

@@ -47,7 +47,8 @@ class StaticMethod:
         if len(args) > self._first:
             args, kwargs = self._by_name(args, kwargs)
         try:
-            key = tuple([kwargs.pop(p) if p in kwargs else self._defaults[p] for p in self._static])
+            values = [kwargs.pop(p) if p in kwargs else self._defaults[p] for p in self._static]
+            key = tuple([(value.__class__, value) for value in values])
             entry = self._entries.get(key)
         except KeyError as error:
             raise ArgumentsError(
@@ -57,11 +58,11 @@ class StaticMethod:
             raise ExecutionError(
                 "a static argument cannot be looked up by its value",
                 where=self._where,
-                received=describe(key),
+                received=describe(tuple(values)),
                 fix="pass a number, a text or a tuple of them; arrays are no static arguments",
             ) from None
         if entry is None:
-            static = dict(zip(self._static, key, strict=True))
+            static = dict(zip(self._static, values, strict=True))
             entry = self._executor.program(self._name, static).entry
             _check_arguments(self._executor, self._name, entry, args, kwargs)
             self._entries[key] = entry

@@ -80,6 +80,7 @@ class Session:
         self.unknown_inputs: dict[tuple[int, str], list[str]] = {}
         self.feature_sizes: set[int] = set()
         self._binders: dict[str, tuple[Any, ScratchRandom]] = {}
+        self._fingerprints: dict[int, Any] = {}
         self.evaluation_seconds = 0.0
         self._add_tree(root)
 
@@ -173,6 +174,7 @@ class Session:
             self.creating = before
             _SESSION.reset(token)
         state.complete = True
+        self._fingerprints.clear()  # others may read attributes that were set just now
 
     def add_variable(self, variable: Variable) -> None:
         state = self.states[id(variable.owner)]
@@ -217,6 +219,7 @@ class Session:
                     _CACHE.clear()
                 _CACHE[key] = inference
         self._apply(node, inference, [variable.path for variable in variables])
+        node.extra["integer_writes"] = tuple(v.path for v in variables if not v.space.dtype.startswith("float"))
 
     def _evaluate(
         self,
@@ -288,6 +291,11 @@ class Session:
         node.extra["row_writes"] = paths
         node.result = make_result(node, _unwrap_spaces(result))
 
+    def _settings(self, component: Component) -> Any:
+        if id(component) not in self._fingerprints:
+            self._fingerprints[id(component)] = _fingerprint(component)
+        return self._fingerprints[id(component)]
+
     def _cache_key(self, node: Node, leaves: list[Box], variables: list[Variable]) -> Any:
         def mark(leaf: Any) -> Any:
             if isinstance(leaf, Value):
@@ -301,7 +309,7 @@ class Session:
 
         try:
             arguments = _frozen(map_structure(mark, (node.args, node.kwargs)))
-            config = _fingerprint(node.component) if node.component is not None else ()
+            config = self._settings(node.component) if node.component is not None else ()
             substituted = tuple(sorted((path, value.space) for path, value in node.substitution.items()))
             key = (
                 self.backend.name if not node.host else "numpy",
@@ -460,5 +468,10 @@ def _fingerprint(component: Component, above: tuple[int, ...] = ()) -> Any:
         hash(value)
         return (type(value), value)
 
-    attributes = tuple((n, mark(v)) for n, v in component.__dict__.items() if not n.startswith("_"))
+    attributes = tuple((n, mark(v)) for n, v in component.__dict__.items() if n not in _COMPOSITION)
     return (type(component), attributes)
+
+
+#: Attributes of components that say where they stand, and not what they compute.
+_COMPOSITION = frozenset({"_scope", "_device", "_trainable", "_owner", "_name", "_same_as", "_spec_arguments"})
+

@@ -107,6 +107,14 @@ class Store:
         self.cells[path] = backend.make_cell(path, array, trainable)
         return self.cells[path]
 
+    def track(self, path: str) -> None:
+        """Lets gradients be taken by a variable that optimizers do not see (of a frozen component, say)."""
+        cell = self.cells.get(path)
+        if cell is not None and not cell.trainable and path not in self.host_paths:
+            cell.trainable = True
+            if self.backend.name == "torch":
+                cell.value = cell.value.detach().requires_grad_()
+
     def add_random(self, path: str, host: bool) -> Cell:
         """Makes the cell of a random state."""
         if path not in self.cells:

@@ -109,6 +109,11 @@ class TorchBackend(Backend):
         watch = _Watch(batch_sizes)
         with torch.no_grad(), watch:
             results = [torch.as_tensor(x) for x in run(list(args))]
+        if any(x._version for x in args):
+            raise ValueError(
+                "an argument or the value of a variable was changed in place; write y = x + 1 in place of y += 1, and "
+                ".assign(...) to change a variable"
+            )
         owners: dict[int, set[int]] = {}
         for i, x in enumerate(args):
             owners.setdefault(x.untyped_storage().data_ptr(), set()).add(i)
@@ -159,8 +164,12 @@ class TorchBackend(Backend):
         torch.set_num_threads(threads)
         return True
 
-    def eager_scope(self, gradients: bool) -> AbstractContextManager[Any]:
-        return torch.enable_grad() if gradients else torch.no_grad()
+    def differentiate(self, loss: Callable[..., Any], *arguments: Any) -> Any:
+        detached = tree_map(lambda x: x.detach(), arguments)
+        return torch.func.grad(loss, argnums=tuple(range(len(arguments))))(*detached)
+
+    def eager_scope(self) -> AbstractContextManager[Any]:
+        return torch.no_grad()
 
     def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
         if not options.get("compiled"):
@@ -179,8 +188,9 @@ class TorchBackend(Backend):
 
 
 def from_numpy_shared(x: np.ndarray | np.generic) -> Array:
-    """A tensor that shares memory with a NumPy array (a copy where the array cannot be written)."""
-    return torch.from_numpy(x if isinstance(x, np.ndarray) and x.flags.writeable else np.array(x))
+    """A tensor that shares memory with a NumPy array; a copy where it is read-only or runs backwards."""
+    shared = isinstance(x, np.ndarray) and x.flags.writeable and min(x.strides, default=0) >= 0
+    return torch.from_numpy(x if shared else np.array(x, order="C"))
 
 
 def _numpy_of(x: Array) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rlweave.envs.batching import Batch
 from rlweave.envs.episodes import Episode
+from rlweave.envs.failures import environment_failure, step_phase
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import ConfigError
@@ -54,7 +55,18 @@ class Evaluation(NamedTuple):
         return float(self.lengths.mean())
 
 
-def evaluate(act: Act, env_factory: EnvFactory, episodes: int, seed: int | None = None) -> Evaluation:
+#: Far above the longest episodes of common environments.
+MAX_EPISODE_STEPS = 100_000
+
+
+def evaluate(
+    act: Act,
+    env_factory: EnvFactory,
+    episodes: int,
+    seed: int | None = None,
+    *,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
+) -> Evaluation:
     """Plays a number of episodes on a fresh environment and closes it.
 
     Each sub-environment plays a quota that is fixed beforehand. Taking the first `episodes` that end instead would
@@ -67,13 +79,19 @@ def evaluate(act: Act, env_factory: EnvFactory, episodes: int, seed: int | None 
             sub-environment has the seed of one that this makes, even if `seed` is that of the training.
         episodes: Number of episodes in all.
         seed: Seed of the evaluation; None takes fresh entropy.
+        max_episode_steps: Steps after which an episode counts as one that never ends, which is an error: a policy may
+            never reach the end of an environment that has no time limit.
 
     Raises:
-        ConfigError: If `episodes` is less than 1.
-        EnvError: If an environment fails.
+        ConfigError: If `episodes` or `max_episode_steps` is less than 1.
+        EnvError: If an environment fails, or an episode that counts is longer than `max_episode_steps`.
     """
     if episodes < 1:
         raise ConfigError("there is nothing to evaluate", where="episodes", received=str(episodes), fix="at least 1")
+    if max_episode_steps < 1:
+        raise ConfigError(
+            "an episode has a step", where="max_episode_steps", received=str(max_episode_steps), fix="at least 1"
+        )
     with env_factory(seed=seed, worker=EVALUATION_WORKER) as env:
         quota, remainder = divmod(episodes, env.num_envs)
         quotas = [quota + (index < remainder) for index in range(env.num_envs)]
@@ -87,5 +105,20 @@ def evaluate(act: Act, env_factory: EnvFactory, episodes: int, seed: int | None 
                 if len(played[episode.env]) < quotas[episode.env]:
                     played[episode.env].append(episode)
                     missing -= 1
+            if missing:
+                _check_lengths(env, max_episode_steps, played, quotas)
             observations, episode_start = result.observations, result.episode_start
     return Evaluation(tuple(episode for one_env in played for episode in one_env))
+
+
+def _check_lengths(env: VectorEnv, limit: int, played: list[list[Episode]], quotas: list[int]) -> None:
+    """Refuses to wait for ever for an episode that is still to be counted."""
+    lengths = env.tracker.current_lengths
+    for index in (lengths >= limit).nonzero()[0].tolist():
+        if len(played[index]) < quotas[index]:
+            raise environment_failure(
+                f"an episode of the evaluation has not ended after {limit:,} steps",
+                env=index,
+                phase=step_phase(int(lengths[index])),
+                fix="give the environment a time limit, for instance max_episode_steps where it is registered",
+            )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlweave.envs import EVALUATION_WORKER, Episode, EpisodeTracker, StepResult, VectorEnv, evaluate, make_env
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, EnvError
 from tests.envs.faulty_envs import Counting, FixedReturn
 
 NO, YES = np.array([False, False]), np.array([False, True])
@@ -83,6 +83,16 @@ def test_evaluation_does_not_favour_short_episodes() -> None:
     assert evaluate(always_zero, two_envs, 1, seed=0).returns.tolist() == [0.0]
     with pytest.raises(ConfigError, match="at least 1"):
         evaluate(always_zero, two_envs, 0)
+
+
+def test_evaluation_does_not_wait_for_ever() -> None:
+    with pytest.raises(EnvError, match=r"not ended after 50 steps(.|\n)*environment 1, step 50 of its episode"):
+        evaluate(always_zero, two_envs, 2, seed=0, max_episode_steps=50)
+    assert evaluate(always_zero, two_envs, 2, seed=0, max_episode_steps=100).lengths.tolist() == [2, 100]
+    # an episode that nobody waits for may last
+    assert evaluate(always_zero, two_envs, 1, seed=0, max_episode_steps=2).lengths.tolist() == [2]
+    with pytest.raises(ConfigError, match="at least 1"):
+        evaluate(always_zero, two_envs, 1, max_episode_steps=0)
 
 
 def test_evaluation_tells_episode_starts_and_closes() -> None:

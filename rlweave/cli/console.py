@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 
-from rlweave.errors import BackendError, CheckpointError, ConfigError, RlweaveError, SpecError
+from rlweave.errors import BackendError, CheckpointError, ConfigError, PlanError, RlweaveError, SpecError
 
 #: Errors that a user mends by writing something else; the others come from running.
 _USAGE_ERRORS = (BackendError, CheckpointError, ConfigError, SpecError)
@@ -27,9 +28,26 @@ def errors() -> Console:
 
 
 def fail(error: RlweaveError) -> NoReturn:
-    """Prints an error without a traceback and ends the process: with 2 for wrong usage, else with 1."""
+    """Prints an error and what caused it, and ends the process: with 2 for wrong usage, else with 1."""
     errors().print(f"[bold red]error:[/] {escape(str(error))}")
+    if not isinstance(error, _USAGE_ERRORS):  # those say it all themselves
+        for cause in _causes(error):
+            errors().print(f"[bold red]cause:[/] {escape(cause)}")
     sys.exit(2 if isinstance(error, _USAGE_ERRORS) else 1)
+
+
+def _causes(error: BaseException) -> Iterator[str]:
+    """The causes of an error, as text, as far as they are not told already.
+
+    rlweave's own say what there is to know, the traceback from inside an environment included. Anything else that an
+    operator of a plan raised comes with its traceback; below other errors of rlweave it is a detail that they retell.
+    """
+    cause = error.__cause__
+    if isinstance(cause, RlweaveError):
+        yield str(cause)
+        yield from _causes(cause)
+    elif cause is not None and isinstance(error, PlanError):
+        yield "".join(traceback.format_exception(cause)).rstrip()
 
 
 def warn(text: str) -> None:

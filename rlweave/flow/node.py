@@ -160,7 +160,7 @@ def failure(operator: str, envelope: Envelope, error: Exception) -> PlanError:
         f"operator {operator!r} failed: {type(error).__name__}: {said}",
         where=f"operator {operator!r}",
         received=envelope.describe(),
-        fix="see the original error above; the item named here is the one that was being processed",
+        fix="see its cause, the original error; the item named here is the one that was being processed",
     )
 
 

@@ -18,7 +18,7 @@ from rlweave.algorithms.registry import Report
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, VectorEnv, evaluate, make_env
-from rlweave.errors import CheckpointError, ConfigError, EnvError
+from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
 from rlweave.flow import Counters, Every, ReportMetrics
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
@@ -223,21 +223,24 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
     """The environments of one worker.
 
     Raises:
-        ConfigError: The environment cannot be made with the `env_options` that were given.
-        EnvError: It cannot be made, and there are none.
+        ConfigError: The environment does not take the `env_options`.
+        EnvError: It cannot be made for any other reason.
     """
     try:
         return make_env(config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker)
     except EnvError as error:
-        if not config.env_options:
-            raise
-        said = error.what.partition("\n")[0]
-        raise ConfigError(
-            f"the environment cannot be made with these options: {said}",
-            where="env_options",
-            received=repr(config.env_options),
-            fix=f"env_options must be keyword arguments that {config.env} takes",
-        ) from error
+        cause = error.__cause__
+        if config.env_options and isinstance(cause, RlweaveError):  # one of rlweave's own, which explains itself
+            raise ConfigError(cause.what, where="env_options", received=cause.received, fix=cause.fix) from error
+        unknown = [key for key in config.env_options if f"unexpected keyword argument '{key}'" in str(cause)]
+        if unknown:
+            raise ConfigError(
+                f"{config.env} does not take this option",
+                where="env_options",
+                received=repr(unknown[0]),
+                fix="env_options are keyword arguments of the environment",
+            ) from error
+        raise  # with its traceback: a fault inside the environment
 
 
 def _set_threads(config: TrainConfig, agent: Agent) -> None:

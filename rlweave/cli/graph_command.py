@@ -11,6 +11,7 @@ from rich.syntax import Syntax
 from rlweave.algorithms.registry import Trainer, get_algorithm
 from rlweave.cli.console import output
 from rlweave.cli.settings import collect_settings, help_of, make_config
+from rlweave.errors import ConfigError, ExecutionError
 
 
 def graph(
@@ -41,6 +42,8 @@ def graph(
         else:
             write_graph_picture(trainer, out, method)
             output().print(f"component graph: {out}")
+    except ExecutionError as error:  # here a wrong word on the command line, not a graph that failed
+        raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
     finally:
         trainer.close()
 
@@ -55,5 +58,13 @@ def show_code(trainer: Trainer, method: str) -> None:
 
 
 def write_graph_picture(trainer: Trainer, path: Path, method: str | None = None) -> None:
-    """Writes the picture of a trainer's component graph, or of one API method of it."""
-    path.write_text(trainer.draw(method), encoding="utf-8")
+    """Writes the picture of a trainer's component graph, or of one API method of it.
+
+    Raises:
+        ConfigError: When the file cannot be written.
+    """
+    picture = trainer.draw(method)
+    try:
+        path.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("cannot write the picture", where=str(path), received=str(error)) from error

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, nearest
 
 # Dark enough on white to read, and told apart by most colour-blind readers.
 _COLOURS = ("#1f5fa8", "#d1670c", "#2a8a57", "#a8324f", "#6b4fa0", "#7a6a2f", "#3b9ab2", "#555555")
@@ -63,7 +63,8 @@ def draw_curves(
         The path.
 
     Raises:
-        ConfigError: When matplotlib is not installed, or there is nothing to draw.
+        ConfigError: When matplotlib is not installed, there is nothing to draw, the format is unknown, or the file
+            cannot be written.
     """
     if not is_installed():
         raise ConfigError("pictures need matplotlib, which is not installed", fix="pip install 'rlweave[plot]'")
@@ -75,6 +76,11 @@ def draw_curves(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    path = Path(path)
+    formats = FigureCanvasAgg.get_supported_filetypes()
+    if path.suffix.lower().lstrip(".") not in formats:
+        fix = nearest(path.suffix, [f".{name}" for name in formats])
+        raise ConfigError("no picture format has this ending", where=str(path), received=repr(path.suffix), fix=fix)
     figure = Figure(figsize=(8.0, 4.8), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -99,8 +105,10 @@ def draw_curves(
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, loc="best", fontsize=9)
-    path = Path(path)
-    figure.savefig(path)
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise ConfigError("cannot write the picture", where=str(path), received=str(error)) from error
     return path
 
 

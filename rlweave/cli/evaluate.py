@@ -13,7 +13,7 @@ from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output
-from rlweave.cli.settings import check_backend
+from rlweave.cli.settings import check_backend, check_environment
 from rlweave.cli.train import describe_evaluation, evaluation_data, final_evaluation_seed
 
 
@@ -22,7 +22,9 @@ def evaluate(
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes are played.")] = 20,
     seed: Annotated[
         int | None,
-        typer.Option(help=r"Seed of the environments \[default: one derived from the run's, not used in training]."),
+        typer.Option(
+            min=0, help=r"Seed of the environments \[default: one derived from the run's, not used in training]."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -31,6 +33,7 @@ def evaluate(
     name, data = directory.read_config()
     spec = get_algorithm(name)
     config = resolve_config(spec.config_class, file=data)
+    check_environment(config.env)
     check_backend(config.backend)
     best = directory.checkpoints / "best"
     is_run = run.resolve() == directory.path.resolve()

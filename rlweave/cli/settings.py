@@ -14,7 +14,7 @@ from rlweave.algorithms.config import TrainConfig, parse_assignments, read_setti
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.backends import BACKENDS, get_backend, is_installed
 from rlweave.envs import resolve
-from rlweave.errors import ConfigError, EnvError
+from rlweave.errors import BackendError, ConfigError, EnvError
 
 _BY_KEY = {setting.key: setting for setting in describe_settings(TrainConfig)}
 
@@ -74,6 +74,7 @@ def make_config(
     preset = spec.presets.get(env) if use_presets and isinstance(env, str) else None
     if env is None and spec.config_class.model_fields["env"].is_required():
         raise ConfigError("no environment given", fix="for example --env CartPole-v1")
+    _check_keys(spec.config_class, {**file, **settings})
     config = resolve_config(spec.config_class, presets=preset, file=file, sets=settings)
     check_environment(config.env)
     check_backend(config.backend)
@@ -100,6 +101,37 @@ def check_backend(name: str) -> None:
     """
     if name not in BACKENDS or not is_installed(name):
         get_backend(name)  # raises the error that says so
+
+
+def check_learning_backend(spec: AlgorithmSpec, name: str) -> None:
+    """Checks that an algorithm can learn on a backend, which `check_backend` has accepted.
+
+    Raises:
+        BackendError: The algorithm needs gradients, and the backend has none.
+    """
+    if spec.needs_gradients and not get_backend(name).differentiable:
+        raise BackendError(
+            f"the {name} backend acts but cannot learn: it has no gradients",
+            where="backend",
+            received=repr(name),
+            fix="learn with --backend jax or --backend torch; --set agent.acting_backend=numpy acts with NumPy",
+        )
+
+
+def _check_keys(config_class: type[TrainConfig], settings: Mapping[str, Any]) -> None:
+    """Points from the bare name of a nested setting to its dotted key; other unknown keys are found by validation."""
+    known = [setting.key for setting in describe_settings(config_class)]
+    for key, value in settings.items():
+        if key.partition(".")[0] in config_class.model_fields:
+            continue
+        meant = [dotted for dotted in known if dotted.endswith(f".{key}")]
+        if meant:
+            raise ConfigError(
+                f"unknown setting {key!r}",
+                where=config_class.__name__,
+                received=repr(value),
+                fix="did you mean " + " or ".join(map(repr, meant)) + "?",
+            )
 
 
 def settings_table(spec: AlgorithmSpec, env: str | None = None) -> Table:

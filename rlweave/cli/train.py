@@ -22,7 +22,15 @@ from rlweave.cli.graph_command import write_graph_picture
 from rlweave.cli.interrupt import StopRequest
 from rlweave.cli.plot import draw_learning_curve
 from rlweave.cli.progress import TrainingProgress
-from rlweave.cli.settings import check_backend, collect_settings, help_of, make_config, settings_table
+from rlweave.cli.settings import (
+    check_backend,
+    check_environment,
+    check_learning_backend,
+    collect_settings,
+    help_of,
+    make_config,
+    settings_table,
+)
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError, RlweaveError
 
@@ -63,6 +71,7 @@ def train(
     options = {"env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
     given = collect_settings(options, assignments or [])
     resolved, tuned = make_config(spec, given, config, presets)
+    check_learning_backend(spec, resolved.backend)
     run = RunDirectory.create(spec.name, resolved.to_data(), command=_command(), path=run_dir)
     if tuned:
         output().print(f"settings tuned for {resolved.env} are used; --no-presets leaves them out")
@@ -90,7 +99,9 @@ def resume(
     name, data = directory.read_config()
     spec = get_algorithm(name)
     resolved = resolve_config(spec.config_class, file=data, sets={} if steps is None else {"steps": steps})
+    check_environment(resolved.env)
     check_backend(resolved.backend)
+    check_learning_backend(spec, resolved.backend)
     checkpoint = find_checkpoint(run)
     newest = (list_checkpoints(directory.checkpoints) or [checkpoint])[-1]
     if checkpoint != newest and run.resolve() != checkpoint.resolve():

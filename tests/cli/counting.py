@@ -80,6 +80,7 @@ COUNTING = AlgorithmSpec(
     CountingConfig,
     CountingTrainer,
     presets={"CartPole-v1": {"agent": {"lr": 2.0}}},
+    needs_gradients=False,
 )
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ class Binder:
         return view
 
     def _view_class(self, cls: type) -> type:
-        members: dict[str, Any] = {"__setattr__": _refuse_attribute, "__slots__": ()}
+        members: dict[str, Any] = {"__setattr__": _refuse_attribute, "bound_function": staticmethod(self.rebind)}
         for base in reversed(cls.__mro__):
             if base is object or base is Component:
                 continue
@@ -134,7 +134,7 @@ class Binder:
                 if isinstance(value, GraphFunction):
                     members[name] = self.rebind(value.function)
                 elif isinstance(value, ApiMethod):
-                    members[name] = _RefusedApi(name)
+                    members.pop(name, None)  # it refuses to be called by itself
                 elif isinstance(value, types.FunctionType) and uses_ops(value):
                     members[name] = self.rebind(value)
                 elif isinstance(value, staticmethod) and uses_ops(value.__func__):
@@ -146,18 +146,6 @@ class Binder:
 
     def collection(self, collection: VariableCollection, cell_of: CellOf, donate: bool = False) -> BoundCollection:
         return BoundCollection({path: cell_of(variable) for path, variable in collection.items()}, donate)
-
-
-class _RefusedApi:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, view: Any, cls: type) -> Any:
-        raise ExecutionError(
-            f"API method {self.name!r} was called inside a graph function",
-            where=cls.__name__,
-            fix="call API methods in API methods, and pass their results to the graph function",
-        )
 
 
 def _refuse_attribute(self: Any, name: str, value: Any) -> None:

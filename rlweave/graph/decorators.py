@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -81,6 +82,12 @@ class ApiMethod(_Declared):
     def __get__(self, component: Any, cls: type) -> Any:
         if component is None:
             return self
+        if hasattr(type(component), "bound_function"):
+            raise ExecutionError(
+                f"API method {self.name!r} was called inside a graph function",
+                where=type(component).__name__,
+                fix="call API methods in API methods, and pass their results to the graph function",
+            )
         return BoundMethod(component, self)
 
 
@@ -114,6 +121,9 @@ class GraphFunction(_Declared):
     def __get__(self, component: Any, cls: type) -> Any:
         if component is None:
             return self
+        bound_function = getattr(type(component), "bound_function", None)
+        if bound_function is not None:  # in a lowered graph function: super().call(x)
+            return types.MethodType(bound_function(self.function), component)
         return BoundMethod(component, self)
 
 

@@ -153,6 +153,8 @@ class NumpyBackend(Backend):
             else np.full(shape, value, dtype)
             for (shape, dtype), value in zip(specs, fill, strict=True)
         ]
+        for x in plain:
+            x.flags.writeable = False  # `x += 1` on an argument would change the caller's array
         with np.errstate(all="ignore"):
             results = [np.asarray(_unwatch(x)) for x in run([watch.wrap(x) for x in plain])]
         aliases = [{i for i, x in enumerate(plain) if np.may_share_memory(x, result)} for result in results]

@@ -165,9 +165,8 @@ def test_numbers_that_do_not_fit_are_refused():
     executor = build(Same(), {"x": IntBox(add_batch_rank=True)}, backend="jax")
     with pytest.raises(ExecutionError, match="does not fit into int32"):
         executor.call(np.array([2**40]))
-    for space in (IntBox(dtype="int64"), FloatBox(dtype="float64")):
-        with pytest.raises(BuildError, match="JAX computes in 32 bits"):
-            build(Same(), {"x": space}, backend="jax")
+    with pytest.raises(BuildError, match="JAX computes in 32 bits"):
+        build(Same(), {"x": IntBox(dtype="int64")}, backend="jax")
     assert build(Same(), {"x": IntBox(dtype="int64")}, backend="torch").call(2**40) == 2**40 + 1
 
 

@@ -226,7 +226,16 @@ class _Trial:
 
     def _evaluate(self, sizes: dict[str, int], batch_symbols: Sequence[str]) -> Evaluation:
         specs = [(leaf.concrete_shape(sizes), leaf.dtype) for leaf in self.leaves] + self.specs
-        return self.backend.evaluate(self._call, specs, self.fill, frozenset(sizes[symbol] for symbol in batch_symbols))
+        watched = frozenset(sizes[symbol] for symbol in batch_symbols)
+        try:
+            return self.backend.evaluate(self._call, specs, self.fill, watched)
+        except (IndexError, RuntimeError):
+            zeros = [0 if leaf.dtype.startswith(("int", "uint")) else 1 for leaf in self.leaves] + [1] * len(self.cells)
+            if zeros == self.fill:
+                raise
+            # integers without bounds may be indices into an axis of length 1
+            self.fill = zeros
+            return self.backend.evaluate(self._call, specs, self.fill, watched)
 
     def _call(self, arrays: list[Any]) -> list[Any]:
         self.log.written_values.clear()

@@ -26,6 +26,9 @@ def _hand_on(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
 
+_on_interrupt.hands_on_to = lambda: _state["previous"]  # type: ignore[attr-defined]
+
+
 def install() -> None:
     """Lets Ctrl-C wait for the end of a guarded call (main thread only; asked for by every build)."""
     if threading.current_thread() is not threading.main_thread():
@@ -33,6 +36,8 @@ def install() -> None:
     current = signal.getsignal(signal.SIGINT)
     if current is _on_interrupt or current is signal.SIG_IGN or current is None:
         return
+    if getattr(current, "only_sets_a_flag", False):
+        return  # it cannot tear a call apart, and puts the handler before it back
     _state["previous"] = current
     signal.signal(signal.SIGINT, _on_interrupt)
     _state["installed"] = True

@@ -242,6 +242,10 @@ class BlockWriter:
                 self.out.line(f"{name} = copy({self.expressions[id(value)]})  # its variable is written in place")
                 self.expressions[id(value)] = name
             self.containers.pop(id(node), None)
+        if self.executor.torch_compile:
+            # what a cell keeps is a result of the compiled run, and a value inside a derivative cannot be one
+            for path in node.substitution:
+                self.out.line(f"{self._fast_cell(node, path)}.value = None")
         for path in node.extra.get("aliased_writes", ()):
             self.out.line(f"own({self.cell(path, node.host)})")
 
@@ -260,8 +264,7 @@ class BlockWriter:
 
     def _call(self, node: Node, donate: bool) -> str:
         for path, value in node.substitution.items():
-            cell = self.executor.substituted_cell(node, path)
-            self.out.line(f"{self.names.constant(f'fast_{path}', cell)}.value = {self.expression(value)}")
+            self.out.line(f"{self._fast_cell(node, path)}.value = {self.expression(value)}")
         function = self.executor.bind(node)
         name = self.names.constant(node.extra.get("op_label") or f"{_short(node.label)}", function)
 
@@ -278,6 +281,9 @@ class BlockWriter:
         arguments = [argument(item) for item in node.args]
         arguments += [f"{key}={argument(value)}" for key, value in node.kwargs.items()]
         return f"{name}({', '.join(arguments)})"
+
+    def _fast_cell(self, node: Node, path: str) -> str:
+        return self.names.constant(f"fast_{path}", self.executor.substituted_cell(node, path))
 
     def _assign(self, node: Node, call: str) -> None:
         result = node.result

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
-from rlweave.graph.ir import Graph, Node, Structure, Value, has_leaf, leaves_of, unique
+from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, has_leaf, leaves_of, unique
 from rlweave.graph.lowering import INLINE_CELLS, BlockWriter, Names, Writer, identifier, register_source, tuple_text
 from rlweave.graph.passes.ordering import by_place
 from rlweave.spaces import BATCH, TIME, Box, Dim
@@ -344,6 +344,13 @@ class _FunctionalProgram(_ProgramWriter):
         reads = unique(p for n in run for p in n.reads if n.kind != "gradient")
         reads = unique([*reads, *(p for n in run for p in _gradient_reads(n))])
         writes = unique(p for n in run for p in n.writes)
+        if executor.torch_compile and RANDOM in reads and executor.store.rng == "fast":
+            drawing = next(n for n in run if RANDOM in n.reads)
+            raise BuildError(
+                "a compiled run draws random numbers from a torch.Generator",
+                where=drawing.label,
+                fix='build with rng="portable"; torch.compile(fullgraph=True) refuses generators',
+            )
         donated = [p for p in writes if p in reads]
         kept = [p for p in reads if p not in writes]
         name = self.names.fresh("run" if len(self.runs) == 0 else f"run_{len(self.runs) + 1}")

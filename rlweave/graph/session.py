@@ -474,4 +474,3 @@ def _fingerprint(component: Component, above: tuple[int, ...] = ()) -> Any:
 
 #: Attributes of components that say where they stand, and not what they compute.
 _COMPOSITION = frozenset({"_scope", "_device", "_trainable", "_owner", "_name", "_same_as", "_spec_arguments"})
-

@@ -666,6 +666,23 @@ def test_law_14_a_gradient_through_vmap(backend):
 
 
 @every
+def test_law_14_cond_inside_vmap_chooses_row_by_row(backend):
+    class Root(Component):
+        def __init__(self):
+            super().__init__("root")
+            self.cell = Cell(3.0)
+
+        @api
+        def call(self, x):
+            def one(row):
+                return graph.cond(row > 0.0, lambda: self.cell.times(row), lambda: {"y": row}["y"])
+
+            return graph.vmap(one)(x)
+
+    close(built(Root(), {"x": BATCH}, backend).call(np.array([1, -2, 3], np.float32)), [3, -2, 9])
+
+
+@every
 def test_law_14_writes_and_random_draws_inside_vmap_are_refused(backend):
     class Root(Component):
         def __init__(self, body):

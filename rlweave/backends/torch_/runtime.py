@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, untouched, user_location
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.torch_ import ops
+from rlweave.backends.torch_.ops.control import readable
 
 DTYPES = {
     name: getattr(torch, name) for name in ("float32", "float64", "int32", "int64", "uint8", "bool", "int8", "int16")
@@ -287,7 +288,16 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, lengt
 
 
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
-    """`graph.cond`: runs one branch."""
+    """`graph.cond`: runs one branch; both, and chooses, where Python cannot look at the value (compiled, in a vmap)."""
+    if isinstance(pred, torch.Tensor) and not readable(pred):
+        before = tuple(cell.value for cell in written)
+        yes, after_yes = f(), tuple(cell.value for cell in written)
+        for cell, value in zip(written, before, strict=True):
+            cell.value = value
+        no = g()
+        for cell, value in zip(written, after_yes, strict=True):
+            cell.value = torch.where(pred, value, cell.value)
+        return tree_map(lambda x, y: torch.where(pred, x, y), yes, no)
     return f() if bool(pred) else g()
 
 

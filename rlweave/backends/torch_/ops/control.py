@@ -24,12 +24,12 @@ def scan(
 
 
 def cond(pred: Array, f: Callable[..., Any], g: Callable[..., Any], *args: Any) -> Any:
-    if isinstance(pred, Tensor) and not _readable(pred):
+    if isinstance(pred, Tensor) and not readable(pred):
         return tree_map(lambda x1, x2: where(pred, x1, x2), f(*args), g(*args))
     return f(*args) if pred else g(*args)
 
 
-def _readable(pred: Tensor) -> bool:
+def readable(pred: Tensor) -> bool:
     """Whether Python may branch on the value: not while compiling, and not where vmap holds many values."""
     return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(pred))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rlweave.agents.config import Config, setting
+from rlweave.agents.trajectories import finite, fitted
 from rlweave.errors import CheckpointError, ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.building import InputSpace
@@ -188,6 +190,34 @@ class Agent(ABC):
             next_state: Observation after the action; may be left out only where the episode goes on.
             env_id: Name of the environment.
         """
+
+    def _fit_step(
+        self, state: Any, action: Any, reward: Any, next_state: Any, env_id: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """An observed step, cast to the agent's spaces and checked."""
+        where = f"environment {env_id!r}"
+        return (
+            fitted(self.state_space, state, f"{where}, state"),
+            fitted(self.action_space, action, f"{where}, action"),
+            finite(reward, where),
+            None if next_state is None else fitted(self.state_space, next_state, f"{where}, next_state"),
+        )
+
+    def _checked(self, metrics: Metrics) -> Metrics:
+        """Metrics of an update.
+
+        Raises:
+            ExecutionError: One is not finite: what was learned is lost from here on.
+        """
+        wrong = [name for name, value in metrics.items() if not math.isfinite(value)]
+        if wrong:
+            raise ExecutionError(
+                "training has diverged",
+                where=f"{self.name}.update after {self.env_steps} environment steps",
+                received=f"{wrong[0]} = {metrics[wrong[0]]}",
+                fix="go back to the last checkpoint; lower the learning rate, clip gradients, or scale rewards",
+            )
+        return metrics
 
     def count_steps(self, steps: int) -> None:
         """Counts environment steps, which schedules and intervals depend on."""

@@ -304,6 +304,7 @@ class DQN(Agent):
         next_state: Any = None,
         env_id: Any = 0,
     ) -> None:
+        state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
         for step in self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state):
             if env_id not in self._accumulators:
                 self._accumulators[env_id] = self.make_accumulator(1)
@@ -343,13 +344,16 @@ class DQN(Agent):
             loss = self.executor.update(batch_size=self.config.batch_size)
             samples = self.config.batch_size
         else:
-            loss = self.executor.update_from(batch)
             samples = _rows(batch["rewards"])
+            if not samples:
+                raise ExecutionError("a batch without transitions", where="dqn.update", fix="pass at least one")
+            loss = self.executor.update_from(batch)
         due = self.env_steps // self.config.target_update_interval
         if due > self._syncs:
             self._syncs = due
             self.executor.sync_target()
         self._copy_to_actor()
+        self._checked({"loss": float(loss)})
         return {"loss": float(loss), "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
 
     def postprocess(self, batch: Batch) -> Batch:

@@ -11,7 +11,7 @@ import numpy as np
 from rlweave import graph, ops
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
-from rlweave.agents.trajectories import TrajectoryAssembler, add_axis, bounds_of, clipped, first_row, is_single
+from rlweave.agents.trajectories import TrajectoryAssembler, add_axis, bounds_of, clipped, first_row, is_single, same
 from rlweave.components import (
     GeneralizedAdvantageEstimation,
     Policy,
@@ -315,8 +315,16 @@ class PPO(Agent):
         batch = add_axis(states) if single else states
         actions, log_probs = self.act(batch, explore, preprocess)
         names = list(env_ids) if env_ids is not None else list(range(len(log_probs)))
-        for row, name in enumerate(names):
-            self._acted[name] = map_structure(operator.itemgetter(row), (actions, log_probs))
+        if len(names) != len(log_probs) or len(set(names)) != len(names):
+            raise ExecutionError(
+                "each row of the observations needs the name of its environment",
+                where="ppo.get_actions",
+                received=f"{len(log_probs)} rows, env_ids={names}",
+                fix="pass one distinct name per row",
+            )
+        if explore:  # a greedy look is for evaluation, and no step of an environment
+            for row, name in enumerate(names):
+                self._acted[name] = map_structure(operator.itemgetter(row), (actions, log_probs))
         actions = self.env_actions(actions)
         return first_row(actions) if single else actions
 
@@ -342,7 +350,16 @@ class PPO(Agent):
             )
         # the distribution's own action (a box action may have been clipped for the environment) and its probability
         chosen, log_prob = self._acted[env_id]
+        state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
+        if not same(action, self.env_actions(chosen)):
+            raise ExecutionError(
+                "another action was observed than the one this agent chose",
+                where=f"environment {env_id!r}",
+                received=f"{action}, chosen was {self.env_actions(chosen)}",
+                fix="PPO learns from its own actions only; pass the action of the last get_actions",
+            )
         self._trajectories.observe(env_id, state, chosen, reward, terminated, truncated, next_state, log_probs=log_prob)
+        del self._acted[env_id]
         self.count_steps(1)
 
     # -- learning ------------------------------------------------------------------------------------------------
@@ -373,7 +390,7 @@ class PPO(Agent):
         _, metrics = self.executor.update(batch, with_metrics=True)
         self._copy_to_actor()
         return {
-            **metrics,
+            **self._checked(metrics),
             "gradient_steps": self.config.epochs * self.config.minibatches,
             "trained_samples": self.config.epochs * self.config.rollout_steps * self.num_envs,
         }

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlweave.errors import ExecutionError
+from rlweave.errors import ExecutionError, SpaceError
 from rlweave.graph.ir import map_structure
-from rlweave.spaces import Box, FloatBox, Space
+from rlweave.spaces import Box, FloatBox, IntBox, Space
 
 Step = dict[str, Any]
 
@@ -94,6 +94,66 @@ class TrajectoryAssembler:
         for name in names:
             self._complete[name] = self._complete[name][self.steps :]
         return {key: stack([stack([steps[t][key] for steps in rows]) for t in range(self.steps)]) for key in rows[0][0]}
+
+
+def fitted(space: Space, value: Any, where: str) -> Any:
+    """A copy of one element of a space, cast to its dtypes.
+
+    Args:
+        space: Without ranks.
+        value: Nested like the space; leaves may be lists and numbers.
+        where: What it is, for errors.
+
+    Raises:
+        ExecutionError: Another nesting or shape, a number that is not finite, or an integer outside of its range.
+    """
+    try:
+        flat = space.flatten_value(value) if not isinstance(space, Box) else {"": value}
+    except SpaceError as error:
+        raise ExecutionError(
+            "a value is nested unlike its space", where=where, received=str(error), fix=f"pass {space!r}"
+        ) from None
+    arrays = {}
+    for path, leaf in space.flatten().items():
+        assert isinstance(leaf, Box)
+        array = np.asarray(flat[path])
+        name = f"{where}, leaf {path!r}" if path else where
+        if array.shape != leaf.feature_shape:
+            raise ExecutionError(
+                "a value has another shape than its space",
+                where=name,
+                received=f"shape {array.shape}",
+                fix=f"pass shape {leaf.feature_shape}",
+            )
+        if leaf.dtype.startswith("float"):
+            if not np.isfinite(array).all():
+                raise ExecutionError("a value is not finite", where=name, received=str(array), fix="repair its source")
+        elif isinstance(leaf, IntBox) and not (np.all(array >= leaf.low) and np.all(array < leaf.high)):
+            raise ExecutionError(
+                "an integer is out of its range", where=name, received=str(array), fix=f"pass {leaf!r}"
+            )
+        arrays[path] = np.array(array, leaf.dtype)
+    return space.unflatten(arrays)
+
+
+def finite(value: Any, where: str) -> np.float32:
+    """A reward as float32.
+
+    Raises:
+        ExecutionError: It is no finite number.
+    """
+    if not np.isfinite(value):
+        raise ExecutionError("a reward is not finite", where=where, received=str(value), fix="repair the environment")
+    return np.float32(value)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two nested values are equal."""
+    if isinstance(first, dict):
+        return all(same(item, second[key]) for key, item in first.items())
+    if isinstance(first, tuple):
+        return all(same(a, b) for a, b in zip(first, second, strict=True))
+    return bool(np.array_equal(first, second))
 
 
 def _copied(value: Any) -> Any:

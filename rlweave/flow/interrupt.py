@@ -14,19 +14,26 @@ def stopping_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Makes the first Ctrl-C call ``stop``; the second one interrupts at once, as usual.
 
     Does nothing outside the main thread (Python allows no handlers there), or where the program has set a handler of
-    its own.
+    its own. (A handler that only delays interrupts, as component graphs install one, says by `hands_on_to` whom it
+    hands them to; it is put back afterwards, and gets the second Ctrl-C.)
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    found = signal.getsignal(signal.SIGINT)
+    hands_on_to = getattr(found, "hands_on_to", None)
+    behind = found if hands_on_to is None else hands_on_to()
+    if behind is not signal.default_int_handler:
         yield
         return
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, found)
         stop()
 
+    on_interrupt.only_sets_a_flag = True  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, found)

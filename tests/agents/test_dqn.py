@@ -169,3 +169,33 @@ def test_batches_of_changing_size_compile_nothing_new_and_leave_no_memory_behind
 def test_learning_that_can_never_start_is_refused():
     with pytest.raises(ConfigError, match="learning would never start"):
         make("jax", learning_starts=65)
+
+
+def test_observed_steps_are_cast_to_the_spaces_and_checked():
+    agent = make("numpy", n_step=1, prioritized=False)
+    agent.observe([0, 0, 0], 1, 1, False, False, np.array([1, 0, 0]))
+    agent.observe(np.array([0.5, 0.25, 0.9]), np.int64(2), 1.0, False, True, [0.7, 0.7, 0.7])
+    stored = agent.executor.get_weights("dqn/memory/records")
+    np.testing.assert_allclose(stored["dqn/memory/records/states"][:2], [[0, 0, 0], [0.5, 0.25, 0.9]])
+    np.testing.assert_allclose(stored["dqn/memory/records/next_states"][:2], [[1, 0, 0], [0.7, 0.7, 0.7]], rtol=1e-6)
+    state = np.zeros(3, np.float32)
+    for step, text in (
+        ((state[:1], 0, 0.0, False, False, state), "another shape"),
+        ((state, 3, 0.0, False, False, state), "out of its range"),
+        ((state, -1, 0.0, False, False, state), "out of its range"),
+        ((state, 0, np.nan, False, False, state), "reward is not finite"),
+        ((state, 0, 0.0, False, False, state * np.nan), "not finite"),
+    ):
+        with pytest.raises(ExecutionError, match=text):
+            agent.observe(*step)
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_a_training_that_diverges_is_noticed(backend):
+    agent = make(backend, prioritized=False)
+    batch = transitions(agent, 8)
+    batch["rewards"][:] = np.inf
+    with pytest.raises(ExecutionError, match=r"training has diverged(.|\n)*loss"):
+        agent.update(batch)
+    with pytest.raises(ExecutionError, match="without transitions"):
+        agent.update(transitions(agent, 0))

@@ -109,9 +109,9 @@ def test_updating_without_enough_says_so():
         agent.update()
     with pytest.raises(ExecutionError, match="whose action this agent did not choose"):
         agent.observe(np.zeros(3, np.float32), 0, 0.0, False, False)
-    agent.get_actions(np.zeros(3, np.float32))
+    action = agent.get_actions(np.zeros(3, np.float32))
     with pytest.raises(ExecutionError, match="ended without its last observation"):
-        agent.observe(np.zeros(3, np.float32), 0, 0.0, False, True)
+        agent.observe(np.zeros(3, np.float32), action, 0.0, False, True)
 
 
 @pytest.mark.parametrize("backend", LEARNING)
@@ -172,3 +172,33 @@ def test_models_travel_between_backends_as_data(tmp_path):
 def test_a_configuration_of_another_agent_or_with_a_wrong_key_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'epochs'"):
         make("jax", epoch=3)
+
+
+def test_only_actions_of_the_agent_itself_are_learned_from_once():
+    agent = make("numpy", num_envs=1)
+    state = np.zeros(3, np.float32)
+    action = agent.get_actions(state)
+    agent.get_actions(state + 5.0, explore=False)  # a greedy look in between changes nothing
+    with pytest.raises(ExecutionError, match="another action was observed"):
+        agent.observe(state, (action + 1) % 3, 1.0, False, False, state)
+    agent.observe(state, action, 1.0, False, False, state)
+    with pytest.raises(ExecutionError, match="did not choose"):
+        agent.observe(state, action, 1.0, False, False, state)
+    for env_ids in (["a"], ["a", "a"], ["a", "b", "c"]):
+        with pytest.raises(ExecutionError, match="one distinct name per row"):
+            agent.get_actions(np.zeros((2, 3), np.float32), env_ids=env_ids)
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_a_training_that_diverges_is_noticed(backend):
+    agent = make(backend)
+    batch = rollout(agent)
+    batch["rewards"][:] = np.nan
+    with pytest.raises(ExecutionError, match="training has diverged"):
+        agent.update(batch)
+
+
+@pytest.mark.parametrize("backend", ["numpy", *LEARNING])
+def test_a_single_action_to_choose_from(backend):
+    agent = make(backend, actions=IntBox(1))
+    assert agent.get_actions(np.zeros((4, 3), np.float32)).tolist() == [0, 0, 0, 0]

@@ -96,8 +96,19 @@ def test_the_target_network_starts_with_the_same_weights():
 @pytest.mark.parametrize("backend", LEARNING)
 def test_terminal_states_are_not_bootstrapped_and_truncated_ones_are(backend):
     """Q(s, a) goes to r at a terminal state, and to r + g V(final observation) at a truncated one (faults 1, 2, 4)."""
-    agent = make(backend, n_step=1, discount=0.5, lr=0.2, huber_delta=None, dueling=False, network=[], prioritized=False,
-                 optimizer={"type": "sgd"}, max_grad_norm=None, learning_starts=1)  # fmt: skip
+    agent = make(
+        backend,
+        n_step=1,
+        discount=0.5,
+        lr=0.2,
+        huber_delta=None,
+        dueling=False,
+        network=[],
+        prioritized=False,
+        optimizer={"type": "sgd"},
+        max_grad_norm=None,
+        learning_starts=1,
+    )
     hot = np.eye(3, dtype=np.float32)
     rows = [
         # state, action, reward, terminated, truncated, next state

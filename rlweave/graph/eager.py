@@ -213,22 +213,33 @@ class Interpreter:
     # -- gradients -----------------------------------------------------------------------------------------------
 
     def gradient(self, node: Node, environment: Environment, around: dict[str, Any] | None = None) -> Any:
-        """The derivatives of a gradient node; `around` holds what an outer derivative differentiates by."""
+        """The derivatives of a gradient node, by zeros that are added to what its path reads.
+
+        Args:
+            node: The gradient.
+            environment: Arrays by value id.
+            around: What an outer derivative adds to variables, by path.
+        """
         around = around or {}
         path = self._ordered(node)
-        values = tuple(node.extra.get("values", ()))
+        values = list({id(v): v for v in node.extra.get("values", ())}.values())
         paths = tuple(node.extra.get("paths", ()))
+        zeros_like = self.backend.ops.zeros_like
 
-        def loss(variables: Any, wanted: Any) -> Any:
+        def loss(by_paths: Any, by_values: Any) -> Any:
+            added = {id(v): x for v, x in zip(values, by_values, strict=True)}
             inner = dict(environment)
-            inner.update({id(v): x for v, x in zip(values, wanted, strict=True)})
-            self._replay(path, inner, {**around, **dict(zip(paths, variables, strict=True))})
+            inner.update({id(v): self.array(v, environment) + added[id(v)] for v in values})
+            moved = {p: around[p] + x if p in around else x for p, x in zip(paths, by_paths, strict=True)}
+            self._replay(path, inner, {**around, **moved}, added)
             return self.array(node.extra["loss"], inner)
 
-        start = [around[p] if p in around else self._read_by(path, p) for p in paths]
-        by_path, by_value = self.backend.differentiate(loss, start, [self.array(v, environment) for v in values])
+        start = [zeros_like(self._read_by(path, p)) for p in paths]
+        start_values = [zeros_like(self.array(v, environment)) for v in values]
+        by_path, by_value = self.backend.differentiate(loss, start, start_values)
         if "values" in node.extra:
-            remaining = iter(by_value)
+            found = {id(v): x for v, x in zip(values, by_value, strict=True)}
+            remaining = (found[id(v)] for v in node.extra["values"])
             return map_structure(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
         return dict(zip(paths, by_path, strict=True))
 
@@ -243,21 +254,27 @@ class Interpreter:
                 return node.extra["read"][variable]
         return self.executor.store.cells[variable].value
 
-    def _replay(self, path: Sequence[Node], environment: Environment, variables: dict[str, Any]) -> None:
+    def _replay(
+        self, path: Sequence[Node], environment: Environment, moved: dict[str, Any], added: dict[int, Any]
+    ) -> None:
+        """Evaluates a path again, with what is added to the variables that it reads and to values that it makes."""
         cells = self.executor.store.cells
         for node in path:
             if node.kind == "gradient":
-                _place(node.result, self.gradient(node, environment, variables), environment)
-                continue
-            recorded = node.extra["read"]
-            touched = {p: cells[p].value for p in (*node.reads, *node.writes)}
-            try:
-                for p, array in recorded.items():
-                    cells[p].value = variables.get(p, array)
-                self.run_node(node, environment, recorded)
-            finally:
-                for p, array in touched.items():
-                    cells[p].value = array
+                _place(node.result, self.gradient(node, environment, moved), environment)
+            else:
+                recorded = node.extra["read"]
+                touched = {p: cells[p].value for p in (*node.reads, *node.writes)}
+                try:
+                    for p, array in recorded.items():
+                        cells[p].value = array + moved[p] if p in moved else array
+                    self.run_node(node, environment, recorded)
+                finally:
+                    for p, array in touched.items():
+                        cells[p].value = array
+            for value in node.values():
+                if id(value) in added:
+                    environment[id(value)] = environment[id(value)] + added[id(value)]
 
 
 def _graph_of(node: Node, executor: EagerExecutor) -> list[Node]:

@@ -291,12 +291,12 @@ class _FunctionalProgram(_ProgramWriter):
         main.inplace_paths = executor.inplace_paths
         body = main.out
         body.indent = 2
+        on_host: dict[int, str] = {}
         for index, run in enumerate(runs):
             later = {id(v) for other in runs[index + 1 :] for n in other for v in n.inputs()}
             if run[0].host:
                 for node in run:
-                    self._host_transfers(main, node)
-                    main.node(node)
+                    self._host_node(main, node, on_host)
             else:
                 self._device_run(main, run, outputs | later)
         out.line()
@@ -325,15 +325,23 @@ class _FunctionalProgram(_ProgramWriter):
         plain = "handed({})" if any(id(v) in inputs or (v.node is not None and v.node.host) for v in results) else "{}"
         self.result(main, "numpy_of({})", plain)
 
-    def _host_transfers(self, main: BlockWriter, node: Node) -> None:
+    def _host_node(self, main: BlockWriter, node: Node, on_host: dict[int, str]) -> None:
+        """Writes a host node, after a transfer of each device value that it takes; others go on with the device's."""
+        kept: dict[int, str] = {}
+        holders: dict[int, str] = {}
         for value in node.inputs():
-            if value.node is None or not value.node.host:
-                text = main.expressions[id(value)]
-                if not text.startswith("to_host_") and value.node is not None:
-                    name = self.names.fresh(f"to_host_{identifier(text)}")
-                    main.out.line(f"{name} = to_host({text})")
-                    main.expressions[id(value)] = name
-                    main.containers.pop(id(value.node), None)
+            key = id(value)
+            if value.node is None or value.node.host or key in kept:
+                continue
+            if key not in on_host:
+                on_host[key] = self.names.fresh(f"to_host_{identifier(main.expressions[key])}")
+                main.out.line(f"{on_host[key]} = to_host({main.expressions[key]})")
+            kept[key], main.expressions[key] = main.expressions[key], on_host[key]
+            if id(value.node) in main.containers:
+                holders[id(value.node)] = main.containers.pop(id(value.node))
+        main.node(node)
+        main.expressions.update(kept)
+        main.containers.update(holders)
 
     def _device_run(self, main: BlockWriter, run: Sequence[Node], wanted: set[int]) -> None:
         executor, out = self.executor, self.out

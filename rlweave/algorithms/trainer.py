@@ -61,9 +61,7 @@ class PlanTrainer:
         _set_threads(config, self.agent)
         self.plan = self.parts.plan()
         self._begin_episodes(0)
-        self._evaluate_every = Every(config.evaluate_every) if config.evaluate_every else None
-        self._checkpoint_every = Every(config.checkpoint_every) if config.checkpoint_every else None
-        self._report_every = Every(config.report_every)
+        self._count_events_from(0)
         self.best_return = -np.inf
 
     @property
@@ -81,18 +79,16 @@ class PlanTrainer:
                 row = report.flat()
             steps = counters.env_steps_sampled
             ended = steps >= self.config.steps
-            if self._evaluate_every is not None and (self._evaluate_every(steps) or ended):
+            if self._evaluate_every(steps) or (ended and self.config.evaluate_every):
                 row.update(self._evaluation_row())
             # before the checkpoint: a run that is resumed from it has this line
             if self._report_every(steps) or ended or "evaluation_return" in row:
                 yield row
-            if (
-                self._checkpoint_every is not None
-                and self._checkpoint_every(steps)
-                and not ended
-                and self.run is not None
-            ):
-                self.save()
+            if self._checkpoint_every(steps) and not ended:
+                if self.run is not None:
+                    self.save()
+                else:  # the same training, whether or not it is written down
+                    self._begin_episodes(steps)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
 
@@ -123,6 +119,13 @@ class PlanTrainer:
         return {"evaluation_return": mean, "best_evaluation_return": self.best_return}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def _count_events_from(self, steps: int) -> None:
+        """Takes all reports, evaluations and checkpoints up to a step as done."""
+        config = self.config
+        self._evaluate_every = Every(config.evaluate_every, steps)
+        self._checkpoint_every = Every(config.checkpoint_every, steps)
+        self._report_every = Every(config.report_every, steps)
 
     def _begin_episodes(self, step: int) -> None:
         for number, worker in enumerate(self.parts.workers):
@@ -175,11 +178,8 @@ class PlanTrainer:
         self.plan = self.parts.plan()
         self.plan.load_state_dict(_join_arrays(meta["plan"], arrays))
         self.best_return = -np.inf if meta["best_return"] is None else float(meta["best_return"])
-        steps = self.env_steps
-        for every in (self._evaluate_every, self._checkpoint_every, self._report_every):
-            if every is not None:
-                every(steps)
-        self._begin_episodes(steps)
+        self._count_events_from(self.env_steps)
+        self._begin_episodes(self.env_steps)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,295 @@
+"""Trainings: a cut one equals an uncut one, evaluation disturbs nothing, the best checkpoint is the best."""
+
+import numpy as np
+import pytest
+
+from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint, set_aside_newer
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import derived_seed
+from rlweave.envs import Evaluation
+from rlweave.envs.episodes import Episode
+from rlweave.errors import CheckpointError, ConfigError
+
+NETWORK = [{"type": "dense", "units": 8, "activation": "tanh"}]
+SETTINGS = {
+    "ppo": {
+        "num_envs": 2,
+        "steps": 600,
+        "agent.rollout_steps": 16,
+        "agent.epochs": 2,
+        "agent.minibatches": 2,
+        "agent.normalize_states": True,
+        "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
+    },
+    "dqn": {
+        "num_envs": 2,
+        "steps": 500,
+        "agent.learning_starts": 60,
+        "agent.memory_capacity": 300,  # less than the steps: the ring goes round
+        "agent.batch_size": 16,
+        "agent.samples_per_step": 4.0,
+        "agent.target_update_interval": 50,
+        "agent.epsilon": {"type": "linear", "start": 1.0, "end": 0.1, "steps": 400},
+        "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
+    },
+}
+SHARED = {
+    "env": "CartPole-v1",
+    "report_every": 50,
+    "evaluate_every": 150,
+    "evaluation_episodes": 2,
+    "checkpoint_every": 200,
+    "tensorboard": False,
+    "agent.network": NETWORK,
+}
+ALGORITHMS = sorted(SETTINGS)
+BACKENDS = ("jax", "torch")
+
+
+def make(algorithm, run=None, **sets):
+    """A trainer of a small agent; a run directory when a path is given (a new one, or one to go on with)."""
+    spec = get_algorithm(algorithm)
+    settings = {**SHARED, **SETTINGS[algorithm], **{key.replace("__", "."): value for key, value in sets.items()}}
+    config = resolve_config(spec.config_class, sets=settings)
+    if run is not None:
+        run = RunDirectory(run) if run.exists() else RunDirectory.create(algorithm, config.to_data(), path=run)
+    return spec.make_trainer(config, run)
+
+
+@pytest.fixture
+def trainers():
+    """Makes trainers and closes them at the end."""
+    made = []
+
+    def make_and_remember(*args, **sets):
+        made.append(make(*args, **sets))
+        return made[-1]
+
+    yield make_and_remember
+    for trainer in made:
+        trainer.close()
+
+
+def finish(trainer):
+    """Trains to the end; the lines of metrics without measured times."""
+    return [without_times(row) for row in trainer.train()]
+
+
+def without_times(row):
+    return {name: value for name, value in row.items() if "second" not in name}
+
+
+def cut(trainer, steps):
+    """Trains until a report of so many steps, then abandons it as a killed process would."""
+    rows = []
+    for row in trainer.train():
+        rows.append(without_times(row))
+        if trainer.env_steps >= steps:
+            break
+    trainer.close()
+    return rows
+
+
+def state_of(trainer):
+    """Arrays and counters, without measured times."""
+    plan = trainer.plan.state_dict()
+    operators = {name: (entry["ended"], entry["state"]) for name, entry in plan["operators"].items()}
+    kept = {name: plan[name] for name in ("counters", "episodes", "train_lag", "gather_lag")}
+    return trainer.agent.state_dict(), {**kept, "operators": operators, "agent": trainer.agent.counters()}
+
+
+def assert_same_state(first, second):
+    (arrays, counters), (other_arrays, other_counters) = first, second
+    assert arrays.keys() == other_arrays.keys()
+    for path, value in arrays.items():
+        np.testing.assert_array_equal(value, other_arrays[path], err_msg=path)
+    np.testing.assert_equal(counters, other_counters)
+
+
+@pytest.mark.parametrize("acting", [None, "numpy"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, acting):
+    sets = {"backend": backend, "agent__acting_backend": acting}
+    uncut = trainers(algorithm, tmp_path / "uncut", **sets)
+    rows = finish(uncut)
+    assert np.isfinite(rows[-1]["train_one_step/loss" if algorithm == "dqn" else "train_one_step/policy_loss"])
+
+    path = tmp_path / "cut"
+    begun = cut(trainers(algorithm, path, **sets), 350)
+    resumed = trainers(algorithm, path, **sets)
+    resumed.restore(find_checkpoint(path))
+    checkpoint = resumed.env_steps
+    assert 200 <= checkpoint < 350
+    continued = finish(resumed)
+
+    assert resumed.env_steps == uncut.env_steps >= uncut.config.steps
+    assert_same_state(state_of(resumed), state_of(uncut))
+    assert resumed.best_return == uncut.best_return
+    assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
+    for name in ("best", find_checkpoint(tmp_path / "uncut").name):
+        here, there = (load_checkpoint(tmp_path / run / "checkpoints" / name)[0] for run in ("cut", "uncut"))
+        assert here.keys() == there.keys()
+        for key in here:
+            np.testing.assert_array_equal(here[key], there[key], err_msg=key)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_that_is_cut_twice_equals_an_uncut_one(trainers, tmp_path, algorithm):
+    uncut = trainers(algorithm, tmp_path / "uncut", backend="torch")
+    finish(uncut)
+    path = tmp_path / "cut"
+    cut(trainers(algorithm, path, backend="torch"), 250)
+    second = trainers(algorithm, path, backend="torch")
+    second.restore(find_checkpoint(path))
+    cut(second, 450)
+    third = trainers(algorithm, path, backend="torch")
+    third.restore(find_checkpoint(path))
+    assert third.env_steps >= 400
+    finish(third)
+    assert_same_state(state_of(third), state_of(uncut))
+
+
+def test_one_trainer_can_go_back_to_an_earlier_checkpoint(trainers, tmp_path):
+    trainer = trainers("ppo", tmp_path / "run", backend="torch", checkpoint_every=150)
+    rows = finish(trainer)
+    after = state_of(trainer)
+    first = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[0]
+    trainer.restore(first)
+    step = trainer.env_steps
+    set_aside_newer(trainer.run.checkpoints, step)
+    assert finish(trainer) == [row for row in rows if row["env_steps_sampled"] > step]
+    assert_same_state(state_of(trainer), after)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_seeds_decide(trainers, algorithm):
+    rows = [finish(trainers(algorithm, backend="torch", steps=300, seed=seed)) for seed in (5, 5, 6)]
+    assert rows[0] == rows[1] != rows[2]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_evaluation_does_not_disturb_the_training(trainers, algorithm):
+    often = trainers(algorithm, backend="torch", evaluate_every=70, evaluation_episodes=3)
+    never = trainers(algorithm, backend="torch", evaluate_every=0)
+    rows = finish(often)
+    for _ in never.train():
+        never.evaluate(1, seed=3)
+    assert sum("evaluation_return" in row for row in rows) > 5
+    assert_same_state(state_of(often), state_of(never))
+
+
+def test_a_run_that_is_not_written_is_the_same(trainers, tmp_path):
+    written, unwritten = trainers("ppo", tmp_path / "run", backend="torch"), trainers("ppo", backend="torch")
+    assert finish(written) == finish(unwritten)
+    assert_same_state(state_of(written), state_of(unwritten))
+
+
+def test_evaluation_is_greedy_and_repeats(trainers):
+    trainer = trainers("dqn", backend="torch", **{"agent__epsilon": 1.0})
+    finish(trainer)
+    first, second = (trainer.evaluate(4, seed=9) for _ in range(2))
+    np.testing.assert_array_equal(first.returns, second.returns)
+    assert len(first.episodes) == 4
+    assert (trainer.evaluate(4, seed=10).returns != first.returns).any()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_best_checkpoint_is_that_of_the_best_evaluation(trainers, tmp_path, algorithm, monkeypatch):
+    trainer = trainers(algorithm, tmp_path / "run", backend="torch", evaluate_every=100, steps=500)
+    returns = iter([3.0, 8.0, 8.0, 5.0, 7.0, 1.0])
+    seen, seeds = [], set()
+
+    def evaluate(episodes, seed):
+        seeds.add(seed)
+        assert episodes == 2
+        value = next(returns)
+        seen.append((value, trainer.env_steps, trainer.agent.get_weights()))
+        return Evaluation((Episode(0, value, 1, True),) * episodes)
+
+    monkeypatch.setattr(trainer, "evaluate", evaluate)
+    rows = finish(trainer)
+    assert len(seen) == 5
+    assert [row["best_evaluation_return"] for row in rows if "evaluation_return" in row] == [3, 8, 8, 8, 8]
+    # of equals the later one, which has learned more
+    _, steps, weights = seen[2]
+    trainer.restore(tmp_path / "run" / "checkpoints" / "best")
+    assert trainer.env_steps == steps
+    for path, value in trainer.agent.get_weights().items():
+        np.testing.assert_array_equal(value, weights[path], err_msg=path)
+    # those that choose are not those that judge
+    assert seeds == {derived_seed(trainer.config.seed, "evaluation")}
+    assert derived_seed(trainer.config.seed, "final evaluation") not in seeds
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_training_of_no_length(trainers, tmp_path, algorithm):
+    trainer = trainers(algorithm, tmp_path / "run", backend="torch", steps=0)
+    before = trainer.agent.get_weights()
+    assert list(trainer.train()) == [{"env_steps_sampled": 0}]
+    path = trainer.save()
+    other = trainers(algorithm, backend="torch", steps=0, seed=1)
+    other.restore(path)
+    assert other.env_steps == 0
+    for name, value in other.agent.get_weights().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    assert len(other.evaluate(2, seed=0).episodes) == 2
+
+
+def test_counters_and_events(trainers, tmp_path):
+    trainer = trainers("ppo", tmp_path / "run", backend="torch", steps=400, checkpoint_every=90, keep_checkpoints=2)
+    rows = finish(trainer)
+    assert trainer.agent.env_steps == trainer.env_steps == 416  # whole rollouts of 2 x 16 steps
+    assert [row["env_steps_sampled"] for row in rows] == [64, 128, 160, 224, 256, 320, 352, 416]
+    assert [row["env_steps_sampled"] for row in rows if "evaluation_return" in row] == [160, 320, 416]
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["best", "step-000000000288", "step-000000000384"]
+
+
+def test_stopping_ends_the_iteration(trainers):
+    trainer = trainers("ppo", backend="torch")
+    rows = []
+    for row in trainer.train():
+        rows.append(row)
+        trainer.plan.stop()
+    assert len(rows) == 1
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(trainers, tmp_path):
+    trainer = trainers("ppo", tmp_path / "run", backend="torch", steps=0)
+    path = trainer.save()
+    with pytest.raises(CheckpointError, match="of another algorithm"):
+        trainers("dqn", backend="torch", steps=0).restore(path)
+
+
+def test_a_run_without_directory_cannot_be_saved(trainers):
+    with pytest.raises(CheckpointError, match="no run directory"):
+        trainers("ppo", backend="torch", steps=0).save()
+
+
+def test_threads(trainers):
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        trainers("ppo", backend="torch")
+        assert torch.get_num_threads() == 1
+        trainers("ppo", backend="torch", threads=3)
+        assert torch.get_num_threads() == 3
+        with pytest.raises(ConfigError, match="does not take a number of threads"):
+            trainers("ppo", backend="jax", threads=2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_images_declare_their_layout(trainers):
+    network = [{"type": "conv2d", "filters": 4, "kernel_size": 3, "activation": "relu"}]
+    with pytest.raises(ConfigError, match="image_layout=channels_last"):
+        trainers("ppo", env="rlweave/Catch-v0", agent__image_network=network)
+    sets = {"env": "rlweave/Catch-v0", "image_layout": "channels_last", "steps": 100, "agent__normalize_states": False}
+    trainer = trainers("ppo", backend="torch", agent__image_network=network, **sets)
+    assert trainer.agent.state_space.layout == "channels_last"
+    assert finish(trainer)[-1]["env_steps_sampled"] >= 100

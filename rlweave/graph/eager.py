@@ -174,7 +174,7 @@ class Interpreter:
             node,
             arrays,
             lambda c: self.executor.bound_collection(node, c, False),
-            lambda x: self.executor.constant(node, x),
+            lambda x: self.executor.bound_constant(node, x),
         )
         result = function(*args, **kwargs)
         for path in node.extra.get("aliased_writes", ()):

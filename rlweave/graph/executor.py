@@ -127,7 +127,7 @@ class GraphExecutor:
     def bound_collection(self, node: Node, collection: Any, donate: bool) -> Any:
         return self.binder(node.host).collection(collection, self._cell_of(node), donate)
 
-    def constant(self, node: Node, value: np.ndarray) -> Any:
+    def bound_constant(self, node: Node, value: np.ndarray) -> Any:
         """A NumPy constant as the graph function of a node gets it."""
         return value if node.host else self.backend.constant(value, self.store.device)
 

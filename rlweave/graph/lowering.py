@@ -276,7 +276,7 @@ class BlockWriter:
         def bound(leaf: Any) -> Any:
             if isinstance(leaf, VariableCollection):
                 return self.executor.bound_collection(node, leaf, donate)
-            return self.executor.constant(node, leaf) if isinstance(leaf, np.ndarray) else leaf
+            return self.executor.bound_constant(node, leaf) if isinstance(leaf, np.ndarray) else leaf
 
         arguments = [argument(item) for item in node.args]
         arguments += [f"{key}={argument(value)}" for key, value in node.kwargs.items()]

@@ -84,7 +84,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "Pendulum-v1": {
         "num_envs": 8,
-        "steps": 163_840,
+        "steps": 299_008,  # 146 rollouts: the most that fit into 300,000
         "agent": {
             "acting_backend": "numpy",
             "normalize_states": True,

@@ -12,6 +12,7 @@ from rlweave import ops
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import describe
+from rlweave.graph.differentiation import check_bodies, check_path
 from rlweave.graph.ir import (
     Graph,
     Node,
@@ -78,8 +79,6 @@ def gradients(loss: Value, variables: VariableCollection | Structure) -> Any:
         spaces = map_structure(lambda leaf: leaf.space if isinstance(leaf, Value) else leaf, variables)
     node.result = make_result(node, spaces)
     # which nodes the derivative goes through is found here, so that errors name the line of the user
-    from rlweave.graph.differentiation import check_path
-
     check_path(trace, node)
     trace.emit(node)
     return node.result
@@ -457,8 +456,9 @@ def metric(name: str, value: Any, reduce: str = "mean") -> None:
 
 def _body_node(kind: str, trace: Trace, bodies: dict[str, Graph], args: tuple[Any, ...], extra: dict[str, Any]) -> Node:
     node = Node(kind, f"{trace.graph.name}.{kind}", args=args, bodies=bodies, extra=extra)
-    node.reads = unique(path for body in bodies.values() for path in body.reads)
     node.writes = unique(path for body in bodies.values() for path in body.writes)
+    # what a branch not taken, or a loop without steps, does not write keeps its value: so that is read, too
+    node.reads = unique((*(path for body in bodies.values() for path in body.reads), *node.writes))
     node.extra["row_writes"] = unique(
         p for body in bodies.values() for inner in body.nodes for p in inner.extra.get("row_writes", ())
     )
@@ -467,6 +467,7 @@ def _body_node(kind: str, trace: Trace, bodies: dict[str, Graph], args: tuple[An
     )
     node.aliases = True
     node.differentiable = kind != "while"
+    check_bodies(trace, node)
     return node
 
 

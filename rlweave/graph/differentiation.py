@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Value, leaves_of
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, flatten_structure, leaves_of, unique
 from rlweave.graph.trace import Trace
 
 
@@ -16,83 +17,133 @@ def check_path(trace: Trace, gradient: Node) -> None:
     The nodes of the path go to `gradient.extra["path"]`.
 
     Raises:
-        BuildError: A write that is read again, a host node or a while loop on the path; a path that starts
+        BuildError: A write that is read again, a host node or a while loop on the path; a loss that was computed
             outside of the body that holds the gradient.
     """
-    nodes = trace.graph.nodes
-    path, writers = differentiated_path(nodes, gradient)
+    path, writers, spread = differentiated_path(trace.graph.nodes, gradient)
     gradient.extra["path"] = tuple(path)
     for node in path:
-        _refuse_undifferentiable(node, gradient)
+        _refuse_undifferentiable(node, gradient, spread)
+        _refuse_moved(node, gradient)
     for node, variable in writers:
         _refuse_write(node, variable, gradient)
-    outer = trace.outer
-    while outer is not None:
-        outside, _ = _active(outer.graph.nodes, gradient)
-        free = {id(value) for value in trace.graph.free_values()} | {id(gradient.extra["loss"])}
-        for node in outer.graph.nodes:
-            used = id(node) in outside and any(id(value) in free for value in node.values())
-            if used and _reaches(trace.graph, node, gradient):
-                raise BuildError(
-                    "the differentiated path starts outside of the body that takes the gradient",
-                    where=gradient.label,
-                    received=f"{node.label} reads what is differentiated, outside",
-                    fix="compute the loss in the same body as its gradient",
-                )
-        outer = outer.outer
+    loss = gradient.extra["loss"]
+    outside = Spread(gradient)
+    for outer in _around(trace):
+        outside.over(outer.graph.nodes)
+    if id(loss) in outside.values:
+        _refuse_outside(gradient, loss)
 
 
-def differentiated_path(nodes: Sequence[Node], gradient: Node) -> tuple[list[Node], list[tuple[Node, str]]]:
+def check_bodies(trace: Trace, node: Node) -> None:
+    """Refuses gradients in the bodies of a node whose loss depends on what was differentiably computed outside.
+
+    Such a path would lead out of the body: to values from around it, to a carry or to state of an earlier pass.
+
+    Raises:
+        BuildError: There is one.
+    """
+    for gradient in _gradients_in(node):
+        outside = Spread(gradient)
+        for outer in (*_around(trace), trace):
+            outside.over(outer.graph.nodes)
+        _refuse_entering(node, gradient, outside)
+
+
+def differentiated_path(nodes: Sequence[Node], gradient: Node) -> tuple[list[Node], list[tuple[Node, str]], Spread]:
     """Nodes between a read of the variables and the loss, and writes on the way that are read again.
 
     Returns:
-        The path in program order; (node, variable path) of each write that the loss depends on.
+        The path in program order; (node, variable path) of each write that the loss depends on; what depends on what
+        is differentiated by.
     """
-    active, written = _active(nodes, gradient)
+    spread = Spread(gradient)
+    spread.over(nodes)
     needed_values = {id(value) for value in leaves_of(gradient.args[0], Value)}
     needed_state: set[str] = set()
     path: list[Node] = []
     writers: list[tuple[Node, str]] = []
     for node in reversed(nodes):
         hit = any(id(value) in needed_values for value in node.values())
-        state_hit = [p for p in node.writes if p in needed_state and (id(node), p) in written]
+        state_hit = [p for p in node.writes if p in needed_state and (id(node), p) in spread.written]
         if not hit and not state_hit:
             continue
-        if id(node) in active:
+        if id(node) in spread.active:
             if hit:
                 path.append(node)
             writers += [(node, p) for p in state_hit]
             needed_values.update(id(value) for value in node.inputs())
-            needed_state.update(p for p in _state_read(node) if p not in RANDOM_PATHS)
-    return path[::-1], writers
+            needed_state.update(p for p in state_read(node) if p not in RANDOM_PATHS)
+    return path[::-1], writers, spread
 
 
-def _active(nodes: Sequence[Node], gradient: Node) -> tuple[set[int], set[tuple[int, str]]]:
-    """Nodes that depend differentiably on what is differentiated by; and their writes."""
-    paths = set(gradient.extra.get("paths", ()))
-    values = {id(value) for value in gradient.extra.get("values", ())}
-    active: set[int] = set()
-    written: set[tuple[int, str]] = set()
-    tainted: set[str] = set()
-    for node in nodes:
-        if not node.differentiable and node.kind != "while":
-            tainted.difference_update(node.writes)
-            continue
-        reads = _state_read(node)
-        hit = any(id(value) in values for value in node.inputs()) or any(p in paths for p in reads)
-        through_state = any(p in tainted for p in reads)
-        if hit or through_state:
-            active.add(id(node))
-            values.update(id(value) for value in node.values() if value.space.dtype.startswith("float"))
+class Spread:
+    """What depends differentiably on the variables or values that a gradient is taken by, in program order.
+
+    Attributes:
+        values: Ids of values that depend on them.
+        tainted: Paths of variables that were written with something that depends on them.
+        active: Ids of nodes that do.
+        written: (node id, path) of such writes.
+        read_back: (node that wrote, path) where such a variable was read again.
+    """
+
+    def __init__(self, gradient: Node) -> None:
+        self.paths = frozenset(gradient.extra.get("paths", ()))
+        self.sources = {id(value) for value in gradient.extra.get("values", ())}
+        self.values: set[int] = set()
+        self.tainted: dict[str, Node] = {}
+        self.active: set[int] = set()
+        self.written: set[tuple[int, str]] = set()
+        self.read_back: list[tuple[Node, str]] = []
+
+    def over(self, nodes: Sequence[Node], own: bool = True) -> None:
+        """Goes on over nodes.
+
+        Args:
+            nodes: In program order.
+            own: Whether reads of the variables (and uses of the values) in these nodes count as well.
+        """
+        for node in nodes:
+            reads = state_read(node)
+            if not node.differentiable and node.kind != "while":
+                self._overwritten(node)
+                continue
+            hit = any(id(value) in self.values or (own and id(value) in self.sources) for value in node.inputs())
+            hit = hit or (own and any(p in self.paths for p in reads))
+            back = [(self.tainted[p], p) for p in reads if p in self.tainted]
+            self.read_back += back
+            if not hit and not back:
+                self._overwritten(node)
+                continue
+            self.active.add(id(node))
+            self.values.update(id(value) for value in node.values() if value.space.dtype.startswith("float"))
             for p in _differentiable_writes(node):
-                tainted.add(p)
-                written.add((id(node), p))
-    return active, written
+                self.tainted[p] = node
+                self.written.add((id(node), p))
+
+    def _overwritten(self, node: Node) -> None:
+        if node.kind == "call":
+            for p in node.writes:
+                if p not in node.extra.get("row_writes", ()):
+                    self.tainted.pop(p, None)
+
+    def fork(self) -> Spread:
+        """A copy that goes its own way."""
+        other = copy.copy(self)
+        other.values, other.tainted, other.read_back = set(self.values), dict(self.tainted), list(self.read_back)
+        other.active, other.written = set(self.active), set(self.written)
+        return other
 
 
-def _state_read(node: Node) -> tuple[str, ...]:
-    """State that a node reads itself; a gradient pulls back what its forward nodes have read."""
-    return () if node.kind == "gradient" else node.reads
+def state_read(node: Node) -> tuple[str, ...]:
+    """State that a node reads differentiably itself; a gradient pulls back what its forward nodes have read."""
+    if node.kind == "gradient":
+        return ()
+    if not node.bodies:
+        return node.reads
+    inner = [n for body in node.bodies.values() for n in body.nodes if n.differentiable]
+    return unique(p for n in inner for p in state_read(n))
 
 
 def _differentiable_writes(node: Node) -> set[str]:
@@ -102,16 +153,87 @@ def _differentiable_writes(node: Node) -> set[str]:
     return {p for body in node.bodies.values() for inner in body.nodes for p in _differentiable_writes(inner)}
 
 
-def _reaches(graph: Graph, outer_node: Node, gradient: Node) -> bool:
-    """Whether values of a node outside reach the loss inside through differentiable nodes."""
-    values = {id(value) for value in outer_node.values()}
-    for node in graph.nodes:
-        if node.differentiable and any(id(value) in values for value in node.inputs()):
-            values.update(id(value) for value in node.values())
-    return id(gradient.extra["loss"]) in values
+# -- bodies ------------------------------------------------------------------------------------------------------
 
 
-def _refuse_undifferentiable(node: Node, gradient: Node) -> None:
+def _around(trace: Trace) -> list[Trace]:
+    """The traces around one, outermost first."""
+    found = []
+    outer = trace.outer
+    while outer is not None:
+        found.append(outer)
+        outer = outer.outer
+    return found[::-1]
+
+
+def _gradients_in(node: Node) -> list[Node]:
+    inner = [n for body in node.bodies.values() for n in body.nodes]
+    return [g for n in inner for g in ([n] if n.kind == "gradient" else _gradients_in(n))]
+
+
+def _pairs(of: Structure, to: Structure) -> list[tuple[Value, Value]]:
+    """Values at the same places of two structures."""
+    left, right = flatten_structure(of), flatten_structure(to)
+    return [
+        (value, right[key])
+        for key, value in left.items()
+        if isinstance(value, Value) and isinstance(right.get(key), Value)
+    ]
+
+
+def _passes(node: Node, body: Graph) -> list[list[tuple[Value, Value]]]:
+    """For each pass through a body that has to be looked at: which values its inputs stand for.
+
+    A loop is looked at twice: the second pass sees the carry and the state of an earlier one.
+    """
+    inputs = tuple(body.inputs.values())
+    if node.kind == "cond":
+        return [[]]
+    first = _pairs(node.args, inputs)
+    if node.kind == "vmap":
+        return [first]
+    carry = body.outputs[0] if node.kind == "scan" else body.outputs
+    return [first, _pairs(carry, inputs[0])]
+
+
+def _refuse_entering(node: Node, gradient: Node, outside: Spread) -> None:
+    """Goes through the bodies of a node with what depends on a gradient's variables outside of its own body."""
+    for body in node.bodies.values():
+        direct = any(inner is gradient for inner in body.nodes)
+        if not direct and not any(inner is gradient for n in body.nodes for inner in _gradients_in(n)):
+            continue
+        made = {id(value) for inner in body.nodes for value in inner.values()}
+        made |= {id(value) for value in leaves_of(body.inputs, Value)}
+        spread = outside.fork()
+        for pairs in _passes(node, body):
+            entered = {id(to) for of, to in pairs if id(of) in spread.values or id(of) in spread.sources}
+            spread.values = (spread.values - made) | entered
+            if direct:
+                foreign = spread.fork()
+                foreign.over(body.nodes, own=False)
+                if id(gradient.extra["loss"]) in foreign.values:
+                    _refuse_outside(gradient, gradient.extra["loss"])
+                # values that are made in the body are new ones in each pass
+                spread.sources -= made
+                spread.over(body.nodes)
+            else:
+                for inner in body.nodes:
+                    _refuse_entering(inner, gradient, spread)
+                    spread.over([inner])
+
+
+def _refuse_outside(gradient: Node, loss: Value) -> None:
+    made_by = loss.node.label if loss.node else loss.name
+    raise BuildError(
+        "the differentiated path starts outside of the body that takes the gradient",
+        where=gradient.label,
+        received=f"the loss, made by {made_by}, depends on what is differentiated by through values or variables from "
+        "outside, or of an earlier pass",
+        fix="compute the loss and what it depends on in the same body, or cut it off with graph.stop_gradient",
+    )
+
+
+def _refuse_undifferentiable(node: Node, gradient: Node, spread: Spread) -> None:
     if node.kind == "while":
         raise BuildError(
             "a gradient goes through graph.while_",
@@ -127,12 +249,33 @@ def _refuse_undifferentiable(node: Node, gradient: Node) -> None:
             fix="compute it in a device graph function, or declare the host function differentiable=False",
         )
     for body in node.bodies.values():
+        inside = spread.fork()
+        inside.tainted, inside.read_back = {}, []
+        for pairs in _passes(node, body):
+            inside.values |= {id(to) for of, to in pairs if id(of) in inside.values or id(of) in inside.sources}
+            inside.over(body.nodes)
         for inner in body.nodes:
-            _refuse_undifferentiable(inner, gradient)
-        reads: set[str] = {p for inner in body.nodes if inner.differentiable for p in inner.reads}
+            if id(inner) in inside.active:
+                _refuse_undifferentiable(inner, gradient, inside)
+        for writer, variable in inside.read_back:
+            _refuse_write(writer, variable, gradient)
+
+
+def _refuse_moved(node: Node, gradient: Node) -> None:
+    """Refuses a body on the path that reads a variable which it (or an earlier pass) has written, in whatever way.
+
+    A derivative counts each reading of a variable with the value that it had; in a body there is one value only.
+    """
+    for body in node.bodies.values():
+        moved: dict[str, Node] = {}
+        for _ in _passes(node, body):
+            for inner in body.nodes:
+                again = [p for p in state_read(inner) if p in moved] if inner.differentiable else []
+                if again:
+                    _refuse_write(moved[again[0]], again[0], gradient)
+                moved.update({p: inner for p in inner.writes if p in gradient.extra.get("paths", ())})
         for inner in body.nodes:
-            for p in _differentiable_writes(inner) & reads if node.kind == "scan" else ():
-                _refuse_write(inner, p, gradient)
+            _refuse_moved(inner, gradient)
 
 
 def _refuse_write(node: Node, variable: str, gradient: Node) -> None:

@@ -23,12 +23,21 @@ class Refused(Exception):  # noqa: N818 - an outcome that is expected
 # -- programs ----------------------------------------------------------------------------------------------------
 
 
-def random_program(rng, length):
-    """A list of statements; values are named by their position in the list of values made so far."""
-    program = [("read", "a"), ("read", "b")]
-    values, gradients = 2, []
+def random_program(rng, length, bodies=0):
+    """A list of statements; values are named by their position in the list of values made so far.
+
+    Args:
+        rng: NumPy generator.
+        length: Number of statements.
+        bodies: How deep scans and conditions may be nested.
+    """
+    return [("read", "a"), ("read", "b"), *_statements(rng, length, 2, bodies)]
+
+
+def _statements(rng, length, values, bodies):
+    program, gradients = [], []
     for _ in range(length):
-        kind = str(rng.choice(KINDS))
+        kind = str(rng.choice((*KINDS, "scan", "cond") if bodies else KINDS))
         pick = lambda: int(rng.integers(max(0, values - 6), values))  # noqa: E731, B023
         name = str(rng.choice(NAMES))
         if kind == "read":
@@ -54,6 +63,15 @@ def random_program(rng, length):
             by = tuple(sorted({pick() for _ in range(int(rng.integers(1, 3)))}))
             program.append(("by", values - 1, by))
             values += len(by)
+        elif kind == "scan":
+            # the body starts with the carry and a value from outside; it hands on its last value
+            body = _statements(rng, int(rng.integers(1, 5)), 2, bodies - 1)
+            program.append(("scan", int(rng.integers(1, 4)), pick(), pick(), body))
+            values += 2
+        elif kind == "cond":
+            branches = [_statements(rng, int(rng.integers(1, 4)), 2, bodies - 1) for _ in range(2)]
+            program.append(("cond", pick(), pick(), pick(), *branches))
+            values += 1
         elif gradients:
             by, first = gradients[-1]
             program.append(("step", by, first))
@@ -73,9 +91,11 @@ class Program(Component):
 
     @api
     def run(self, x):
-        values = []
+        return tuple(self._statements(self.program, [], x))
+
+    def _statements(self, program, values, x):
         cell = {"a": self.a, "b": self.b, "c": self.c}
-        for kind, *rest in self.program:
+        for kind, *rest in program:
             if kind == "read":
                 values.append(cell[rest[0]].read())
             elif kind == "times":
@@ -99,7 +119,21 @@ class Program(Component):
             elif kind == "step":
                 for offset, name in enumerate(rest[0]):
                     self._step(cell[name].variables(), values[rest[1] + offset])
-        return tuple(values)
+            elif kind == "scan":
+                length, carry, captured, body = rest
+
+                def step(carry, _, captured=values[captured], body=body):
+                    last = self._sin(self._statements(body, [carry, captured], x)[-1])
+                    return last, self._add(last, carry)
+
+                last, ys = graph.scan(step, values[carry], None, length)
+                values += [last, self._sum(ys)]
+            elif kind == "cond":
+                flag, one, two, *bodies = rest
+                given = [values[one], values[two]]
+                branches = [lambda body=body: self._sin(self._statements(body, list(given), x)[-1]) for body in bodies]  # noqa: B023
+                values.append(graph.cond(self._positive(values[flag]), *branches))
+        return values
 
     @graph_fn
     def _add(self, a, b):
@@ -108,6 +142,14 @@ class Program(Component):
     @graph_fn
     def _multiply(self, a, b):
         return a * b
+
+    @graph_fn
+    def _sum(self, ys):
+        return ops.sum(ys)
+
+    @graph_fn
+    def _positive(self, a):
+        return a > 0.05
 
     @graph_fn
     def _sin(self, a):
@@ -133,8 +175,9 @@ class Program(Component):
 class Expr:
     """An expression with its value; `local` gives the derivative by each operand, as expressions."""
 
-    def __init__(self, value, operands=(), local=None, variable=None, origin=None):
-        self.value, self.operands, self.local, self.variable, self.origin = value, operands, local, variable, origin
+    def __init__(self, value, operands=(), local=None, variable=None, origin=None, frame=None):
+        self.value, self.operands, self.local = value, operands, local
+        self.variable, self.origin, self.frame = variable, origin, frame
 
 
 def constant(value):
@@ -193,54 +236,92 @@ def depends(expr, names, seen):
 
 
 def interpret(program, state, x):
-    """Values and state after a program; raises `Refused` where it differentiates through a write."""
-    values = []
-    state = {name: (value, None) for name, value in state.items()}
+    """Values and state after a program; raises `Refused` where it differentiates through a write or into a body."""
+    run = _Interpreter({name: (value, None) for name, value in state.items()}, x)
+    values = run.statements(program, [], None)
+    return [value.value for value in values], {name: value for name, (value, _) in run.state.items()}
 
-    def read(name):
-        value, origin = state[name]
-        return Expr(value, variable=name, origin=origin)
 
-    for kind, *rest in program:
-        if kind == "read":
-            values.append(add(read(rest[0]), constant(0.0)))
-        elif kind == "times":
-            values.append(multiply(read(rest[0]), values[rest[1]]))
-        elif kind == "add":
-            values.append(add(values[rest[0]], values[rest[1]]))
-        elif kind == "multiply":
-            values.append(multiply(values[rest[0]], values[rest[1]]))
-        elif kind == "sin":
-            values.append(sin(values[rest[0]]))
-        elif kind == "stop":
-            values.append(constant(2.0 * values[rest[0]].value))
-        elif kind == "write":
-            written = multiply(values[rest[1]], constant(0.5 * x))
-            state[rest[0]] = (written.value, written)
-        elif kind == "silent":
-            state[rest[0]] = (state[rest[0]][0] + values[rest[1]].value, None)
-        elif kind == "gradient":
-            loss, names = values[rest[0]], rest[1]
-            order, found = cotangents_of(loss)
-            if any(e.origin is not None and depends(e.origin, names, set()) for e in order):
-                raise Refused
-            for name in names:
-                total = constant(0.0)
-                for expr in order:
-                    if expr.variable == name:
-                        total = add(total, found[id(expr)])
-                values.append(total)
-        elif kind == "by":
-            order, found = cotangents_of(values[rest[0]])
-            by = [values[i] for i in rest[1]]
-            wanted = {id(v) for v in by}
-            if any(e.origin is not None and any(id(i) in wanted for i in full_order(e.origin)) for e in order):
-                raise Refused
-            values += [found.get(id(v), constant(0.0)) for v in by]
-        elif kind == "step":
-            for offset, name in enumerate(rest[0]):
-                state[name] = (state[name][0] - 0.1 * values[rest[1] + offset].value, None)
-    return [value.value for value in values], {name: value for name, (value, _) in state.items()}
+class _Interpreter:
+    def __init__(self, state, x):
+        self.state, self.x = state, x
+
+    def read(self, name, frame):
+        value, origin = self.state[name]
+        return Expr(value, variable=name, origin=origin, frame=frame)
+
+    def statements(self, program, values, frame):
+        """Runs statements; `frame` is the pass through a body that they are in."""
+        state = self.state
+        for kind, *rest in program:
+            if kind == "read":
+                values.append(add(self.read(rest[0], frame), constant(0.0)))
+            elif kind == "times":
+                values.append(multiply(self.read(rest[0], frame), values[rest[1]]))
+            elif kind == "add":
+                values.append(add(values[rest[0]], values[rest[1]]))
+            elif kind == "multiply":
+                values.append(multiply(values[rest[0]], values[rest[1]]))
+            elif kind == "sin":
+                values.append(sin(values[rest[0]]))
+            elif kind == "stop":
+                values.append(constant(2.0 * values[rest[0]].value))
+            elif kind == "write":
+                written = multiply(values[rest[1]], constant(0.5 * self.x))
+                state[rest[0]] = (written.value, written)
+            elif kind == "silent":
+                state[rest[0]] = (state[rest[0]][0] + values[rest[1]].value, None)
+            elif kind == "gradient":
+                values += self.gradient(values[rest[0]], rest[1], frame)
+            elif kind == "by":
+                values += self.by(values[rest[0]], [values[i] for i in rest[1]])
+            elif kind == "step":
+                for offset, name in enumerate(rest[0]):
+                    state[name] = (state[name][0] - 0.1 * values[rest[1] + offset].value, None)
+            elif kind == "scan":
+                length, carry, captured, body = rest
+                carry, captured, total = values[carry], values[captured], constant(0.0)
+                for _ in range(length):
+                    given = [add(carry, constant(0.0)), captured]  # the carry of a pass is a value of its own
+                    last = sin(self.statements(body, given, (frame, object()))[-1])
+                    total, carry = add(total, add(last, given[0])), last
+                values += [add(carry, constant(0.0)), total]
+            elif kind == "cond":
+                flag, one, two, yes, no = rest
+                body = yes if values[flag].value > 0.05 else no
+                values.append(sin(self.statements(body, [values[one], values[two]], (frame, object()))[-1]))
+        return values
+
+    def gradient(self, loss, names, frame):
+        order, found = cotangents_of(loss)
+        if any(e.origin is not None and depends(e.origin, names, set()) for e in order):
+            raise Refused
+        if any(e.variable in names and not inside(e.frame, frame) for e in order):
+            raise Refused
+        totals = []
+        for name in names:
+            total = constant(0.0)
+            for expr in order:
+                if expr.variable == name:
+                    total = add(total, found[id(expr)])
+            totals.append(total)
+        return totals
+
+    def by(self, loss, wanted):
+        order, found = cotangents_of(loss)
+        ids = {id(v) for v in wanted}
+        if any(e.origin is not None and any(id(i) in ids for i in full_order(e.origin)) for e in order):
+            raise Refused
+        return [add(found.get(id(v), constant(0.0)), constant(0.0)) for v in wanted]
+
+
+def inside(frame, outer):
+    """Whether a pass through a body lies in another one (or is the same)."""
+    while frame is not outer:
+        if frame is None:
+            return False
+        frame = frame[0]
+    return True
 
 
 def full_order(expr):

@@ -383,6 +383,97 @@ def test_law_12_optimizer_steps_in_a_scan_with_a_gradient_taken_outside_before_a
     close(weight(executor, "content"), w)
 
 
+class _Online(Component):
+    """Gradients inside a scan, of losses that reach back to earlier passes (or outside) in several ways."""
+
+    def __init__(self, kind):
+        super().__init__("root")
+        self.model, self.descent, self.kind = Cell(0.5, scope="model"), Descent(0.1), kind
+        self.state = Cell(0.0, scope="state", trainable=False)
+
+    @api
+    def update(self, xs):
+        before = self.model.times(1.0)
+
+        def step(carry, x):
+            if self.kind == "cut":
+                carry = graph.stop_gradient(carry)
+            y = self._add(self.model.times(x), carry if self.kind in ("carry", "cut") else 0.0)
+            if self.kind == "state":
+                y = self._add(y, self.state.read())
+                self.state.set(y)
+            if self.kind == "silent state":
+                y = self._add(y, self.state.read())
+                self.state.add_silently(y)
+            if self.kind == "outside":
+                y = self._add(y, before)
+            loss = self._half_square(y)
+            self.descent.apply(graph.gradients(loss, self.model.variables()), self.model.variables())
+            return y, loss
+
+        return graph.scan(step, 0.0, xs)
+
+    @graph_fn
+    def _add(self, a, b):
+        return a + b
+
+    @graph_fn
+    def _half_square(self, y):
+        return 0.5 * y * y
+
+
+@both
+@pytest.mark.parametrize("kind", ["carry", "state", "outside"])
+def test_law_12_a_gradient_in_a_scan_that_would_lead_out_of_its_pass_is_refused(backend, kind):
+    """Unrolled, the derivative would run through earlier passes; a loop cannot give that."""
+    with pytest.raises(BuildError) as error:
+        built(_Online(kind), {"xs": FloatBox(shape=(3,))}, backend)
+    assert "the differentiated path starts outside of the body that takes the gradient" in str(error.value)
+    assert "graph.stop_gradient" in str(error.value)
+
+
+@both
+@pytest.mark.parametrize("kind", ["cut", "silent state"])
+def test_law_12_a_gradient_in_a_scan_with_a_carry_that_is_cut_off(backend, kind):
+    executor = built(_Online(kind), {"xs": FloatBox(shape=(3,))}, backend)
+    xs = [1.0, 2.0, -1.0]
+    last, losses = executor.update(np.array(xs, np.float32))
+    w, carry, state, expected = 0.5, 0.0, 0.0, []
+    for x in xs:
+        y = w * x + (carry if kind == "cut" else state)
+        state += y
+        w, carry = w - 0.1 * y * x, y
+        expected.append(0.5 * y * y)
+    close(losses, expected)
+    close(last, carry)
+    close(weight(executor, "model/content"), w)
+
+
+@every
+def test_law_13_a_variable_that_only_a_branch_not_taken_writes_keeps_its_value(backend):
+    class Root(Component):
+        def __init__(self):
+            super().__init__("root")
+            self.cell = Cell(5.0)
+
+        @api
+        def maybe(self, flag, x):
+            def write():
+                self.cell.set(x)
+
+            graph.cond(flag, write, lambda: None)
+
+        @api
+        def loop(self, xs):
+            graph.scan(lambda carry, x: (carry, self.cell.set(x)), (), xs)
+
+    executor = built(Root(), {"flag": BoolBox(), "x": SCALAR, "xs": sequences()}, backend, methods=["maybe"])
+    executor.maybe(False, 7.0)
+    close(weight(executor, "content"), 5.0)
+    executor.maybe(True, 7.0)
+    close(weight(executor, "content"), 7.0)
+
+
 # -- law 13: cond, and while -------------------------------------------------------------------------------------
 
 

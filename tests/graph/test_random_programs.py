@@ -8,28 +8,32 @@ from tests.graph.random_programs import Program, Refused, finite, interpret, ran
 from tests.graph.toys import GRADIENT_BACKENDS, SCALAR, built, weight
 
 # The build may refuse more than it has to: it knows what depends on what, and not that a derivative is zero.
-_REFUSALS = ("a variable is written inside a differentiated path", "a nested gradient is entangled")
+_REFUSALS = (
+    "a variable is written inside a differentiated path",
+    "a nested gradient is entangled",
+    "the differentiated path starts outside of the body",
+)
 
 
-def _run(backend, seeds, length):
+def _run(backend, seeds, length, bodies=0, mode="compiled"):
     outcomes = {"equal": 0, "refused": 0, "left out": 0}
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        program = random_program(rng, int(rng.integers(4, length)))
+        program = random_program(rng, int(rng.integers(4, length)), bodies)
         state = {"a": 0.7, "b": -0.4, "c": 1.1}
         try:
             expected, after = interpret(program, state, 1.5)
             again, last = interpret(program, after, -0.5)
         except Refused:
             with pytest.raises(BuildError, match="differentiated path"):
-                built(Program(program), {"x": SCALAR}, backend)
+                built(Program(program), {"x": SCALAR}, backend, mode=mode)
             outcomes["refused"] += 1
             continue
         if not finite([*expected, *again, *after.values(), *last.values()]):
             outcomes["left out"] += 1
             continue
         try:
-            executor = built(Program(program), {"x": SCALAR}, backend)
+            executor = built(Program(program), {"x": SCALAR}, backend, mode=mode)
             results = executor.run(1.5)
         except BuildError as error:
             assert error.what.startswith(_REFUSALS), error  # noqa: PT017 - which refusals are allowed
@@ -44,14 +48,22 @@ def _run(backend, seeds, length):
     return outcomes
 
 
+@pytest.mark.parametrize("mode", ["compiled", "eager"])
 @pytest.mark.parametrize("backend", GRADIENT_BACKENDS)
-def test_random_programs_mean_what_the_interpreter_says(backend):
-    outcomes = _run(backend, range(20), 16)
+def test_random_programs_mean_what_the_interpreter_says(backend, mode):
+    outcomes = _run(backend, range(20), 16, mode=mode)
     assert outcomes["equal"] >= 15, outcomes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", GRADIENT_BACKENDS)
-def test_many_random_programs_mean_what_the_interpreter_says(backend):
-    outcomes = _run(backend, range(100, 180), 30)
-    assert outcomes["equal"] >= 50, outcomes
+def test_random_programs_with_loops_and_branches_mean_what_the_interpreter_says(backend):
+    outcomes = _run(backend, range(25), 9, bodies=2)
+    assert outcomes["equal"] >= 12, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bodies", [0, 2])
+@pytest.mark.parametrize("backend", GRADIENT_BACKENDS)
+def test_many_random_programs_mean_what_the_interpreter_says(backend, bodies):
+    outcomes = _run(backend, range(100, 180), 20, bodies)
+    assert outcomes["equal"] >= 40, outcomes

@@ -258,7 +258,10 @@ def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Ce
 
 def tracked(x: Array) -> Array:
     """A value that gradients can be taken by: a leaf, or with a history a node of its own (and of nobody else)."""
-    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+    if not x.requires_grad:
+        return x.detach().requires_grad_()
+    with torch.enable_grad():
+        return x.view_as(x)
 
 
 def gradient(loss: Any, wrt: list[Any], retain_graph: bool, create_graph: bool) -> tuple[Any, ...]:

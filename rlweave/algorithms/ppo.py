@@ -97,7 +97,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "rlweave/Catch-v0": {
         "num_envs": 8,
-        "steps": 49_152,
+        "steps": 147_456,
         "evaluate_every": 5_000,
         "evaluation_episodes": 50,
         "image_layout": "channels_last",

@@ -111,7 +111,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "rollout_steps": 64,
             "epochs": 4,
             "minibatches": 4,
-            "entropy_coefficient": 0.01,
+            "entropy_coefficient": 0.03,
             "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
         },
     },

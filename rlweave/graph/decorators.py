@@ -220,7 +220,8 @@ def graph_fn(
         mixes_batch: Rows of the batch may meet ((B, B) arrays are meant).
         differentiable: False: gradients stop here (synchronization, optimizers, memories).
         spaces: Name of a method with the same parameters that takes the input spaces and returns the result
-            spaces; skips abstract evaluation.
+            spaces; skips abstract evaluation. Nobody then sees what the function does: it counts as writing all
+            variables of the component, and on the device it has to return and assign fresh arrays, no views.
     """
 
     def decorate(fn: Callable[..., Any]) -> GraphFunction:

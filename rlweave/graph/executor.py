@@ -13,7 +13,7 @@ from rlweave.errors import ExecutionError, nearest
 from rlweave.graph import guard
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure, map_structure
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.program import Program, write_program
@@ -154,6 +154,7 @@ class GraphExecutor:
             store=self.store,
             disagree=disagree,
             own=own,
+            unshared=_unshared,
             values_of_cells=_values,
             set_cells=_set_values,
         )
@@ -337,6 +338,20 @@ def own(cell: Cell) -> None:
     value = cell.value
     copy = value.clone() if hasattr(value, "clone") else value.copy()
     cell.assign(copy)
+
+
+def _unshared(result: Any, cells: tuple[Cell, ...]) -> Any:
+    """Copies what shares memory with a variable on the host: abstract evaluation has not seen this function."""
+
+    def fresh(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        held = any(
+            leaf is cell.value or (leaf.base is not None and np.may_share_memory(leaf, cell.value)) for cell in cells
+        )
+        return leaf.copy() if held else leaf
+
+    return map_structure(fresh, result)
 
 
 def _values(cells: tuple[Cell, ...]) -> tuple[Any, ...]:

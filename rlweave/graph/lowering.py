@@ -232,6 +232,9 @@ class BlockWriter:
             call = f"vmap({body}, {node.extra['in_axes']!r}, {size}, {self.expression(tuple(node.args))})"
         else:
             raise AssertionError(f"a {node.kind} node outside of its pass")
+        if node.host and node.values() and node.extra.get("declared_spaces"):
+            cells = tuple(self.executor.working_cell(path, True) for path in node.reads if path not in RANDOM_PATHS)
+            call = f"unshared({call}, {self.names.constant('cells', cells)})" if cells else call
         if node.kind == "call" and not node.differentiable and self._outer_path:
             self._without_gradient(node, call)
         else:

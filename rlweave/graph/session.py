@@ -289,6 +289,7 @@ class Session:
         paths = unique([v.path for v in variables] + [HOST_RANDOM if node.host else RANDOM])
         node.reads = node.writes = paths
         node.extra["row_writes"] = paths
+        node.extra["declared_spaces"] = True
         node.result = make_result(node, _unwrap_spaces(result))
 
     def _settings(self, component: Component) -> Any:

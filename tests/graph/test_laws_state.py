@@ -196,6 +196,46 @@ def test_law_04_sample_before_insert_in_one_method_and_across_methods(backend):
     close(held, [2, 2])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_law_04_views_that_a_host_function_with_declared_spaces_returns(backend):
+    class Ring(Component):
+        def create_variables(self, records):
+            self.ring = self.variable("ring", (4, *records.shape), 0.0)
+
+        @graph_fn(host=True, spaces="_nothing")
+        def insert(self, records):
+            self.ring.assign_at(slice(0, len(records)), records)
+
+        @graph_fn(host=True, spaces="_both", returns=2)
+        def sample(self):
+            return self.ring.value, {"first": self.ring.value[:2]}
+
+        def _nothing(self, records):
+            return None
+
+        def _both(self):
+            return FloatBox(shape=(4, 2)), {"first": FloatBox(shape=(2, 2))}
+
+    class Root(Component):
+        def __init__(self):
+            super().__init__("root")
+            self.memory = Ring("memory")
+
+        @api
+        def sample_then_insert(self, records):
+            whole, part = self.memory.sample()
+            self.memory.insert(records)
+            return whole, part["first"]
+
+    executor = built(Root(), {"records": rows(2)}, backend)
+    whole, part = executor.sample_then_insert(np.ones((2, 2), np.float32))
+    close(whole, np.zeros((4, 2)))
+    close(part, np.zeros((2, 2)))
+    again, _ = executor.sample_then_insert(np.full((2, 2), 5.0, np.float32))
+    close(again[:2], np.ones((2, 2)))
+    close(part, np.zeros((2, 2)))
+
+
 # -- static arguments --------------------------------------------------------------------------------------------
 
 

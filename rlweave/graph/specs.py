@@ -36,9 +36,10 @@ def register(name: str) -> Callable[[T], T]:
         original = cls.__init__  # type: ignore[misc]
 
         def remember(self: Any, *args: Any, **kwargs: Any) -> None:
+            given = _kept((args, kwargs)) if type(self) is cls and "_spec_arguments" not in self.__dict__ else None
             original(self, *args, **kwargs)
-            if type(self) is cls and "_spec_arguments" not in self.__dict__:
-                bound = inspect.signature(original).bind(self, *args, **kwargs)
+            if given is not None:
+                bound = inspect.signature(original).bind(self, *given[0], **given[1])
                 object.__setattr__(self, "_spec_arguments", dict(list(bound.arguments.items())[1:]))
 
         remember.__doc__, remember.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
@@ -116,6 +117,16 @@ def _make(spec: Any) -> Any:
             f"key {missing[0]!r} is missing for {name!r}", received=repr(spec)[:120], fix=f"add {missing[0]!r}"
         )
     return cls(**{key: _argument(value) for key, value in arguments.items()})
+
+
+def _kept(value: Any) -> Any:
+    """Arguments as they are now: constructors may change the lists and dicts that they are given."""
+    if isinstance(value, dict):
+        return {key: _kept(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_kept(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value
 
 
 def _constructor(cls: Any) -> inspect.Signature:

@@ -87,7 +87,8 @@ def torch_peer(layers, batch, conv):
     for p in params:
         p.requires_grad_()
     m, v = [torch.zeros_like(p) for p in params], [torch.zeros_like(p) for p in params]
-    steps = [torch.zeros(()) for _ in params]
+    step = torch.zeros(())
+    steps = [step] * len(params)
     strides = [4, 2, 1]
 
     def q(p, x):
@@ -116,9 +117,9 @@ def torch_peer(layers, batch, conv):
         grads = torch.autograd.grad(loss, params)
         with torch.no_grad():
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-            scale = torch.clamp(NORM / (norm + 1e-6), max=1.0)
-            grads = torch._foreach_mul(grads, scale)
-            torch._foreach_add_(steps, 1)
+            if not norm.item() <= NORM:
+                grads = torch._foreach_mul(grads, NORM / norm)
+            step.add_(1)
             torch._fused_adam_(
                 params, grads, m, v, [], steps, lr=LR, beta1=0.9, beta2=0.999, weight_decay=0.0, eps=1e-8,
                 amsgrad=False, maximize=False,

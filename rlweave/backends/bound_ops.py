@@ -55,7 +55,7 @@ def bind_ops(module: Any, random: Any, float_dtype: str = "float32", device: str
     Raises:
         BackendError: Another dtype, or float64 on another backend.
     """
-    functions = {name: getattr(module, name) for name in OP_NAMES}
+    functions = {name: getattr(module, name) for name in OP_NAMES} | getattr(module, "BUILTINS", {})
     if float_dtype == "float64":
         if not isinstance(module.zeros(()), np.ndarray):
             raise BackendError("Only the NumPy backend can evaluate a graph in float64.", received=str(module))

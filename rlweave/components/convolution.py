@@ -106,9 +106,8 @@ class Conv2D(Component):
         leading = tuple(images.shape[:-3])
         if len(leading) != 1:
             images = ops.fold_ranks(images, len(leading))
-        outputs = ops.conv2d(images, self.kernel.value, self.stride, self.padding)
-        if self.use_bias:
-            outputs = outputs + self.bias.value
+        bias = self.bias.value if self.use_bias else None
+        outputs = ops.conv2d(images, self.kernel.value, self.stride, self.padding, bias)
         outputs = apply_activation(outputs, self.activation, self.activation_parameters)
         return outputs if len(leading) == 1 else ops.unfold_ranks(outputs, leading)
 

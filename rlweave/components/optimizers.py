@@ -124,19 +124,15 @@ class Optimizer(Component):
             learning_rate: Any = self.learning_rate.value
         else:
             learning_rate = self.learning_rate.in_graph(steps_before if count is None else count, ops)
-        gradients = list(gradients)
         if self.max_grad_norm is not None:
             gradients, _ = ops.global_norm_clip(gradients, self.max_grad_norm)
-        cells = list(variables)
-        parameters = [cell.value for cell in cells]
+        parameters = [cell.value for cell in variables]
         slots = {name: [cell.value for cell in slot] for name, slot in self.slots.items()}
-        parameters, slots = self._update(parameters, gradients, slots, step, learning_rate, variables.donate)
+        new_parameters, new_slots = self._update(parameters, gradients, slots, step, learning_rate, variables.donate)
         self.steps.assign(step)
-        for cell, parameter in zip(cells, parameters, strict=True):
-            cell.assign(parameter)
+        _assign(variables, parameters, new_parameters)
         for name, slot in self.slots.items():
-            for cell, value in zip(slot, slots[name], strict=True):
-                cell.assign(value)
+            _assign(slot, slots[name], new_slots[name])
 
     @abstractmethod
     def _update(
@@ -170,6 +166,13 @@ class Optimizer(Component):
 
     def _check_fraction(self, name: str, value: float) -> None:
         self._check(name, value, 0.0 <= value < 1.0, "at least 0 and below 1")
+
+
+def _assign(cells: Any, before: Sequence[Any], after: Sequence[Any]) -> None:
+    """Gives variables new values, unless the old arrays were overwritten."""
+    if after is not before:
+        for cell, value in zip(cells, after, strict=True):
+            cell.assign(value)
 
 
 @register("sgd")

@@ -134,15 +134,16 @@ class GraphExecutor:
     def input_check(self, method: str, parameter: str, structure: Structure) -> InputCheck:
         return InputCheck(f"{self.root.path}.{method}", parameter, structure, self.backend, self.store.float_dtype)
 
-    def dtypes(self, name: str) -> frozenset[Any]:
+    def dtypes(self, name: str) -> dict[str, Any]:
+        """What `.dtype` of an input can be, by name; these objects exist once, so that `is` compares them."""
         if name == "float32":
             name = self.store.float_dtype
-        found: set[Any] = {np.dtype(name)}
+        found: dict[str, Any] = {f"numpy_{name}": np.dtype(name)}
         if self.backend.name == "torch":
             from rlweave.backends.torch_.runtime import DTYPES
 
-            found.add(DTYPES[name])
-        return frozenset(found)
+            found[f"torch_{name}"] = DTYPES[name]
+        return found
 
     def program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())

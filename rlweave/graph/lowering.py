@@ -12,7 +12,7 @@ import numpy as np
 
 from rlweave.errors import BuildError
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
-from rlweave.graph.passes.ordering import Piece, gradients_early, pieces
+from rlweave.graph.passes.ordering import Piece, pieces, tape_order
 from rlweave.graph.trace import same
 from rlweave.graph.variable import VariableCollection
 
@@ -161,7 +161,7 @@ class BlockWriter:
                 else:
                     self.node(item)
             return
-        ordered = gradients_early(nodes)
+        ordered = tape_order(nodes)
         on_path = {id(n) for g in ordered if g.kind == "gradient" for n in g.extra["path"]}
         tape = self.executor.backend.name == "torch"
         if tape:

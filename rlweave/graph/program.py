@@ -99,28 +99,33 @@ class _ProgramWriter:
                 self.out.line(f"if not ({self._fits(name, structure.space)}):")
                 self.out.line(f"    {name} = {checker}({name})")
                 leading.append((name, structure.space))
+                if convert:
+                    self.out.line(convert.format(name=name))
             elif isinstance(structure, dict) and structure and all(isinstance(v, Value) for v in structure.values()):
-                self._flat_dict(name, structure, checker)
+                leaves = self._flat_dict(name, structure, checker)
+                if convert and self.executor.store.device in (None, "cpu"):
+                    self.out.line(f"if not fits or {' or '.join(f'type({leaf}) is ndarray' for leaf in leaves)}:")
+                    self.out.line(f"    {name} = convert_nested({name})")
+                elif convert:
+                    self.out.line(f"{name} = convert_nested({name})")
             else:
                 self.out.line(f"{name} = {checker}({name})")
-            if convert:
-                nested = f"{name} = convert_nested({name})"
-                self.out.line(convert.format(name=name) if isinstance(structure, Value) else nested)
+                if convert:
+                    self.out.line(f"{name} = convert_nested({name})")
         self._agree(leading)
 
-    def _flat_dict(self, name: str, structure: dict[str, Value], checker: str) -> None:
+    def _flat_dict(self, name: str, structure: dict[str, Value], checker: str) -> list[str]:
+        """Lines that check a dict of arrays, and the names that they give to its leaves."""
         self.out.line("try:")
         tests = [f"len({name}) == {len(structure)}"]
-        locals_ = []
+        leaves = []
+        sizes: dict[str, str] = {}
         for key, value in structure.items():
             leaf = self.names.fresh(f"{name}_{key}")
-            locals_.append(leaf)
-            first = f"{leaf} := {name}[{key!r}]"
-            tests.append(self._fits(leaf, value.space).replace(f"type({leaf})", f"type({first})", 1))
+            leaves.append(leaf)
+            test = self._fits(leaf, value.space, sizes)
+            tests.append(test.replace(f"type({leaf})", f"type({leaf} := {name}[{key!r}])", 1))
         inner = [(f"{name}[{key!r}]", value.space) for key, value in structure.items()]
-        leaves = dict(zip((text for text, _ in inner), locals_, strict=True))
-        common = [members for members in _common_axes(inner).values() if len(members) > 1]
-        tests += [" == ".join(f"{leaves[text]}.shape[{axis}]" for text, axis in members) for members in common]
         self.out.line("    fits = (")
         for number, test in enumerate(tests):
             self.out.line(f"        {'and ' if number else ''}{test}")
@@ -132,21 +137,51 @@ class _ProgramWriter:
         self.out.line(f"{name} = {checker}({name})")
         self._agree(inner)
         self.out.indent -= 1
+        return leaves
 
-    def _fits(self, name: str, space: Box) -> str:
-        """An expression that is true where an array fits a space (batch and time sizes apart)."""
+    def _fits(self, name: str, space: Box, sizes: dict[str, str] | None = None) -> str:
+        """An expression that is true where an array fits a space.
+
+        Args:
+            name: The array.
+            space: The space.
+            sizes: Names of batch and time sizes that are known, to which this adds; None: sizes are not looked at.
+        """
         axes, ranks = space.axes, space.ranks
-        fixed = tuple(axes[ranks:])
-        if any(not isinstance(axis, int) for axis in fixed):
+        if any(not isinstance(axis, int) for axis in axes[ranks:]):
             return f"type({name}) is None"  # irregular: always through the function
-        dtypes = self.names.constant(f"dtypes_{space.dtype}", self.executor.dtypes(space.dtype))
-        shape = f"{name}.shape == {fixed!r}" if ranks == 0 else f"{name}.shape[{ranks}:] == {fixed!r}"
-        if ranks and not fixed:
-            shape = f"len({name}.shape) == {ranks}"
-        for axis, dim in enumerate(axes[:ranks]):
-            if isinstance(dim, Dim) and all("=" in symbol for symbol in dim.symbols):
-                shape += f" and {name}.shape[{axis}] == {dim.evaluate({})}"
-        return f"type({name}) in array_types and {name}.dtype in {dtypes} and {shape}"
+        dtypes = [
+            f"{name}.dtype is {self.names.constant(label, dtype)}"
+            for label, dtype in self.executor.dtypes(space.dtype).items()
+        ]
+        dtype = f"({' or '.join(dtypes)})" if len(dtypes) > 1 else dtypes[0]
+        expected = [self._expected(name, axis, dim, sizes) for axis, dim in enumerate(axes)]
+        free = next((axis for axis, text in enumerate(expected) if text is not None), len(axes))
+        known = [text for text in expected[free:] if text is not None]
+        if not known:
+            shape = f"len({name}.shape) == {len(axes)}"
+        elif len(known) == len(axes) - free:
+            shape = f"{name}.shape{f'[{free}:]' if free else ''} == {tuple_text(known)}"
+        else:
+            shape = " and ".join(
+                [f"len({name}.shape) == {len(axes)}"]
+                + [f"{name}.shape[{axis}] == {text}" for axis, text in enumerate(expected) if text is not None]
+            )
+        return f"type({name}) in array_types and {dtype} and {shape}"
+
+    def _expected(self, name: str, axis: int, dim: int | Dim, sizes: dict[str, str] | None) -> str | None:
+        """The expression of the length that an axis has to have, None where it may have any."""
+        if isinstance(dim, int):
+            return repr(dim)
+        if all("=" in symbol for symbol in dim.symbols):
+            return repr(dim.evaluate({}))
+        if sizes is None or len(dim.symbols) > 1 or dim.factor != 1 or dim.offset:
+            return None
+        symbol = dim.symbols[0]
+        if symbol in sizes:
+            return sizes[symbol]
+        sizes[symbol] = self.names.fresh({"B": "batch_size", "T": "steps"}[symbol])
+        return f"({sizes[symbol]} := {name}.shape[{axis}])"
 
     def _agree(self, leading: Sequence[tuple[str, Box]]) -> None:
         for symbol, members in _common_axes(leading).items():
@@ -214,6 +249,7 @@ class _StraightProgram(_ProgramWriter):
         out.indent += 1
         if torch:
             use_inference = not writes and not gradients
+            self.inference = use_inference
             out.line("with inference_mode() if as_numpy else no_grad():" if use_inference else "with no_grad():")
             out.indent += 1
         if not graph.nodes:
@@ -271,9 +307,8 @@ class _StraightProgram(_ProgramWriter):
             to_numpy = "{}" if safe else "array({})"
             self.result(block, to_numpy, to_numpy)
         else:
-            self.result(
-                block, "numpy_of({})" if safe else "copy_numpy_of({})", "plain({})" if safe else "copy_plain({})"
-            )
+            to_numpy = "numpy_of({})" if self.inference else "detached_numpy_of({})"
+            self.result(block, to_numpy if safe else "copy_numpy_of({})", "plain({})" if safe else "copy_plain({})")
 
 
 class _FunctionalProgram(_ProgramWriter):
@@ -428,7 +463,8 @@ class _FunctionalProgram(_ProgramWriter):
             call = f"{name}({', '.join(['state', store('kept_state', kept), *arguments])})"
             main.out.line(f"{left}, store.values = {call}")
             return
-        main.out.line("store.release()")
+        main.out.line("if store.held is not None:")
+        main.out.line("    store.release()")
         call = f"{name}({', '.join([store('donated_state', donated), store('kept_state', kept), *arguments])})"
         if len(writes) > INLINE_CELLS:
             main.out.line(f"{left}, state = {call}")

@@ -55,7 +55,13 @@ def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
     return implementation(indices).one_hot(indices, num_classes, dtype)
 
 
-def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: str = "valid") -> Array:
+def conv2d(
+    x: Array,
+    kernel: Array,
+    stride: int | tuple[int, int] = 1,
+    padding: str = "valid",
+    bias: Array | None = None,
+) -> Array:
     """Two-dimensional convolution (cross-correlation, as usual in the field), channels last.
 
     Args:
@@ -64,6 +70,7 @@ def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: 
         stride: One step for both axes or (s_h, s_w).
         padding: `"valid"`: no padding, H_out = (H - k_h) // s_h + 1. `"same"`: zeros such that
             H_out = ceil(H / s_h), the odd one below and to the right.
+        bias: (C_out,), added to every pixel; None: nothing.
 
     Returns:
         (N, H_out, W_out, C_out).
@@ -71,4 +78,21 @@ def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: 
     Raises:
         ValueError: Another padding.
     """
-    return implementation(x, kernel).conv2d(x, kernel, stride, padding)
+    return implementation(x, kernel).conv2d(x, kernel, stride, padding, bias)
+
+
+def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:
+    """0.5 * e^2 of the error e = predictions - targets, from |e| = delta on linear (Huber 1964).
+
+    Beyond delta it is delta * (|e| - 0.5 * delta), which joins smoothly.
+
+    Args:
+        predictions: Floats.
+        targets: Floats of the same shape.
+        delta: A number above 0.
+        reduction: `"none"`: elementwise. `"mean"`: the mean over all elements, without axes.
+
+    Raises:
+        ValueError: Another reduction.
+    """
+    return implementation(predictions, targets).huber_loss(predictions, targets, delta, reduction)

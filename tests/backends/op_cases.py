@@ -321,6 +321,7 @@ def _cases() -> dict[str, list[Case]]:
         "silu": [case(X), case(EDGES)],
         "sigmoid": [case(X), case(EDGES)],
         "softplus": [case(X), case(EDGES)],
+        "huber_loss": [case(X, Y), case(X, Y, 0.5), case(Y, X, delta=3.0, reduction="mean")],
         "softmax": [case(X), case(X, 0), case(X * 100, finite_differences=False)],
         "log_softmax": [case(X), case(X, 0), case(X * 100, finite_differences=False)],
         "one_hot": [
@@ -335,6 +336,7 @@ def _cases() -> dict[str, list[Case]]:
             case(floats(2, 7, 6, 2), floats(3, 2, 2, 4), (2, 1), "same"),
             case(floats(1, 5, 5, 1), floats(4, 4, 1, 2), padding="same"),
             case(floats(1, 8, 8, 2), floats(1, 1, 2, 2), stride=3, padding="same"),
+            case(floats(2, 6, 5, 3), floats(3, 2, 3, 4), bias=floats(4)),
         ],
         # control
         "scan": [

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, untouched, user_location
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.torch_ import ops
+from rlweave.backends.torch_.grad_mode import EnableGrad, NoGrad, inference_mode
 from rlweave.backends.torch_.ops.control import readable
 
 DTYPES = {
@@ -29,8 +30,12 @@ class TorchCell(Cell):
     def assign(self, x: Array) -> None:
         if x is self.value:
             return
-        x = torch.as_tensor(x, dtype=self.dtype)
-        self.value = x.detach().requires_grad_() if self.trainable else x.detach()
+        if type(x) is not torch.Tensor or x.dtype is not self.dtype:
+            x = torch.as_tensor(x, dtype=self.dtype)
+        if self.trainable:
+            self.value = x.detach().requires_grad_()
+        else:
+            self.value = x.detach() if x.requires_grad else x
 
     def assign_at(self, indices: Array, x: Array) -> None:
         with torch.no_grad():
@@ -132,8 +137,8 @@ class TorchBackend(Backend):
             "gradient": gradient,
             "tracked": tracked,
             "stop_gradient": _stop_gradient,
-            "no_grad": torch.no_grad,
-            "enable_grad": torch.enable_grad,
+            "no_grad": NoGrad,
+            "enable_grad": EnableGrad,
             "vjp": vjp,
             "ones_like": torch.ones_like,
             "zeros_like": torch.zeros_like,
@@ -147,15 +152,16 @@ class TorchBackend(Backend):
         return {
             "array_types": frozenset({np.ndarray, torch.Tensor}),
             "from_numpy": from_numpy,
-            "numpy_of": _numpy_of,
+            "numpy_of": _numpy_of if from_numpy is from_numpy_shared else _detached_numpy_of,
+            "detached_numpy_of": _detached_numpy_of,
             "copy_numpy_of": self.to_numpy,
             "number": _number,
             "plain": _plain,
             "copy_plain": _copy_plain,
             "to_host": _to_host,
             "to_device": to_device,
-            "inference_mode": torch.inference_mode,
-            "no_grad": torch.no_grad,
+            "inference_mode": inference_mode,
+            "no_grad": NoGrad,
             "convert_nested": to_device,
             "staged": _staged,
             "handed": to_device,
@@ -195,6 +201,13 @@ def from_numpy_shared(x: np.ndarray | np.generic) -> Array:
 
 
 def _numpy_of(x: Array) -> np.ndarray:
+    try:
+        return x.numpy()  # a tensor on the CPU, without a gradient
+    except (AttributeError, RuntimeError):
+        return _detached_numpy_of(x)
+
+
+def _detached_numpy_of(x: Array) -> np.ndarray:
     return x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
 
 
@@ -207,7 +220,7 @@ def _stop_gradient(x: Any) -> Any:
 
 
 def _plain(x: Array) -> Array:
-    return x.detach() if isinstance(x, torch.Tensor) else x
+    return x.detach() if isinstance(x, torch.Tensor) and x.requires_grad else x
 
 
 def _copy_plain(x: Array) -> Array:
@@ -264,14 +277,28 @@ def tracked(x: Array) -> Array:
         return x.view_as(x)
 
 
+_ENGINE: Any = torch.autograd.Variable._execution_engine
+
+
 def gradient(loss: Any, wrt: list[Any], retain_graph: bool, create_graph: bool) -> tuple[Any, ...]:
     """Derivatives of a loss; zeros for what it does not depend on."""
-    if not loss.requires_grad:
+    if not wrt or not loss.requires_grad:
         return tuple(torch.zeros_like(x) for x in wrt)
-    grads = torch.autograd.grad(
-        loss, wrt, retain_graph=retain_graph or create_graph, create_graph=create_graph, allow_unused=True
+    # What torch.autograd.grad calls after 5 microseconds of preparations, the last argument being allow_unused. The
+    # seed is a new one each time: it is the gradient itself where a loss is differentiated by itself.
+    grads = _ENGINE.run_backward(
+        (loss,),
+        (torch.ones_like(loss),),
+        retain_graph or create_graph,
+        create_graph,
+        tuple(wrt),
+        True,
+        accumulate_grad=False,
     )
-    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(wrt, grads, strict=True))
+    for g in grads:
+        if g is None:
+            return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(wrt, grads, strict=True))
+    return grads
 
 
 def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from rlweave import ops
 from rlweave.errors import BuildError, ConfigError, nearest
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph.ir import flatten_structure
 
 REDUCTIONS = ("loss", "td")
 
@@ -94,10 +95,10 @@ class DQNLoss(Component):
         Raises:
             BuildError: `online_q_next` is missing for double Q-learning, or given without.
         """
-        per_item, td_errors = self.loss_per_item(
-            q_values, actions, rewards, terminated, target_q_next, online_q_next, weights, discounts
+        chosen, targets = self._chosen_and_targets(
+            q_values, actions, rewards, terminated, target_q_next, online_q_next, discounts
         )
-        return self._mean(per_item), td_errors
+        return self._mean_loss(chosen, targets, rewards, weights), self._sizes(chosen, targets, rewards)
 
     @api
     def loss_per_item(
@@ -112,6 +113,24 @@ class DQNLoss(Component):
         discounts: Any = None,
     ) -> Any:
         """As `td_loss`, but the loss of each item, (B,), weighted."""
+        chosen, targets = self._chosen_and_targets(
+            q_values, actions, rewards, terminated, target_q_next, online_q_next, discounts
+        )
+        return self._losses(chosen, targets, rewards, weights), self._sizes(chosen, targets, rewards)
+
+    # Small graph functions: only what needs a gradient is recorded for it, and what nobody uses is dropped.
+
+    def _chosen_and_targets(
+        self,
+        q_values: Any,
+        actions: Any,
+        rewards: Any,
+        terminated: Any,
+        target_q_next: Any,
+        online_q_next: Any,
+        discounts: Any,
+    ) -> tuple[Any, Any]:
+        """Q-values of the taken actions and what they are to become: (B,) both, or (B, components)."""
         if (online_q_next is not None) != self.double:
             raise BuildError(
                 "double Q-learning needs online_q_next"
@@ -122,67 +141,73 @@ class DQNLoss(Component):
                 if self.double
                 else "leave it out, or set double=True",
             )
-        return self._loss_per_item(
-            q_values, actions, rewards, terminated, target_q_next, online_q_next, weights, discounts
-        )
-
-    @graph_fn(flatten=True, returns=2)
-    def _loss_per_item(
-        self,
-        q_values: Any,
-        actions: Any,
-        rewards: Any,
-        terminated: Any,
-        target_q_next: Any,
-        online_q_next: Any,
-        weights: Any,
-        discounts: Any,
-    ) -> Any:
-        rewards = rewards[""]
-        factor = self.discount**self.n_step if discounts is None else discounts[""]
-        factor = ops.where(terminated[""], 0.0, factor)
-        errors = []
-        for path, leaf_actions in actions.items():
-            q = ops.take_last(q_values[path], ops.astype(leaf_actions, "int32"))
-            if self.double:
-                q_next = ops.take_last(target_q_next[path], ops.argmax(online_q_next[path], -1))
-            else:
-                q_next = ops.max(target_q_next[path], -1)
-            errors.append(self._error(q, rewards, factor, q_next))
-        if len(errors) == 1 and len(errors[0].shape) == len(rewards.shape):
-            td = errors[0]
-            loss, size = huber(td, self.huber_delta), ops.abs(td)
-        else:
-            td = ops.concat([ops.reshape(error, (*rewards.shape, -1)) for error in errors], -1)
-            if self.reduce_components == "td":
-                td = ops.mean(td, -1, keepdims=True)
-            loss, size = ops.mean(huber(td, self.huber_delta), -1), ops.mean(ops.abs(td), -1)
-        if weights is not None:
-            loss = loss * weights[""]
-        return loss, ops.stop_gradient(size)
-
-    def _error(self, q: Any, rewards: Any, factor: Any, q_next: Any) -> Any:
-        for _ in range(len(q.shape) - len(rewards.shape)):
-            rewards, factor = ops.expand_dims(rewards, -1), ops.expand_dims(factor, -1)
-        return ops.stop_gradient(rewards + factor * q_next) - q
+        chosen, targets = [], []
+        for path, taken in flatten_structure(actions).items():
+            chosen.append(self._chosen(_leaf(q_values, path), taken, rewards))
+            online = None if online_q_next is None else _leaf(online_q_next, path)
+            targets.append(self._target(rewards, terminated, _leaf(target_q_next, path), online, discounts))
+        if len(chosen) == 1:
+            return chosen[0], targets[0]
+        return self._join(chosen, rewards), self._join(targets, rewards)
 
     @graph_fn
-    def _mean(self, per_item: Any) -> Any:
-        return ops.mean(per_item)
+    def _chosen(self, q_values: Any, taken: Any, rewards: Any) -> Any:
+        return _columns(ops.take_last(q_values, ops.astype(taken, "int32")), rewards)
+
+    @graph_fn(differentiable=False)
+    def _target(self, rewards: Any, terminated: Any, target_q_next: Any, online_q_next: Any, discounts: Any) -> Any:
+        if self.double:
+            q_next = ops.take_last(target_q_next, ops.argmax(online_q_next, -1))
+        else:
+            q_next = ops.max(target_q_next, -1)
+        q_next = _columns(q_next, rewards)
+        factor = self.discount**self.n_step if discounts is None else discounts
+        if len(q_next.shape) > len(rewards.shape):
+            rewards, terminated = ops.expand_dims(rewards, -1), ops.expand_dims(terminated, -1)
+            factor = factor if discounts is None else ops.expand_dims(factor, -1)
+        return rewards + factor * ops.where(terminated, 0.0, q_next)
+
+    @graph_fn
+    def _join(self, leaves: Any, rewards: Any) -> Any:
+        """Components of all leaves side by side: (B,) and (B, k) to (B, K)."""
+        return ops.concat([ops.reshape(leaf, (*rewards.shape, -1)) for leaf in leaves], -1)
+
+    @graph_fn
+    def _mean_loss(self, chosen: Any, targets: Any, rewards: Any, weights: Any) -> Any:
+        if weights is None and self.huber_delta is not None and len(chosen.shape) == len(rewards.shape):
+            return ops.huber_loss(chosen, targets, self.huber_delta, reduction="mean")
+        return ops.mean(self._loss_per_item(chosen, targets, rewards, weights))
+
+    @graph_fn
+    def _losses(self, chosen: Any, targets: Any, rewards: Any, weights: Any) -> Any:
+        return self._loss_per_item(chosen, targets, rewards, weights)
+
+    def _loss_per_item(self, chosen: Any, targets: Any, rewards: Any, weights: Any) -> Any:
+        has_components = len(chosen.shape) > len(rewards.shape)
+        if has_components and self.reduce_components == "td":
+            chosen, targets = ops.mean(chosen, -1), ops.mean(targets, -1)
+        if self.huber_delta is None:
+            loss = 0.5 * ops.square(chosen - targets)
+        else:
+            loss = ops.huber_loss(chosen, targets, self.huber_delta)
+        if has_components and self.reduce_components == "loss":
+            loss = ops.mean(loss, -1)
+        return loss if weights is None else loss * weights
+
+    @graph_fn(differentiable=False)
+    def _sizes(self, chosen: Any, targets: Any, rewards: Any) -> Any:
+        errors = targets - chosen
+        if len(errors.shape) == len(rewards.shape):
+            return ops.abs(errors)
+        return ops.abs(ops.mean(errors, -1)) if self.reduce_components == "td" else ops.mean(ops.abs(errors), -1)
 
 
-def huber(error: Any, delta: float | None) -> Any:
-    """0.5 * error^2, from |error| = delta on linear (Huber 1964); all quadratic for None. A graph function body.
+def _leaf(nested: Any, path: str) -> Any:
+    """A leaf by its path; a value that is not known yet stands for all of its leaves."""
+    flat = flatten_structure(nested)
+    return flat[path] if path in flat else flat[""]
 
-    Args:
-        error: Float array.
-        delta: Where the line begins.
 
-    Returns:
-        Array of the same shape.
-    """
-    if delta is None:
-        return 0.5 * ops.square(error)
-    size = ops.abs(error)
-    quadratic = ops.minimum(size, delta)
-    return 0.5 * ops.square(quadratic) + delta * (size - quadratic)
+def _columns(leaf: Any, rewards: Any) -> Any:
+    """Components of one action leaf side by side: (B, *action_shape) to (B, k); (B,) stays."""
+    return leaf if len(leaf.shape) == len(rewards.shape) else ops.reshape(leaf, (*rewards.shape, -1))

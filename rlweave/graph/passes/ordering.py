@@ -69,26 +69,21 @@ def stable_order(before: Sequence[set[int]], prefer: Callable[[int, int | None],
     return order
 
 
-def gradients_early(nodes: Sequence[Node]) -> list[Node]:
-    """Moves each gradient to directly after what it needs (eager torch: before its variables are overwritten)."""
-    before = dependencies(nodes)
-    result: list[int] = []
-    placed: set[int] = set()
-    waiting = [i for i, node in enumerate(nodes) if node.kind == "gradient"]
-    for i, node in enumerate(nodes):
-        if node.kind != "gradient":
-            result.append(i)
-            placed.add(i)
-        progress = True
-        while progress:
-            progress = False
-            for g in list(waiting):
-                if before[g] <= placed:
-                    result.append(g)
-                    placed.add(g)
-                    waiting.remove(g)
-                    progress = True
-    return [nodes[i] for i in result]
+def tape_order(nodes: Sequence[Node]) -> list[Node]:
+    """The order for a backend with a tape.
+
+    Each gradient comes directly after what it needs (before its variables are overwritten), the nodes that gradients
+    go through stand side by side, and what can be computed without the tape comes before them.
+    """
+    taped_nodes = {id(n) for g in nodes if g.kind == "gradient" for n in g.extra["path"]}
+    if not any(node.kind == "gradient" for node in nodes):
+        return list(nodes)
+    taped = [id(node) in taped_nodes for node in nodes]
+
+    def prefer(i: int, last: int | None) -> tuple[bool, bool, int]:
+        return nodes[i].kind != "gradient", taped[i] != (last is not None and taped[last]), i
+
+    return [nodes[i] for i in stable_order(dependencies(nodes), prefer)]
 
 
 def by_place(nodes: Sequence[Node]) -> list[list[Node]]:

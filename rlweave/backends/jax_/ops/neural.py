@@ -54,8 +54,25 @@ def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
     return jax.nn.one_hot(indices, num_classes, dtype=jax_dtype(dtype))
 
 
-def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: str = "valid") -> Array:
+def conv2d(
+    x: Array,
+    kernel: Array,
+    stride: int | tuple[int, int] = 1,
+    padding: str = "valid",
+    bias: Array | None = None,
+) -> Array:
     steps = (stride, stride) if isinstance(stride, int) else stride
     if padding not in ("valid", "same"):
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
-    return jax.lax.conv_general_dilated(x, kernel, steps, padding.upper(), dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    dimensions = ("NHWC", "HWIO", "NHWC")
+    result = jax.lax.conv_general_dilated(x, kernel, steps, padding.upper(), dimension_numbers=dimensions)
+    return result if bias is None else result + bias
+
+
+def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:
+    if reduction not in ("none", "mean"):
+        raise ValueError(f"huber_loss: reduction must be 'none' or 'mean'. Received: {reduction!r}.")
+    error = predictions - targets
+    clipped = jnp.clip(error, -delta, delta)
+    loss = clipped * (error - 0.5 * clipped)
+    return loss if reduction == "none" else loss.mean()

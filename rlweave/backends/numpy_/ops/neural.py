@@ -63,7 +63,13 @@ def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
     return (np.asarray(indices)[..., None] == np.arange(num_classes)).astype(dtype)
 
 
-def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: str = "valid") -> Array:
+def conv2d(
+    x: Array,
+    kernel: Array,
+    stride: int | tuple[int, int] = 1,
+    padding: str = "valid",
+    bias: Array | None = None,
+) -> Array:
     step_h, step_w = (stride, stride) if isinstance(stride, int) else stride
     kernel_h, kernel_w, in_channels, out_channels = kernel.shape
     if padding == "same":
@@ -84,9 +90,21 @@ def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: 
         writeable=False,
     )
     columns = windows.reshape((n * out_h * out_w, kernel_h * kernel_w * in_channels))
-    return columns.dot(kernel.reshape((-1, out_channels))).reshape((n, out_h, out_w, out_channels))
+    result = columns.dot(kernel.reshape((-1, out_channels)))
+    if bias is not None:
+        result += bias
+    return result.reshape((n, out_h, out_w, out_channels))
 
 
 def _same_padding(size: int, kernel: int, step: int) -> tuple[int, int]:
     total = max((-(-size // step) - 1) * step + kernel - size, 0)
     return total // 2, total - total // 2
+
+
+def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:
+    if reduction not in ("none", "mean"):
+        raise ValueError(f"huber_loss: reduction must be 'none' or 'mean'. Received: {reduction!r}.")
+    error = predictions - targets
+    clipped = np.clip(error, -delta, delta)
+    loss = clipped * (error - 0.5 * clipped)
+    return loss if reduction == "none" else loss.mean()

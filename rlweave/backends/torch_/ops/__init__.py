@@ -84,6 +84,7 @@ from rlweave.backends.torch_.ops.neural import (
     conv2d,
     elu,
     gelu,
+    huber_loss,
     leaky_relu,
     log_softmax,
     one_hot,
@@ -180,6 +181,7 @@ __all__ = [
     "global_norm_clip",
     "greater",
     "greater_equal",
+    "huber_loss",
     "isfinite",
     "isnan",
     "leaky_relu",
@@ -248,5 +250,8 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+#: Bound in place of the functions above, which do no more than call them.
+BUILTINS = {"relu": torch.relu, "sigmoid": torch.sigmoid}
 
 register_backend("torch", sys.modules[__name__], lambda kind: issubclass(kind, torch.Tensor))

@@ -261,10 +261,11 @@ def where(condition: Array, x1: Array, x2: Array) -> Array:
     if condition.dtype != torch.bool:
         condition = condition != 0
     if isinstance(x1, Tensor):
-        if not isinstance(x2, Tensor):
+        if not isinstance(x2, Tensor) and not (type(x2) is float and x1.dtype.is_floating_point):
             x2 = _as_tensor(x2, x1)
     elif isinstance(x2, Tensor):
-        x1 = _as_tensor(x1, x2)
+        if not (type(x1) is float and x2.dtype.is_floating_point):
+            x1 = _as_tensor(x1, x2)
     else:
         x1, x2 = asarray(x1), asarray(x2)
     return torch.where(condition, x1, x2)

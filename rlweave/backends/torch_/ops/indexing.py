@@ -32,7 +32,22 @@ def take_along_axis(x: Array, indices: Array, axis: int = -1) -> Array:
 
 
 def take_last(x: Array, indices: Array) -> Array:
-    return torch.gather(_tensor(x), -1, _tensor(indices).long().unsqueeze(-1)).squeeze(-1)
+    x, indices = _tensor(x), _tensor(indices)
+    if indices.dtype is not torch.int32 or not _GATHERS_INT32:
+        indices = indices.long()
+    return torch.gather(x, -1, indices.unsqueeze(-1)).squeeze(-1)
+
+
+def _gathers_int32() -> bool:
+    """Whether this torch takes int32 indices in `gather`, which older ones refuse."""
+    try:
+        torch.gather(torch.zeros(1), 0, torch.zeros(1, dtype=torch.int32))
+    except RuntimeError:
+        return False
+    return True
+
+
+_GATHERS_INT32 = _gathers_int32()
 
 
 def set_at(x: Array, indices: Array, values: Array) -> Array:

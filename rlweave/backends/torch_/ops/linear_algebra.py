@@ -37,8 +37,11 @@ def einsum(equation: str, *operands: Array) -> Array:
 
 
 def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+    if bias is not None and x.ndim == 2:
+        try:
+            return torch.addmm(bias, x, kernel)
+        except TypeError:  # not all of them are tensors
+            bias = _tensor(bias)
     x, kernel = _tensor(x), _tensor(kernel)
     bias = None if bias is None else _tensor(bias)
-    if bias is not None and x.ndim == 2:
-        return torch.addmm(bias, x, kernel)
     return functional.linear(x, kernel.t(), bias)

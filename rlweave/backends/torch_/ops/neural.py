@@ -57,7 +57,13 @@ def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
     return (indices.unsqueeze(-1) == classes).to(torch_dtype(dtype))
 
 
-def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: str = "valid") -> Array:
+def conv2d(
+    x: Array,
+    kernel: Array,
+    stride: int | tuple[int, int] = 1,
+    padding: str = "valid",
+    bias: Array | None = None,
+) -> Array:
     x, kernel = asarray(x), asarray(kernel)
     step_h, step_w = (stride, stride) if isinstance(stride, int) else stride
     kernel_h, kernel_w = kernel.shape[0], kernel.shape[1]
@@ -69,9 +75,21 @@ def conv2d(x: Array, kernel: Array, stride: int | tuple[int, int] = 1, padding: 
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
     # These are views: a contiguous NHWC array is a "channels last" NCHW tensor, and so is the result.
     images, filters = x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1)
-    return functional.conv2d(images, filters, stride=(step_h, step_w)).permute(0, 2, 3, 1)
+    bias = None if bias is None else asarray(bias)
+    return functional.conv2d(images, filters, bias, (step_h, step_w)).permute(0, 2, 3, 1)
 
 
 def _same_padding(size: int, kernel: int, step: int) -> tuple[int, int]:
     total = max((-(-size // step) - 1) * step + kernel - size, 0)
     return total // 2, total - total // 2
+
+
+_REDUCTIONS = {"none": 0, "mean": 1}
+
+
+def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:
+    if reduction not in _REDUCTIONS:
+        raise ValueError(f"huber_loss: reduction must be 'none' or 'mean'. Received: {reduction!r}.")
+    # what functional.huber_loss calls, after broadcasts and checks that take longer than the loss
+    kernel: Any = torch._C._nn.huber_loss
+    return kernel(asarray(predictions), asarray(targets), _REDUCTIONS[reduction], delta)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rlweave.backends import optimizer_steps
+from rlweave.backends.torch_.grad_mode import NoGrad
 from rlweave.backends.torch_.ops import elementwise
 from rlweave.backends.torch_.ops.creation import astype
 
@@ -30,6 +31,14 @@ class _Formulas:
 
 def _transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _contiguous(arrays: Sequence[Array]) -> bool:
+    """Whether all are tensors that lie as the kernels take them."""
+    try:
+        return all(map(Tensor.is_contiguous, arrays))
+    except TypeError:  # there are other things than tensors
+        return False
 
 
 def _writable(arrays: Sequence[Array], donate: bool) -> list[Tensor]:
@@ -53,14 +62,16 @@ def _number(x: float | Array) -> Any:
 
 
 def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tuple[list[Array], Array]:
-    tensors = [torch.as_tensor(g) for g in gradients]
+    tensors = [g if isinstance(g, Tensor) else torch.as_tensor(g) for g in gradients]
     if not tensors:
         return [], torch.zeros(())
     if _transformed():
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in tensors]))
         scale = torch.clamp(_number(max_norm) / norm, max=1.0)
         return [g * scale for g in tensors], norm
-    norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(tensors))))
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    if norm.is_cpu and not isinstance(max_norm, Tensor) and norm.item() <= max_norm:
+        return tensors, norm  # (on a GPU looking at the norm would take longer than scaling by 1)
     scale = torch.clamp(_number(max_norm) / norm, max=1.0)  # 1 where the norm is 0
     return list(torch._foreach_mul(tensors, scale)), norm
 
@@ -79,7 +90,7 @@ def sgd_update(
         return optimizer_steps.sgd(p, g, v, _number(learning_rate), momentum, nesterov)
     new_parameters = _writable(parameters, donate)
     new_velocities = _writable(velocities, donate) if momentum else []
-    with torch.no_grad():
+    with NoGrad():
         torch._fused_sgd_(
             new_parameters,
             _readable(gradients),
@@ -126,17 +137,19 @@ def adam_update(
             epsilon,
             weight_decay,
         )
-    new_parameters, new_means = _writable(parameters, donate), _writable(means, donate)
-    new_variances = _writable(variances, donate)
-    with torch.no_grad():
-        steps = [torch.as_tensor(step, dtype=torch.float32)] * len(new_parameters)
+    p, g, m, v = parameters, gradients, means, variances
+    if not (donate and _contiguous([*p, *g, *m, *v])):
+        p, m, v, g = _writable(p, donate), _writable(m, donate), _writable(v, donate), _readable(g)
+    if not (isinstance(step, Tensor) and step.is_cpu):  # on the CPU the kernel takes an int32 as well
+        step = astype(step, "float32")
+    with NoGrad():
         torch._fused_adamw_(
-            new_parameters,
-            _readable(gradients),
-            new_means,
-            new_variances,
+            p,
+            g,
+            m,
+            v,
             [],
-            steps,
+            [step] * len(p),
             lr=_number(learning_rate),
             beta1=beta1,
             beta2=beta2,
@@ -145,7 +158,7 @@ def adam_update(
             amsgrad=False,
             maximize=False,
         )
-    return new_parameters, new_means, new_variances
+    return p, m, v
 
 
 def rmsprop_update(
@@ -168,7 +181,7 @@ def rmsprop_update(
     new_means = _writable(means, donate)
     new_velocities = _writable(velocities, donate) if momentum else []
     tensors = _readable(gradients)
-    with torch.no_grad():
+    with NoGrad():
         torch._foreach_mul_(new_squares, decay)
         torch._foreach_addcmul_(new_squares, tensors, tensors, 1.0 - decay)
         if new_means:

@@ -84,11 +84,11 @@ def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def argmax(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return torch.argmax(_countable(x), axis, keepdims).to(torch.int32)
+    return torch.argmax(x if type(x) is Tensor and x.dtype is not torch.bool else _countable(x), axis, keepdims).int()
 
 
 def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return torch.argmin(_countable(x), axis, keepdims).to(torch.int32)
+    return torch.argmin(_countable(x), axis, keepdims).int()
 
 
 def _countable(x: Array) -> Tensor:

@@ -122,7 +122,10 @@ class Backend(ABC):
 
     @abstractmethod
     def boundary(self, device: str | None = None) -> dict[str, Any]:
-        """Names that entry functions use to take arrays in and hand them out; `array_types` among them."""
+        """Names that entry functions use to take arrays in and hand them out.
+
+        Among them `array_type`, the class of its arrays where that is not NumPy's.
+        """
 
     def set_threads(self, threads: int) -> bool:
         """Sets how many threads the kernels use from now on, in the whole process.
@@ -148,8 +151,14 @@ class Backend(ABC):
         """What eager API methods run in."""
         return nullcontext()
 
-    def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
-        """Compiles a pure run; the default hands it back."""
+    def compile(self, function: Callable[..., Any], states: Sequence[str], **options: Any) -> Callable[..., Any]:
+        """Compiles a pure run; the default hands it back.
+
+        Args:
+            function: The run.
+            states: What its first arguments are: "donated" for arrays that it may overwrite, "kept" for others.
+            options: Of the backend.
+        """
         return function
 
 

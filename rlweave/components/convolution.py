@@ -8,7 +8,7 @@ from typing import Any
 from rlweave import ops
 from rlweave.components.encoders import channels_last
 from rlweave.components.initializers import InitializerSpec, make_initializer
-from rlweave.components.layers import apply_activation, checked_activation, float_features
+from rlweave.components.layers import FUSED, apply_activation, checked_activation, float_features
 from rlweave.errors import BuildError, SpecError, nearest
 from rlweave.graph import Component, graph_fn, register
 from rlweave.spaces.box import LAYOUTS
@@ -102,14 +102,18 @@ class Conv2D(Component):
         Returns:
             (..., H', W', filters).
         """
-        images = channels_last(inputs, self.input_layout)
-        leading = tuple(images.shape[:-3])
-        if len(leading) != 1:
-            images = ops.fold_ranks(images, len(leading))
+        images = inputs if self.input_layout == "channels_last" else channels_last(inputs, self.input_layout)
         bias = self.bias.value if self.use_bias else None
+        if images.ndim == 4:
+            return self._convolved(images, bias)
+        leading = tuple(images.shape[:-3])
+        return ops.unfold_ranks(self._convolved(ops.fold_ranks(images, len(leading)), bias), leading)
+
+    def _convolved(self, images: Any, bias: Any) -> Any:
+        if self.activation in FUSED:
+            return ops.conv2d(images, self.kernel.value, self.stride, self.padding, bias, self.activation)
         outputs = ops.conv2d(images, self.kernel.value, self.stride, self.padding, bias)
-        outputs = apply_activation(outputs, self.activation, self.activation_parameters)
-        return outputs if len(leading) == 1 else ops.unfold_ranks(outputs, leading)
+        return apply_activation(outputs, self.activation, self.activation_parameters)
 
 
 def _pair(name: str, value: Any, where: str) -> tuple[int, int]:

@@ -20,6 +20,9 @@ ACTIVATIONS = (
 # fmt: on
 """Names of activations; each is the operator of that name."""
 
+#: Activations that `ops.linear` and `ops.conv2d` apply themselves.
+FUSED = (None, "relu", "tanh")
+
 _OTHER_NAMES = {"linear": None, "identity": None, "swish": "silu"}
 
 
@@ -144,31 +147,17 @@ class Dense(Component):
         Returns:
             (..., units).
         """
-        # The usual kinds have a graph function each, chosen here and not at every call: acting in NumPy is a matter of
-        # single microseconds.
-        if self.use_bias and not self.activation_parameters:
-            if self.activation is None:
-                return self._affine(inputs)
-            if self.activation == "relu":
-                return self._relu(inputs)
-            if self.activation == "tanh":
-                return self._tanh(inputs)
-        return self._activated(inputs)
+        # chosen here and not at every call: acting in NumPy is a matter of single microseconds
+        if self.use_bias and self.activation in FUSED:
+            return self._call(inputs)
+        return self._general(inputs)
 
     @graph_fn
-    def _affine(self, inputs: Any) -> Any:
-        return ops.linear(inputs, self.kernel.value, self.bias.value)
-
-    @graph_fn
-    def _relu(self, inputs: Any) -> Any:
-        return ops.relu(ops.linear(inputs, self.kernel.value, self.bias.value))
-
-    @graph_fn
-    def _tanh(self, inputs: Any) -> Any:
-        return ops.tanh(ops.linear(inputs, self.kernel.value, self.bias.value))
+    def _call(self, inputs: Any) -> Any:
+        return ops.linear(inputs, self.kernel.value, self.bias.value, self.activation)
 
     @graph_fn(returns=1)
-    def _activated(self, inputs: Any) -> Any:
+    def _general(self, inputs: Any) -> Any:
         outputs = ops.linear(inputs, self.kernel.value, self.bias.value if self.use_bias else None)
         return apply_activation(outputs, self.activation, self.activation_parameters)
 

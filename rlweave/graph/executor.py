@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
-from rlweave.graph.store import Store, make_binder
+from rlweave.graph.store import Snapshot, Store, make_binder
 
 _serial = itertools.count()
 
@@ -40,6 +41,7 @@ class GraphExecutor:
 
     Each API method of the root is an attribute: `executor.update(batch)`. Two keywords are common to all of them:
     `as_numpy=False` hands out arrays of the framework, `with_metrics=True` returns `(result, metrics)`.
+    Results share memory with nothing that changes; on JAX they are read-only (`.copy()` makes one to write into).
     Made by `build`.
     """
 
@@ -52,7 +54,7 @@ class GraphExecutor:
         self.serial = next(_serial)
         self._programs = 0
         self._lock = store.lock
-        self._guard = guard.Guard(self._lock)
+        self._guard = guard.Guard(self._lock, store.snapshots)
         guard.install()
         self.inplace_paths: set[str] = set()
         self.programs: dict[tuple[str, tuple[Any, ...]], Program] = {}
@@ -134,6 +136,10 @@ class GraphExecutor:
     def input_check(self, method: str, parameter: str, structure: Structure) -> InputCheck:
         return InputCheck(f"{self.root.path}.{method}", parameter, structure, self.backend, self.store.float_dtype)
 
+    def snapshot(self, paths: Sequence[str]) -> Snapshot:
+        """What a run that only reads takes of the state."""
+        return Snapshot(self.store, tuple([self.store.cells[path] for path in paths]))
+
     def dtypes(self, name: str) -> dict[str, Any]:
         """What `.dtype` of an input can be, by name; these objects exist once, so that `is` compares them."""
         if name == "float32":
@@ -161,10 +167,16 @@ class GraphExecutor:
         )
         return runtime
 
-    def compile_run(self, function: Any, donate: Any) -> Any:
+    def compile_run(self, function: Any, states: Sequence[str]) -> Any:
         if self.torch_compile:
-            return self.backend.compile(function, donate, compiled=True)
-        return self.backend.compile(function, donate)
+            return self.backend.compile(function, states, compiled=True)
+
+        @functools.wraps(function)
+        def one_at_a_time(*arguments: Any) -> Any:
+            with self._lock:  # while it is traced its cells hold what is traced, and some runs are called without lock
+                return function(*arguments)
+
+        return self.backend.compile(one_at_a_time, states)
 
     # -- methods -------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlweave.graph.store import Snapshot
 
 _state: dict[str, Any] = {"installed": False, "depth": 0, "pending": False, "previous": None}
 
@@ -47,22 +51,31 @@ _MAIN = threading.main_thread().ident
 
 
 class Guard:
-    """Lock of one executor that defers interrupts of the main thread while it is held."""
+    """Lock of one executor that defers interrupts of the main thread while it is held.
 
-    __slots__ = ("_lock",)
+    Args:
+        lock: What it holds.
+        snapshots: What was read before and after a write is another thing: these forget what they took.
+    """
 
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
+    __slots__ = ("_lock", "_snapshots")
+
+    def __init__(self, lock: Any, snapshots: Sequence[Snapshot]) -> None:
+        self._lock, self._snapshots = lock, snapshots
 
     def __enter__(self) -> None:
         # counted first: an interrupt between the two lines would leave the lock taken for ever
         if threading.get_ident() == _MAIN:
             _state["depth"] += 1
         self._lock.acquire()
+        for snapshot in self._snapshots:
+            snapshot.arrays = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for snapshot in self._snapshots:
+            snapshot.arrays = None  # again: what runs inside may have taken it
         self._lock.release()
         if threading.get_ident() == _MAIN:
             _state["depth"] -= 1

@@ -51,10 +51,8 @@ def write_program(executor: Any, graph: Graph) -> Program:
     }
     exec(compile(source, filename, "exec"), scope)
     runs = {}
-    for name, donate in entry.runs.items():
-        runs[name] = scope[name]
-        scope[name] = executor.compile_run(scope[name], donate)
-        runs[name] = scope[name]
+    for name, states in entry.runs.items():
+        runs[name] = scope[name] = executor.compile_run(scope[name], states)
     return Program(source, scope[entry.name], runs)
 
 
@@ -65,7 +63,8 @@ class _ProgramWriter:
         self.executor, self.graph, self.names, self.out = executor, graph, names, out
         self.globals: dict[str, Any] = executor.program_globals()
         names.taken.update(self.globals)
-        self.runs: dict[str, Sequence[int]] = {}
+        #: Which groups of state each run takes first, by the run's name.
+        self.runs: dict[str, Sequence[str]] = {}
         self.name = names.fresh(graph.name)
         self.parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
         self.inner = self.name
@@ -167,7 +166,10 @@ class _ProgramWriter:
                 [f"len({name}.shape) == {len(axes)}"]
                 + [f"{name}.shape[{axis}] == {text}" for axis, text in enumerate(expected) if text is not None]
             )
-        return f"type({name}) in array_types and {dtype} and {shape}"
+        kind = f"type({name}) is ndarray"
+        if "array_type" in self.globals:
+            kind = f"({kind} or type({name}) is array_type)"
+        return f"{kind} and {dtype} and {shape}"
 
     def _expected(self, name: str, axis: int, dim: int | Dim, sizes: dict[str, str] | None) -> str | None:
         """The expression of the length that an axis has to have, None where it may have any."""
@@ -191,12 +193,21 @@ class _ProgramWriter:
                 self.out.line(f"if not ({test}):")
                 self.out.line(f"    disagree({self.graph.name!r}, {symbol!r}, {{{sizes}}})")
 
-    def result(self, block: BlockWriter, to_numpy: str, plain: str) -> None:
-        """Lines that hand out results and metrics."""
+    def result(self, block: BlockWriter, to_numpy: str, plain: str, borrowed: str = "") -> None:
+        """Lines that hand out results and metrics.
+
+        Args:
+            block: Knows their names.
+            to_numpy: Format of a result as NumPy.
+            plain: Format of a result as an array of the framework.
+            borrowed: Likewise as NumPy, for what is an input or comes from the host; nothing: as the others.
+        """
 
         def expression(structure: Structure, fmt: str) -> str:
             if isinstance(structure, Value):
-                return fmt.format(block.expressions[id(structure)])
+                foreign = structure.node is None or structure.node.host
+                form = borrowed if borrowed and foreign and fmt is to_numpy else fmt
+                return form.format(block.expressions[id(structure)])
             if isinstance(structure, dict):
                 return "{" + ", ".join(f"{block.literal(k)}: {expression(v, fmt)}" for k, v in structure.items()) + "}"
             if isinstance(structure, tuple | list):
@@ -324,8 +335,10 @@ class _FunctionalProgram(_ProgramWriter):
             main._name_leaves(main.parameters[name], name)
         _rename_inputs(graph, self.parameters)
         main.inplace_paths = executor.inplace_paths
+        device_only = len(runs) == 1 and not runs[0][0].host
+        only_reads = device_only and not graph.writes and executor.backend.functional
         body = main.out
-        body.indent = 2
+        body.indent = 1 if only_reads else 2
         on_host: dict[int, str] = {}
         for index, run in enumerate(runs):
             later = {id(v) for other in runs[index + 1 :] for n in other for v in n.inputs()}
@@ -333,10 +346,9 @@ class _FunctionalProgram(_ProgramWriter):
                 for node in run:
                     self._host_node(main, node, on_host)
             else:
-                self._device_run(main, run, outputs | later)
+                self._device_run(main, run, outputs | later, only_reads)
         out.line()
         self.header()
-        device_only = len(runs) == 1 and not runs[0][0].host
         results = list(leaves_of(graph.outputs, Value))
         self.checks("")
         # JAX on the CPU may read an aligned NumPy input in place, and later: whoever does not wait for a result of the
@@ -350,15 +362,16 @@ class _FunctionalProgram(_ProgramWriter):
             out.line("if not as_numpy:")
             for name in staged:
                 out.line(f"    {name} = staged({name})")
-        out.line(f"with {'guard' if graph.writes else 'lock'}:")
-        if not body.lines:
-            body.line("pass")
+        if not only_reads:
+            out.line(f"with {'guard' if graph.writes else 'lock'}:")
+            if not body.lines:
+                body.line("pass")
         out.lines += body.lines
         inputs = {id(v) for v in leaves_of(graph.inputs, Value)}
         if any(v.node is not None and v.node.host and v.node.aliases for v in results):
             out.indent += 1  # in the lock: a copy of a host variable must not meet a write
         plain = "handed({})" if any(id(v) in inputs or (v.node is not None and v.node.host) for v in results) else "{}"
-        self.result(main, "numpy_of({})", plain)
+        self.result(main, "numpy_of({})", plain, "copy_numpy_of({})")
 
     def _host_node(self, main: BlockWriter, node: Node, on_host: dict[int, str]) -> None:
         """Writes a host node, after a transfer of each device value that it takes; others go on with the device's."""
@@ -378,7 +391,7 @@ class _FunctionalProgram(_ProgramWriter):
         main.expressions.update(kept)
         main.containers.update(holders)
 
-    def _device_run(self, main: BlockWriter, run: Sequence[Node], wanted: set[int]) -> None:
+    def _device_run(self, main: BlockWriter, run: Sequence[Node], wanted: set[int], only_reads: bool) -> None:
         executor, out = self.executor, self.out
         block = BlockWriter(executor, self.names, out, functional=True)
         inside = {id(v) for n in run for v in n.values()}
@@ -397,7 +410,8 @@ class _FunctionalProgram(_ProgramWriter):
         donated = [p for p in writes if p in reads]
         kept = [p for p in reads if p not in writes]
         name = self.names.fresh("run" if len(self.runs) == 0 else f"run_{len(self.runs) + 1}")
-        self.runs[name] = (0,) if donated else ()
+        states = [group for group, paths in (("donated", donated), ("kept", kept)) if paths]
+        self.runs[name] = states
         whole = {parameter: main.parameters[parameter] for parameter in main.parameters}
         parameters: list[str] = []
         arguments: list[str] = []
@@ -421,7 +435,7 @@ class _FunctionalProgram(_ProgramWriter):
                     parameters.append(parameter)
                     arguments.append(text)
                 block.expressions[id(value)] = parameter
-        out.line(f"def {name}(donated, kept{''.join(', ' + p for p in parameters)}):")
+        out.line(f"def {name}({', '.join([*states, *parameters])}):")
         out.indent += 1
         for group, paths in (("donated", donated), ("kept", kept)):
             if len(paths) > INLINE_CELLS:
@@ -431,15 +445,17 @@ class _FunctionalProgram(_ProgramWriter):
                 out.line(f"{targets}{',' if len(paths) == 1 else ''} = {group}")
         block._escaping = {id(v) for v in results}
         block.block(run)
-        returned = ", ".join(
+        returned = [
             f"copy({block.expressions[id(v)]})" if v.node is not None and v.node.aliases else block.expressions[id(v)]
             for v in results
-        )
+        ]
         if len(writes) > INLINE_CELLS:
             state = f"values_of_cells({block._cells(writes)})"
         else:
             state = tuple_text([f"{block.cell(p)}.value" for p in writes])
-        out.line(f"return ({returned}{',' if len(results) == 1 else ''}), {state}")
+        # one result comes as it is: every level of nesting costs at the border of a compiled run
+        result = returned[0] if len(returned) == 1 else tuple_text(returned)
+        out.line(f"return {result}, {state}" if writes else f"return {result}")
         out.indent -= 1
         out.line()
 
@@ -456,21 +472,36 @@ class _FunctionalProgram(_ProgramWriter):
             text = self.names.fresh(identifier(block.expressions[id(value)]))
             main.expressions[id(value)] = text
             made.append(text)
-        left = tuple_text(made) if made else "_"
+        left = made[0] if len(made) == 1 else tuple_text(made) if made else "_"
+        if only_reads:
+            if not kept:
+                main.out.line(f"{left} = {name}({', '.join(arguments)})")
+                return
+            snapshot = self.names.constant("snapshot", executor.snapshot(kept))
+            main.out.line("try:")
+            main.out.line(f"    {left} = {name}({', '.join([f'{snapshot}.arrays or {snapshot}.take()', *arguments])})")
+            main.out.line("except RuntimeError:  # a write in another thread took the arrays over")
+            main.out.line("    with lock:")
+            main.out.line(f"        {left} = {name}({', '.join([f'{snapshot}.take()', *arguments])})")
+            return
+        given = [store("kept_state", kept)] if kept else []
         if len(writes) > INLINE_CELLS and set(writes) == set(donated):
             cells = stored("state_cells", writes)
             main.out.line(f"state = store.values if store.held is {cells} else store.hold({cells})")
-            call = f"{name}({', '.join(['state', store('kept_state', kept), *arguments])})"
-            main.out.line(f"{left}, store.values = {call}")
+            main.out.line(f"{left}, store.values = {name}({', '.join(['state', *given, *arguments])})")
             return
         main.out.line("if store.held is not None:")
         main.out.line("    store.release()")
-        call = f"{name}({', '.join([store('donated_state', donated), store('kept_state', kept), *arguments])})"
+        if donated:
+            given = [store("donated_state", donated), *given]
+        call = f"{name}({', '.join([*given, *arguments])})"
         if len(writes) > INLINE_CELLS:
             main.out.line(f"{left}, state = {call}")
             main.out.line(f"set_cells({stored('written_state', writes)}, state)")
+        elif writes:
+            main.out.line(f"{left}, {store('', writes)} = {call}")
         else:
-            main.out.line(f"{left}, {store('', writes) if writes else '_'} = {call}")
+            main.out.line(f"{left} = {call}")
 
     def _locals(self, main: BlockWriter) -> set[str]:
         return {*main.parameters, *main.containers.values()}

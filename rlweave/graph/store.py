@@ -53,6 +53,32 @@ def make_binder(
     return Binder(ops, keep_module_names=backend.name != "torch")
 
 
+class Snapshot:
+    """The arrays of some cells between two writes, for runs that only read: they need no lock.
+
+    Arrays of such a run are never changed, but a write in another thread may take their memory over. What then uses
+    them fails, and takes them again.
+
+    Args:
+        store: Where the cells are.
+        cells: In the order in which the run takes their arrays.
+    """
+
+    __slots__ = ("_cells", "_store", "arrays")
+
+    def __init__(self, store: Store, cells: tuple[Cell, ...]) -> None:
+        self._store, self._cells = store, cells
+        self.arrays: tuple[Any, ...] | None = None
+        store.snapshots.append(self)
+
+    def take(self) -> tuple[Any, ...]:
+        """Waits for the end of a write, and takes the arrays."""
+        with self._store.lock:
+            self._store.release()
+            self.arrays = tuple([cell.value for cell in self._cells])
+            return self.arrays
+
+
 class Store:
     """State of one executor: path -> cell. Several roots may share one.
 
@@ -75,6 +101,7 @@ class Store:
         self.host_paths: set[str] = set()
         #: The one device besides the host; None: the backend's default.
         self.device: str | None = None
+        self.snapshots: list[Snapshot] = []
         self.held: tuple[Cell, ...] | None = None
         self.values: tuple[Any, ...] = ()
 

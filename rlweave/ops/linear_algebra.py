@@ -15,15 +15,19 @@ def einsum(equation: str, *operands: Array) -> Array:
     return implementation(operands).einsum(equation, *operands)
 
 
-def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
-    """Affine map x @ kernel + bias, in one fused step where the backend has one.
+def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
+    """A dense layer, activation(x @ kernel + bias), in one fused step where the backend has one.
 
     Args:
         x: Floats, (..., N).
         kernel: (N, M).
         bias: (M,), or None.
+        activation: "relu", "tanh", or None.
 
     Returns:
         (..., M).
+
+    Raises:
+        KeyError: Another activation.
     """
-    return implementation(x, kernel).linear(x, kernel, bias)
+    return implementation(x, kernel).linear(x, kernel, bias, activation)

@@ -61,6 +61,7 @@ def conv2d(
     stride: int | tuple[int, int] = 1,
     padding: str = "valid",
     bias: Array | None = None,
+    activation: str | None = None,
 ) -> Array:
     """Two-dimensional convolution (cross-correlation, as usual in the field), channels last.
 
@@ -71,14 +72,16 @@ def conv2d(
         padding: `"valid"`: no padding, H_out = (H - k_h) // s_h + 1. `"same"`: zeros such that
             H_out = ceil(H / s_h), the odd one below and to the right.
         bias: (C_out,), added to every pixel; None: nothing.
+        activation: "relu", "tanh", or None: applied to the result.
 
     Returns:
         (N, H_out, W_out, C_out).
 
     Raises:
         ValueError: Another padding.
+        KeyError: Another activation.
     """
-    return implementation(x, kernel).conv2d(x, kernel, stride, padding, bias)
+    return implementation(x, kernel).conv2d(x, kernel, stride, padding, bias, activation)
 
 
 def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:

@@ -308,6 +308,8 @@ def _cases() -> dict[str, list[Case]]:
         ],
         "linear": [
             case(X, floats(4, 2), floats(2)),
+            case(X, floats(4, 2), floats(2), "relu"),
+            case(X, floats(4, 2), None, "tanh"),
             case(X, floats(4, 2)),
             case(DISTINCT, floats(4, 2), floats(2)),
             case(ROW, floats(4, 2), floats(2)),
@@ -337,6 +339,8 @@ def _cases() -> dict[str, list[Case]]:
             case(floats(1, 5, 5, 1), floats(4, 4, 1, 2), padding="same"),
             case(floats(1, 8, 8, 2), floats(1, 1, 2, 2), stride=3, padding="same"),
             case(floats(2, 6, 5, 3), floats(3, 2, 3, 4), bias=floats(4)),
+            case(floats(2, 6, 5, 3), floats(3, 2, 3, 4), bias=floats(4), activation="relu"),
+            case(floats(2, 6, 5, 3), floats(3, 2, 3, 4), activation="tanh"),
         ],
         # control
         "scan": [

@@ -80,8 +80,9 @@ class JaxBackend(Backend):
 
     def boundary(self, device: str | None = None) -> dict[str, Any]:
         return {
-            "array_types": frozenset({np.ndarray, type(jnp.zeros(()))}),
-            "numpy_of": np.array,
+            "array_type": type(jnp.zeros(())),
+            "numpy_of": np.asarray,
+            "copy_numpy_of": np.array,
             "to_host": _to_host,
             "staged": _staged,
             "handed": _handed,
@@ -90,8 +91,8 @@ class JaxBackend(Backend):
     def differentiate(self, loss: Callable[..., Any], *arguments: Any) -> Any:
         return jax.grad(loss, argnums=tuple(range(len(arguments))))(*arguments)
 
-    def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
-        return jax.jit(function, donate_argnums=tuple(donate))
+    def compile(self, function: Callable[..., Any], states: Sequence[str], **options: Any) -> Callable[..., Any]:
+        return jax.jit(function, donate_argnums=(0,) if "donated" in states else ())
 
 
 def _to_host(x: Any) -> Any:

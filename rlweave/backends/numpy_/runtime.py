@@ -171,7 +171,7 @@ class NumpyBackend(Backend):
         }
 
     def boundary(self, device: str | None = None) -> dict[str, Any]:
-        return {"array_types": frozenset({np.ndarray}), "array": np.array}
+        return {"array": np.array}
 
 
 def _no_gradient(*args: Any, **kwargs: Any) -> Any:

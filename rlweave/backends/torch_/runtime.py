@@ -150,7 +150,7 @@ class TorchBackend(Backend):
             from_numpy = functools.partial(_onto, torch.device(device))
             to_device = functools.partial(_tree_onto, torch.device(device))
         return {
-            "array_types": frozenset({np.ndarray, torch.Tensor}),
+            "array_type": torch.Tensor,
             "from_numpy": from_numpy,
             "numpy_of": _numpy_of if from_numpy is from_numpy_shared else _detached_numpy_of,
             "detached_numpy_of": _detached_numpy_of,
@@ -178,26 +178,33 @@ class TorchBackend(Backend):
     def eager_scope(self) -> AbstractContextManager[Any]:
         return torch.no_grad()
 
-    def compile(self, function: Callable[..., Any], donate: Sequence[int], **options: Any) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], states: Sequence[str], **options: Any) -> Callable[..., Any]:
         if not options.get("compiled"):
             return function
         compiled = torch.compile(function, fullgraph=True, dynamic=False)
+        count = len(states)
 
-        def run(donated: Any, kept: Any, *inputs: Any) -> Any:
+        def run(*arguments: Any) -> Any:
             with torch.no_grad():
                 return compiled(
-                    tuple(x.detach() for x in donated),
-                    tuple(x.detach() for x in kept),
-                    *(_to_device(x) for x in inputs),
+                    *[tuple(x.detach() for x in state) for state in arguments[:count]],
+                    *[_to_device(x) for x in arguments[count:]],
                 )
 
         return run
 
 
+_share = torch.from_numpy
+
+
 def from_numpy_shared(x: np.ndarray | np.generic) -> Array:
     """A tensor that shares memory with a NumPy array; a copy where it is read-only or runs backwards."""
-    shared = isinstance(x, np.ndarray) and x.flags.writeable and min(x.strides, default=0) >= 0
-    return torch.from_numpy(x if shared else np.array(x, order="C"))
+    if type(x) is np.ndarray and x.flags.writeable:
+        try:
+            return _share(x)
+        except ValueError:  # it runs backwards
+            pass
+    return _share(np.array(x, order="C"))
 
 
 def _numpy_of(x: Array) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 Array = Any
@@ -18,6 +19,11 @@ def einsum(equation: str, *operands: Array) -> Array:
     return jnp.einsum(equation, *operands)
 
 
-def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+FUSED_ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+
+
+def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
     result = jnp.matmul(x, kernel)
-    return result if bias is None else result + bias
+    if bias is not None:
+        result = result + bias
+    return result if activation is None else FUSED_ACTIVATIONS[activation](result)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rlweave.backends.jax_.ops.creation import jax_dtype
+from rlweave.backends.jax_.ops.linear_algebra import FUSED_ACTIVATIONS
 
 Array = Any
 
@@ -60,13 +61,16 @@ def conv2d(
     stride: int | tuple[int, int] = 1,
     padding: str = "valid",
     bias: Array | None = None,
+    activation: str | None = None,
 ) -> Array:
     steps = (stride, stride) if isinstance(stride, int) else stride
     if padding not in ("valid", "same"):
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
     dimensions = ("NHWC", "HWIO", "NHWC")
     result = jax.lax.conv_general_dilated(x, kernel, steps, padding.upper(), dimension_numbers=dimensions)
-    return result if bias is None else result + bias
+    if bias is not None:
+        result = result + bias
+    return result if activation is None else FUSED_ACTIVATIONS[activation](result)
 
 
 def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:

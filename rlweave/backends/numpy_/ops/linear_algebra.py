@@ -26,7 +26,11 @@ def einsum(equation: str, *operands: Array) -> Array:
     return result if result.dtype.char not in "dlq" else _narrowed(result, *operands)
 
 
-def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+_ZERO = np.float32(0)
+IN_PLACE = {"relu": lambda x: np.maximum(x, _ZERO, out=x), "tanh": lambda x: np.tanh(x, out=x)}
+
+
+def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
     # The method `dot` reaches BLAS a microsecond sooner than `matmul`, and only for two axes.
     if x.ndim == 2:
         result = x.dot(kernel)
@@ -34,4 +38,4 @@ def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
         result = x.reshape((-1, x.shape[-1])).dot(kernel).reshape((*x.shape[:-1], kernel.shape[-1]))
     if bias is not None:
         result += bias
-    return result
+    return result if activation is None else IN_PLACE[activation](result)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.numpy_.ops.elementwise import erf
+from rlweave.backends.numpy_.ops.linear_algebra import IN_PLACE
 
 Array = Any
 
@@ -69,6 +70,7 @@ def conv2d(
     stride: int | tuple[int, int] = 1,
     padding: str = "valid",
     bias: Array | None = None,
+    activation: str | None = None,
 ) -> Array:
     step_h, step_w = (stride, stride) if isinstance(stride, int) else stride
     kernel_h, kernel_w, in_channels, out_channels = kernel.shape
@@ -93,6 +95,8 @@ def conv2d(
     result = columns.dot(kernel.reshape((-1, out_channels)))
     if bias is not None:
         result += bias
+    if activation is not None:
+        result = IN_PLACE[activation](result)
     return result.reshape((n, out_h, out_w, out_channels))
 
 

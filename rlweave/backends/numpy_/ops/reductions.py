@@ -23,6 +23,9 @@ _and: Any = np.logical_and
 _INTEGERS = frozenset("biu")
 
 
+_INT32 = np.dtype(np.int32)
+
+
 def _array(x: Array) -> Array:
     return x if isinstance(x, np.ndarray) else asarray(x)
 
@@ -97,7 +100,9 @@ def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def argmax(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return _array(x).argmax(axis, keepdims=keepdims).astype(np.int32)
+    if type(x) is not np.ndarray:
+        x = asarray(x)
+    return (x.argmax(axis, keepdims=True) if keepdims else x.argmax(axis)).astype(_INT32)
 
 
 def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:

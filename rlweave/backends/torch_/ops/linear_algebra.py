@@ -36,12 +36,17 @@ def einsum(equation: str, *operands: Array) -> Array:
     return torch.einsum(equation, *[_tensor(operand) for operand in operands])
 
 
-def linear(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+_addmm = torch.addmm
+#: The result of a product belongs to nobody else yet, and their derivatives need only what they return.
+IN_PLACE = {"relu": torch.relu_, "tanh": torch.tanh_}
+
+
+def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
     if bias is not None and x.ndim == 2:
         try:
-            return torch.addmm(bias, x, kernel)
+            result = _addmm(bias, x, kernel)
         except TypeError:  # not all of them are tensors
-            bias = _tensor(bias)
-    x, kernel = _tensor(x), _tensor(kernel)
-    bias = None if bias is None else _tensor(bias)
-    return functional.linear(x, kernel.t(), bias)
+            result = _addmm(_tensor(bias), _tensor(x), _tensor(kernel))
+    else:
+        result = functional.linear(_tensor(x), _tensor(kernel).t(), None if bias is None else _tensor(bias))
+    return result if activation is None else IN_PLACE[activation](result)

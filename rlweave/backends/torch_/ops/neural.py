@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlweave.backends.torch_.ops.creation import asarray, torch_dtype
+from rlweave.backends.torch_.ops.linear_algebra import IN_PLACE
 
 Array = Any
 
@@ -57,26 +58,35 @@ def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
     return (indices.unsqueeze(-1) == classes).to(torch_dtype(dtype))
 
 
+_conv2d = functional.conv2d
+
+
 def conv2d(
     x: Array,
     kernel: Array,
     stride: int | tuple[int, int] = 1,
     padding: str = "valid",
     bias: Array | None = None,
+    activation: str | None = None,
 ) -> Array:
-    x, kernel = asarray(x), asarray(kernel)
-    step_h, step_w = (stride, stride) if isinstance(stride, int) else stride
-    kernel_h, kernel_w = kernel.shape[0], kernel.shape[1]
     if padding == "same":
-        top, bottom = _same_padding(x.shape[1], kernel_h, step_h)
-        left, right = _same_padding(x.shape[2], kernel_w, step_w)
-        x = functional.pad(x, (0, 0, left, right, top, bottom))
+        x = _padded(x, kernel, stride)
     elif padding != "valid":
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
     # These are views: a contiguous NHWC array is a "channels last" NCHW tensor, and so is the result.
-    images, filters = x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1)
-    bias = None if bias is None else asarray(bias)
-    return functional.conv2d(images, filters, bias, (step_h, step_w)).permute(0, 2, 3, 1)
+    try:
+        result = _conv2d(x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1), bias, stride)
+    except (AttributeError, TypeError):  # not all of them are tensors
+        images, filters = asarray(x).permute(0, 3, 1, 2), asarray(kernel).permute(3, 2, 0, 1)
+        result = _conv2d(images, filters, None if bias is None else asarray(bias), stride)
+    return (result if activation is None else IN_PLACE[activation](result)).permute(0, 2, 3, 1)
+
+
+def _padded(x: Array, kernel: Array, stride: int | tuple[int, int]) -> Array:
+    step_h, step_w = (stride, stride) if isinstance(stride, int) else stride
+    top, bottom = _same_padding(x.shape[1], kernel.shape[0], step_h)
+    left, right = _same_padding(x.shape[2], kernel.shape[1], step_w)
+    return functional.pad(asarray(x), (0, 0, left, right, top, bottom))
 
 
 def _same_padding(size: int, kernel: int, step: int) -> tuple[int, int]:

@@ -54,7 +54,7 @@ class GraphExecutor:
         self.serial = next(_serial)
         self._programs = 0
         self._lock = store.lock
-        self._guard = guard.Guard(self._lock, store.snapshots)
+        self._guard = guard.Guard(store)
         guard.install()
         self.inplace_paths: set[str] = set()
         self.programs: dict[tuple[str, tuple[Any, ...]], Program] = {}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlweave.graph.store import Snapshot
+    from rlweave.graph.store import Store
 
 _state: dict[str, Any] = {"installed": False, "depth": 0, "pending": False, "previous": None}
 
@@ -51,31 +50,30 @@ _MAIN = threading.main_thread().ident
 
 
 class Guard:
-    """Lock of one executor that defers interrupts of the main thread while it is held.
+    """Lock of a store for writes, which defers interrupts of the main thread while it is held.
+
+    Runs that only read take no lock: they learn from the store that it was written to meanwhile, and run again.
 
     Args:
-        lock: What it holds.
-        snapshots: What was read before and after a write is another thing: these forget what they took.
+        store: The state.
     """
 
-    __slots__ = ("_lock", "_snapshots")
+    __slots__ = ("_lock", "_store")
 
-    def __init__(self, lock: Any, snapshots: Sequence[Snapshot]) -> None:
-        self._lock, self._snapshots = lock, snapshots
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock = store, store.lock
 
     def __enter__(self) -> None:
         # counted first: an interrupt between the two lines would leave the lock taken for ever
         if threading.get_ident() == _MAIN:
             _state["depth"] += 1
         self._lock.acquire()
-        for snapshot in self._snapshots:
-            snapshot.arrays = None
+        self._store.begin_write()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for snapshot in self._snapshots:
-            snapshot.arrays = None  # again: what runs inside may have taken it
+        self._store.end_write()
         self._lock.release()
         if threading.get_ident() == _MAIN:
             _state["depth"] -= 1

@@ -14,7 +14,7 @@ from rlweave.spaces import BATCH, TIME, Box, Dim
 
 #: Names that generated functions use besides those of the backend's runtime.
 _RESERVED = (
-    *("as_numpy", "with_metrics", "result", "fits", "state", "donated", "kept"),
+    *("as_numpy", "with_metrics", "result", "fits", "state", "donated", "kept", "version", "whole", "Exception"),
     *("type", "len", "float", "KeyError", "IndexError", "TypeError", "AttributeError"),
 )
 
@@ -193,7 +193,7 @@ class _ProgramWriter:
                 self.out.line(f"if not ({test}):")
                 self.out.line(f"    disagree({self.graph.name!r}, {symbol!r}, {{{sizes}}})")
 
-    def result(self, block: BlockWriter, to_numpy: str, plain: str, borrowed: str = "") -> None:
+    def result(self, block: BlockWriter, to_numpy: str, plain: str, borrowed: str = "", bare: bool = False) -> None:
         """Lines that hand out results and metrics.
 
         Args:
@@ -201,6 +201,7 @@ class _ProgramWriter:
             to_numpy: Format of a result as NumPy.
             plain: Format of a result as an array of the framework.
             borrowed: Likewise as NumPy, for what is an input or comes from the host; nothing: as the others.
+            bare: Only results, without the metrics that a caller may ask for.
         """
 
         def expression(structure: Structure, fmt: str) -> str:
@@ -227,7 +228,9 @@ class _ProgramWriter:
             self.out.line(f"    result = {expression(outputs, to_numpy)}")
             self.out.line("else:")
             self.out.line(f"    result = {expression(outputs, plain)}")
-        if self.graph.metrics:
+        if bare:
+            self.out.line("return result")
+        elif self.graph.metrics:
             metrics = {metric.name: metric.value for metric in self.graph.metrics}
             number = "number({})" if "number" in self.globals else "float({})"
             self.out.line("if with_metrics:")
@@ -252,28 +255,65 @@ class _StraightProgram(_ProgramWriter):
         torch = executor.backend.name == "torch"
         writes = bool(graph.writes)
         gradients = any(node.kind == "gradient" or node.bodies for node in graph.nodes)
-        self.header()
         hosts = {id(node) for node in graph.nodes if node.host}
         mixed = torch and bool(hosts)
-        self.checks("if type({name}) is ndarray: {name} = from_numpy({name})" if torch else "")
+        self.inference = torch and not writes and not gradients
+        # what computes with cells of its own (substitution, derivatives in a body) or has effects takes the lock
+        pure = not any(node.host or node.substitution for node in graph.nodes)
+        if pure and not writes and not gradients and not graph.metrics:
+            self._reading(block)
+            return
+        self.header()
+        self._checks()
         out.line(f"with {'guard' if writes else 'lock'}:")
         out.indent += 1
+        self._nodes(block, mixed)
+        self._results(block)  # in the lock: a copy of a variable must not meet a write
+        out.indent -= 1
+
+    def _checks(self) -> None:
+        torch = self.executor.backend.name == "torch"
+        self.checks("if type({name}) is ndarray: {name} = from_numpy({name})" if torch else "")
+
+    def _reading(self, block: BlockWriter) -> None:
+        """A function of its own for the nodes, which runs again where a write came between."""
+        out = self.out
+        reads = self.names.fresh(f"{self.graph.name}_reads")
+        arguments = ", ".join([*self.parameters.values(), "as_numpy"])
+        out.line(f"def {reads}({arguments}):")
+        out.indent += 1
+        self._nodes(block, mixed=False)
+        self._results(block, bare=True)
+        out.indent -= 1
+        out.line()
+        self.header()
+        self._checks()
+        out.line("version = store.version")
+        out.line("try:")
+        out.line(f"    result = {reads}({arguments})")
+        out.line("    whole = version == store.version and not store.writing")
+        out.line("except Exception:")
+        out.line("    whole = False")
+        out.line("if not whole:  # another thread wrote meanwhile")
+        out.line("    with lock:")
+        out.line(f"        result = {reads}({arguments})")
+        out.line("return (result, {}) if with_metrics else result")
+        out.indent -= 1
+
+    def _nodes(self, block: BlockWriter, mixed: bool) -> None:
+        out, nodes = self.out, self.graph.nodes
+        torch = self.executor.backend.name == "torch"
         if torch:
-            use_inference = not writes and not gradients
-            self.inference = use_inference
-            out.line("with inference_mode() if as_numpy else no_grad():" if use_inference else "with no_grad():")
+            out.line("with inference_mode() if as_numpy else no_grad():" if self.inference else "with no_grad():")
             out.indent += 1
-        if not graph.nodes:
+        if not nodes:
             out.line("pass")
         if mixed:
             self._mixed(block)
         else:
-            block.block(graph.nodes)
+            block.block(nodes)
         if torch:
             out.indent -= 1
-        fresh = {id(v) for n in graph.nodes for v in n.values() if not n.aliases}
-        self._results(block, torch, fresh)  # in the lock: a copy of a variable must not meet a write
-        out.indent -= 1
 
     def _mixed(self, block: BlockWriter) -> None:
         """Host and device nodes in turns; transfers are lines of their own."""
@@ -312,14 +352,16 @@ class _StraightProgram(_ProgramWriter):
             home.update(dict.fromkeys(inside, place))
         self._homes = home
 
-    def _results(self, block: BlockWriter, torch: bool, fresh: set[int]) -> None:
+    def _results(self, block: BlockWriter, bare: bool = False) -> None:
+        fresh = {id(v) for n in self.graph.nodes for v in n.values() if not n.aliases}
         safe = all(id(v) in fresh for v in leaves_of(self.graph.outputs, Value))
-        if not torch:
-            to_numpy = "{}" if safe else "array({})"
-            self.result(block, to_numpy, to_numpy)
+        if self.executor.backend.name != "torch":
+            to_numpy = plain = "{}" if safe else "array({})"
+        elif safe:
+            to_numpy, plain = "numpy_of({})" if self.inference else "detached_numpy_of({})", "plain({})"
         else:
-            to_numpy = "numpy_of({})" if self.inference else "detached_numpy_of({})"
-            self.result(block, to_numpy if safe else "copy_numpy_of({})", "plain({})" if safe else "copy_plain({})")
+            to_numpy, plain = "copy_numpy_of({})", "copy_plain({})"
+        self.result(block, to_numpy, plain, bare=bare)
 
 
 class _FunctionalProgram(_ProgramWriter):

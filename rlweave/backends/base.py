@@ -71,6 +71,8 @@ class Backend(ABC):
     ops: Any
     #: Device runs are handed to a compiler as pure functions (state goes in and comes out).
     functional: bool
+    #: Whether the axes of a variable can lie in memory in another order than its shape names them.
+    strided = False
     #: Gradients exist.
     differentiable: bool = True
     #: Extra to install for it.

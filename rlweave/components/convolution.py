@@ -88,7 +88,9 @@ class Conv2D(Component):
                 fix="a smaller kernel, padding='same', or the right layout in the space",
             )
         initializer = make_initializer(self.kernel_initializer, self.activation)
-        self.kernel = self.variable("kernel", (*self.kernel_size, channels, self.filters), initializer)
+        # in memory filters first: torch would copy the kernel into that order at every call
+        shape = (*self.kernel_size, channels, self.filters)
+        self.kernel = self.variable("kernel", shape, initializer, axis_order=(3, 0, 1, 2))
         if self.use_bias:
             self.bias = self.variable("bias", (self.filters,), make_initializer(self.bias_initializer))
 

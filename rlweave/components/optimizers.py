@@ -60,7 +60,7 @@ class Optimizer(Component):
         self.steps = self.variable("steps", (), 0, trainable=False, dtype="int32")
         self.slots = {
             name: [
-                self.variable(f"{path}/{name}", variable.space, 0.0, trainable=False)
+                self.variable(f"{path}/{name}", variable.space, 0.0, trainable=False, axis_order=variable.axis_order)
                 for path, variable in variables.items()
             ]
             for name in self._used_slots()

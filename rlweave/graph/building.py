@@ -172,7 +172,7 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
                 )
             store.device = store.device if host else (device or store.device)
             trainable = (variable.trainable and variable.owner.trainable) or path in differentiated
-            store.add(path, variable.initial_value(store.seed), trainable, host, device)
+            store.add(path, variable.initial_value(store.seed), trainable, host, device, variable.axis_order)
     for path in differentiated:
         store.track(path)
     store.add_random(RANDOM, host=False)

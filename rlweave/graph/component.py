@@ -300,6 +300,7 @@ class Component:
         initializer: Initializer = 0.0,
         trainable: bool = True,
         dtype: str | None = None,
+        axis_order: tuple[int, ...] | None = None,
     ) -> Variable:
         """Declares a variable; only inside `create_variables`.
 
@@ -309,6 +310,8 @@ class Component:
             initializer: Name, number, array, or function of (NumPy generator, shape).
             trainable: Whether `variables(trainable=True)` has it.
             dtype: Overrides the dtype (default "float32").
+            axis_order: Its axes in the order in which they should lie in memory, slowest first, on a backend where
+                that can be chosen (torch); None: row-major.
         """
         session = current_session()
         if session is None or session.creating is not self:
@@ -319,7 +322,7 @@ class Component:
             )
         space = variable_space(shape_or_space, dtype)
         trainable = trainable and space.dtype.startswith("float")
-        variable = Variable(self, name, space, initializer, trainable)
+        variable = Variable(self, name, space, initializer, trainable, axis_order)
         session.add_variable(variable)
         return variable
 

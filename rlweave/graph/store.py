@@ -101,6 +101,7 @@ class Store:
         self.host_paths: set[str] = set()
         #: The one device besides the host; None: the backend's default.
         self.device: str | None = None
+        self._axis_orders: dict[str, tuple[int, ...]] = {}
         self.snapshots: list[Snapshot] = []
         #: Another number after each beginning and each end of a write, and how many writes are under way (within
         #: each other): who reads without the lock compares.
@@ -138,7 +139,15 @@ class Store:
                 cell.value = value
             self.held, self.values = None, ()
 
-    def add(self, path: str, value: np.ndarray, trainable: bool, host: bool, device: str | None = None) -> Cell:
+    def add(
+        self,
+        path: str,
+        value: np.ndarray,
+        trainable: bool,
+        host: bool,
+        device: str | None = None,
+        axis_order: tuple[int, ...] | None = None,
+    ) -> Cell:
         """Makes the cell of a variable (which takes the array over), or hands out the one that is there."""
         if path in self.cells:
             return self.cells[path]
@@ -147,6 +156,9 @@ class Store:
             value = value.astype(np.float64)
         if host:
             self.host_paths.add(path)
+        if axis_order is not None and not host and self.backend.strided:
+            self._axis_orders[path] = axis_order
+            value = _laid_out(value, axis_order)
         array = value if backend is self.host_backend else backend.from_numpy(value, device)
         self.cells[path] = backend.make_cell(path, array, trainable)
         return self.cells[path]
@@ -188,5 +200,12 @@ class Store:
         backend, cell = self.backend_of(path), self.cells[path]
         if path in RANDOM_PATHS and self.rng == "fast":
             return backend.random_module().state_from_numpy(value)
+        if path in self._axis_orders:
+            value = _laid_out(value, self._axis_orders[path])
         array = backend.from_numpy(np.asarray(value), None if path in self.host_paths else self.device)
         return array.detach().requires_grad_() if backend.name == "torch" and cell.trainable else array
+
+
+def _laid_out(value: np.ndarray, axis_order: tuple[int, ...]) -> np.ndarray:
+    """An equal array whose axes lie in memory in another order."""
+    return np.ascontiguousarray(value.transpose(axis_order)).transpose(np.argsort(axis_order))

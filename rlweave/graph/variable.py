@@ -28,10 +28,21 @@ class Variable:
         space: Feature shape and dtype (no ranks).
         initializer: A name in `INITIALIZERS`, a number, an array, or a function of (generator, shape).
         trainable: Whether optimizers see it.
+        axis_order: Its axes in the order in which they should lie in memory, slowest first, on a backend where that
+            can be chosen (torch); None: row-major.
     """
 
-    def __init__(self, owner: Component, name: str, space: Box, initializer: Initializer, trainable: bool) -> None:
+    def __init__(
+        self,
+        owner: Component,
+        name: str,
+        space: Box,
+        initializer: Initializer,
+        trainable: bool,
+        axis_order: tuple[int, ...] | None = None,
+    ) -> None:
         self.owner, self.name, self.space, self.initializer, self.trainable = owner, name, space, initializer, trainable
+        self.axis_order = axis_order
 
     @property
     def path(self) -> str:

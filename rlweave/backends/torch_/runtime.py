@@ -76,6 +76,7 @@ class TorchBackend(Backend):
     """PyTorch: eager with its tape, or pure functions for `torch.compile`."""
 
     name, extra = "torch", "torch"
+    strided = True
     functional = False
     ops = ops
 
@@ -87,7 +88,7 @@ class TorchBackend(Backend):
         return self.from_numpy(x, device)
 
     def to_numpy(self, x: Array) -> np.ndarray:
-        return np.array(x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x)
+        return np.array(x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x, order="C")
 
     def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
         if trainable:

@@ -1,8 +1,9 @@
 """Steps of optimizers, by the fused and `foreach` kernels that `torch.optim` itself uses.
 
 The kernels work in place, so without `donate` they work on copies. They take memory as it lies: parameters, slots and
-gradients must have equal strides, which gradients of `torch.autograd.grad` need not have. Where they cannot be used
-(`torch.compile`, which fuses plain formulas by itself, and transformations such as `vmap`) the plain formulas are.
+gradients must have equal strides, which gradients of `torch.autograd.grad` need not have. Arrays are row-major, or
+kernels of convolutions with the filters first in memory. Where the kernels of torch cannot be used (`torch.compile`,
+which fuses plain formulas by itself, and transformations such as `vmap`) the plain formulas are.
 """
 # ruff: noqa: D103 (documented once, in rlweave.ops)
 
@@ -33,24 +34,51 @@ def _transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
-def _contiguous(arrays: Sequence[Array]) -> bool:
+def _dense(x: Tensor) -> bool:
+    return x.is_contiguous() or (x.ndim == 4 and x.permute(3, 2, 0, 1).is_contiguous(memory_format=torch.channels_last))
+
+
+def _aligned(parameters: Sequence[Array], *others: Sequence[Array]) -> bool:
     """Whether all are tensors that lie as the kernels take them."""
     try:
-        return all(map(Tensor.is_contiguous, arrays))
+        if all(map(Tensor.is_contiguous, parameters)):
+            return all(all(map(Tensor.is_contiguous, arrays)) for arrays in others)
+        return all(map(_dense, parameters)) and all(
+            x.stride() == p.stride() for arrays in others for p, x in zip(parameters, arrays, strict=True)
+        )
     except TypeError:  # there are other things than tensors
         return False
 
 
-def _writable(arrays: Sequence[Array], donate: bool) -> list[Tensor]:
-    """Contiguous tensors that may be overwritten: the given ones if donated, else copies."""
+def _writable(arrays: Sequence[Array], donate: bool, like: Sequence[Tensor] | None = None) -> list[Tensor]:
+    """Tensors that may be overwritten, laid out as the kernels take them: the given ones if donated, else copies.
+
+    Args:
+        arrays: What to overwrite.
+        donate: Whether the arrays themselves may be.
+        like: Tensors with the strides that they should have; None: their own, or row-major.
+    """
     tensors = [torch.as_tensor(x) for x in arrays]
+    if like is not None:
+        return [
+            x if donate and x.stride() == p.stride() else torch.empty_like(p, dtype=x.dtype).copy_(x.detach())
+            for p, x in zip(like, tensors, strict=True)
+        ]
     return [
-        x if donate and x.is_contiguous() else x.detach().clone(memory_format=torch.contiguous_format) for x in tensors
+        x
+        if donate and _dense(x)
+        else x.detach().clone(memory_format=torch.preserve_format if _dense(x) else torch.contiguous_format)
+        for x in tensors
     ]
 
 
-def _readable(arrays: Sequence[Array]) -> list[Tensor]:
-    return [x.contiguous() if isinstance(x, Tensor) else torch.as_tensor(x) for x in arrays]
+def _readable(arrays: Sequence[Array], like: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors with given strides: the arrays themselves where they have them."""
+    tensors = [torch.as_tensor(x) for x in arrays]
+    return [
+        x if x.stride() == p.stride() else torch.empty_like(p, dtype=x.dtype).copy_(x)
+        for p, x in zip(like, tensors, strict=True)
+    ]
 
 
 def _tensors(*lists: Sequence[Array]) -> Any:
@@ -89,11 +117,11 @@ def sgd_update(
         p, g, v = _tensors(parameters, gradients, velocities)
         return optimizer_steps.sgd(p, g, v, _number(learning_rate), momentum, nesterov)
     new_parameters = _writable(parameters, donate)
-    new_velocities = _writable(velocities, donate) if momentum else []
+    new_velocities = _writable(velocities, donate, new_parameters) if momentum else []
     with NoGrad():
         torch._fused_sgd_(
             new_parameters,
-            _readable(gradients),
+            _readable(gradients, new_parameters),
             new_velocities,
             weight_decay=0.0,
             momentum=momentum,
@@ -138,8 +166,9 @@ def adam_update(
             weight_decay,
         )
     p, g, m, v = parameters, gradients, means, variances
-    if not (donate and _contiguous([*p, *g, *m, *v])):
-        p, m, v, g = _writable(p, donate), _writable(m, donate), _writable(v, donate), _readable(g)
+    if not (donate and _aligned(p, g, m, v)):
+        p = _writable(p, donate)
+        m, v, g = _writable(m, donate, p), _writable(v, donate, p), _readable(g, p)
     if not (isinstance(step, Tensor) and step.is_cpu):  # on the CPU the kernel takes an int32 as well
         step = astype(step, "float32")
     with NoGrad():
@@ -177,10 +206,11 @@ def rmsprop_update(
     if _transformed() or not parameters:
         p, g, s, v, a = _tensors(parameters, gradients, squares, velocities, means)
         return optimizer_steps.rmsprop(_Formulas, p, g, s, v, a, rate, decay, epsilon, momentum)
-    new_parameters, new_squares = _writable(parameters, donate), _writable(squares, donate)
-    new_means = _writable(means, donate)
-    new_velocities = _writable(velocities, donate) if momentum else []
-    tensors = _readable(gradients)
+    new_parameters = _writable(parameters, donate)
+    new_squares = _writable(squares, donate, new_parameters)
+    new_means = _writable(means, donate, new_parameters) if means else []
+    new_velocities = _writable(velocities, donate, new_parameters) if momentum else []
+    tensors = _readable(gradients, new_parameters)
     with NoGrad():
         torch._foreach_mul_(new_squares, decay)
         torch._foreach_addcmul_(new_squares, tensors, tensors, 1.0 - decay)

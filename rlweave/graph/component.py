@@ -58,6 +58,8 @@ class Component:
     spec_type: ClassVar[str | None] = None
     #: API methods may mix rows of the batch (attention over the batch, batch statistics).
     mixes_batch: ClassVar[bool] = False
+    #: Set by the views of components in lowered graph functions: binds an undecorated function.
+    bound_function: ClassVar[Any] = None
 
     def __init__(self, scope: str = "", device: str | None = None, trainable: bool = True) -> None:
         scope = scope or _scope_of(type(self).__name__)
@@ -257,7 +259,8 @@ class Component:
     def _clone(self, memo: dict[int, Component]) -> Component:
         clone = object.__new__(type(self))
         memo[id(self)] = clone
-        owned = {id(component) for component in self.sub_components()}
+        children = self.sub_components()
+        owned = {id(component) for component in children}
 
         def convert(value: Any) -> Any:
             if isinstance(value, Component):
@@ -282,7 +285,7 @@ class Component:
         object.__setattr__(clone, "_owner", None)
         object.__setattr__(clone, "_same_as", self)
         # owned components first, so that references to them from siblings find the copies
-        for component in self.sub_components():
+        for component in children:
             convert(component)
         for name, value in self.__dict__.items():
             if name not in ("_scope", "_device", "_trainable", "_name", "_owner", "_same_as"):

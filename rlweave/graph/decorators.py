@@ -89,7 +89,7 @@ class ApiMethod(_Declared):
     def __get__(self, component: Any, cls: type) -> Any:
         if component is None:
             return self
-        if hasattr(type(component), "bound_function"):
+        if getattr(type(component), "bound_function", None) is not None:
             raise ExecutionError(
                 f"API method {self.name!r} was called inside a graph function",
                 where=type(component).__name__,

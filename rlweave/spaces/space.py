@@ -59,9 +59,10 @@ class Space(ABC):
         return self is other or self._known_identity() == other._known_identity()
 
     def __hash__(self) -> int:
-        number: int | None = self.__dict__.get("_hash")
-        if number is None:
-            number = self.__dict__["_hash"] = hash(self._known_identity())
+        fields = self.__dict__
+        if "_hash" not in fields:
+            fields["_hash"] = hash(self._known_identity())
+        number: int = fields["_hash"]
         return number
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,9 +73,10 @@ class Space(ABC):
 
     def _known_identity(self) -> Hashable:
         """`_identity`, made once: builds compare and hash the same spaces again and again."""
-        identity: Hashable = self.__dict__.get("_made_identity")
-        if identity is None:
-            identity = self.__dict__["_made_identity"] = self._identity()
+        fields = self.__dict__
+        if "_made_identity" not in fields:
+            fields["_made_identity"] = self._identity()
+        identity: Hashable = fields["_made_identity"]
         return identity
 
     @abstractmethod

@@ -69,6 +69,7 @@ class Binder:
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._functions: dict[int, tuple[Any, Any]] = {}
         self._classes: dict[type, type] = {}
+        self._methods: dict[tuple[int, ...], tuple[list[Any], Any]] = {}
 
     def rebind(self, function: Any) -> Any:
         """A copy of a plain function whose globals hold the bound ops."""
@@ -104,6 +105,19 @@ class Binder:
                 bound[name] = self.rebind(value)
         return bound
 
+    def method(self, function: Any, component: Component, cell_of: CellOf) -> Any:
+        """A graph function, bound to a view of a component."""
+        return types.MethodType(self.rebind(function), self.view(component, cell_of))
+
+    def known_method(self, function: Any, component: Component, cell_of: CellOf) -> Any:
+        """`method`, made once as long as the component has the same attributes; the cells never differ."""
+        attributes = list(component.__dict__.values())
+        key = (id(function), id(component), *map(id, attributes))
+        if key not in self._methods:
+            # what the key tells by identity has to stay alive
+            self._methods[key] = [function, component, *attributes], self.method(function, component, cell_of)
+        return self._methods[key][1]
+
     def view(self, component: Component, cell_of: CellOf) -> Any:
         """The `self` of bound graph functions of a component."""
         cls = self._classes.get(type(component))
@@ -112,6 +126,8 @@ class Binder:
         view: Any = object.__new__(cls)
 
         def convert(value: Any) -> Any:
+            if isinstance(value, (str, int, float, Component)) or value is None:  # most attributes
+                return value
             if isinstance(value, Variable):
                 return cell_of(value)
             if isinstance(value, types.FunctionType) and uses_ops(value):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy as copying
+import functools
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlweave.errors import BuildError, nearest
+from rlweave.graph.current import current_session, current_trace
 from rlweave.graph.decorators import ApiMethod, GraphFunction
 from rlweave.graph.ir import NotReady
-from rlweave.graph.trace import current_session, current_trace
 from rlweave.graph.variable import Initializer, Variable, VariableCollection, variable_space
+
+if TYPE_CHECKING:
+    from rlweave.graph.session import Session
 
 #: Instance attributes of `Component` itself; the rest of an instance is the user's.
 _ATTRIBUTES = ("_scope", "_device", "_trainable", "_owner", "_name", "_same_as")
@@ -54,10 +58,12 @@ class Component:
     spec_type: ClassVar[str | None] = None
     #: API methods may mix rows of the batch (attention over the batch, batch statistics).
     mixes_batch: ClassVar[bool] = False
+    #: Set by the views of components in lowered graph functions: binds an undecorated function.
+    bound_function: ClassVar[Any] = None
 
     def __init__(self, scope: str = "", device: str | None = None, trainable: bool = True) -> None:
-        scope = scope or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(self).__name__).lower()
-        if not re.fullmatch(r"[A-Za-z0-9_.\-]+", scope):
+        scope = scope or _scope_of(type(self).__name__)
+        if not _SCOPE.fullmatch(scope):
             raise BuildError(
                 "a scope may hold letters, digits, '-', '_' and '.' only",
                 where=type(self).__name__,
@@ -87,7 +93,7 @@ class Component:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
-        if hasattr(Component, name) and callable(getattr(Component, name)):
+        if name in _METHODS:
             raise BuildError(
                 f"an attribute is named like a method of every component: {name!r}",
                 where=type(self).__name__,
@@ -123,7 +129,7 @@ class Component:
                 fix="keep state in variables (self.variable in create_variables); API methods and graph functions "
                 "may run several times during a build and must be free of side effects",
             )
-        before = list(_components_in(self.__dict__.get(name)))
+        before = list(_components_in(self.__dict__[name])) if name in self.__dict__ else None
         object.__setattr__(self, name, self._adopt(value))
         if before:
             self._release(before)
@@ -214,10 +220,10 @@ class Component:
     def _referenced(self) -> list[Component]:
         found: dict[int, Component] = {}
         for name, value in self.__dict__.items():
-            if name.startswith("_"):
-                continue
-            for component in _components_in(value):
-                found.setdefault(id(component), component)
+            # a generator for each attribute would take longer than all else here
+            if isinstance(value, (Component, list, tuple, dict)) and not name.startswith("_"):
+                for component in _components_in(value):
+                    found.setdefault(id(component), component)
         return list(found.values())
 
     def tree(self) -> Iterator[Component]:
@@ -253,7 +259,8 @@ class Component:
     def _clone(self, memo: dict[int, Component]) -> Component:
         clone = object.__new__(type(self))
         memo[id(self)] = clone
-        owned = {id(component) for component in self.sub_components()}
+        children = self.sub_components()
+        owned = {id(component) for component in children}
 
         def convert(value: Any) -> Any:
             if isinstance(value, Component):
@@ -278,7 +285,7 @@ class Component:
         object.__setattr__(clone, "_owner", None)
         object.__setattr__(clone, "_same_as", self)
         # owned components first, so that references to them from siblings find the copies
-        for component in self.sub_components():
+        for component in children:
             convert(component)
         for name, value in self.__dict__.items():
             if name not in ("_scope", "_device", "_trainable", "_name", "_owner", "_same_as"):
@@ -340,7 +347,7 @@ class Component:
                 fix="call it inside an API method; of a built graph use executor.get_weights()",
             )
         found: dict[str, Variable] = {}
-        for component in self._reachable():
+        for component in self._reachable(session):
             if not session.is_complete(component):
                 raise NotReady(f"variables of {component.path}")
             for variable in session.variables_of(component):
@@ -349,14 +356,14 @@ class Component:
                     found[variable.path] = variable
         return VariableCollection(found, root=self.path)
 
-    def _reachable(self) -> list[Component]:
+    def _reachable(self, session: Session) -> list[Component]:
         seen: dict[int, Component] = {}
         stack: list[Component] = [self]
         while stack:
             component = stack.pop(0)
             if id(component) not in seen:
                 seen[id(component)] = component
-                stack.extend(component._referenced())
+                stack.extend(session.referenced_by(component))
         return list(seen.values())
 
     def sync(self, source: Component, tau: Any = 1.0) -> None:
@@ -381,6 +388,17 @@ class Component:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
+
+
+#: Names that no attribute of a component can have.
+_METHODS = frozenset(name for name in dir(Component) if callable(getattr(Component, name)))
+_SCOPE = re.compile(r"[A-Za-z0-9_.\-]+")
+
+
+@functools.lru_cache(maxsize=4096)
+def _scope_of(class_name: str) -> str:
+    """The scope of components that were given none: `DuelingPolicy` becomes `dueling-policy`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_name).lower()
 
 
 def _marked_in(value: Any) -> Iterator[Component | Shared]:

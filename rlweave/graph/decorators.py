@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from rlweave.errors import BuildError, ExecutionError
+from rlweave.graph.current import TRACE
 from rlweave.graph.ir import Structure, Value, leaves_of
 
 
@@ -28,6 +29,10 @@ class _Declared:
         self.name = function.__name__
         self.signature = inspect.signature(function)
         self.parameters = tuple(self.signature.parameters)[1 + with_key :]
+        self.all_positional = all(
+            parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            for parameter in self.signature.parameters.values()
+        )
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
@@ -40,6 +45,8 @@ class _Declared:
         Raises:
             BuildError: Wrong number or names of arguments.
         """
+        if self.all_positional and not kwargs and len(args) == len(self.parameters):  # most calls
+            return dict(zip(self.parameters, args, strict=True))
         key = ("",) if self.with_key else ()
         try:
             bound = self.signature.bind(component, *key, *args, **kwargs)
@@ -82,7 +89,7 @@ class ApiMethod(_Declared):
     def __get__(self, component: Any, cls: type) -> Any:
         if component is None:
             return self
-        if hasattr(type(component), "bound_function"):
+        if getattr(type(component), "bound_function", None) is not None:
             raise ExecutionError(
                 f"API method {self.name!r} was called inside a graph function",
                 where=type(component).__name__,
@@ -136,9 +143,7 @@ class BoundMethod:
         self.component, self.declared = component, declared
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from rlweave.graph.trace import current_trace
-
-        trace = current_trace()
+        trace = TRACE.get()
         if trace is None:
             raise ExecutionError(
                 f"{self.declared.kind} {self.declared.name!r} was called on an unbuilt component",

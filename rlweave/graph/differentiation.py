@@ -64,7 +64,7 @@ def differentiated_path(nodes: Sequence[Node], gradient: Node) -> tuple[list[Nod
     path: list[Node] = []
     writers: list[tuple[Node, str]] = []
     for node in reversed(nodes):
-        hit = any(id(value) in needed_values for value in node.values())
+        hit = not needed_values.isdisjoint(map(id, node.values()))
         state_hit = [p for p in node.writes if p in needed_state and (id(node), p) in spread.written]
         if not hit and not state_hit:
             continue
@@ -72,7 +72,7 @@ def differentiated_path(nodes: Sequence[Node], gradient: Node) -> tuple[list[Nod
             if hit:
                 path.append(node)
             writers += [(node, p) for p in state_hit]
-            needed_values.update(id(value) for value in node.inputs())
+            needed_values.update(map(id, node.inputs()))
             needed_state.update(p for p in state_read(node) if p not in RANDOM_PATHS)
     return path[::-1], writers, spread
 
@@ -109,9 +109,10 @@ class Spread:
             if not node.differentiable and node.kind != "while":
                 self._overwritten(node)
                 continue
-            hit = any(id(value) in self.values or (own and id(value) in self.sources) for value in node.inputs())
-            hit = hit or (own and any(p in self.paths for p in reads))
-            back = [(self.tainted[p], p) for p in reads if p in self.tainted]
+            inputs = [id(value) for value in node.inputs()]
+            hit = not self.values.isdisjoint(inputs)
+            hit = hit or (own and not (self.sources.isdisjoint(inputs) and self.paths.isdisjoint(reads)))
+            back = [(self.tainted[p], p) for p in reads if p in self.tainted] if self.tainted else []
             self.read_back += back
             if not hit and not back:
                 self._overwritten(node)

@@ -65,6 +65,7 @@ class GraphExecutor:
         self._work_cells: dict[str, Cell] = {}
         self._substituted: dict[tuple[int, str], Cell] = {}
         self._methods = api_methods(type(self.root))
+        self._globals: dict[str, Any] | None = None
         self._device_binder: Any = None
         self._host_binder: Any = None
 
@@ -152,6 +153,11 @@ class GraphExecutor:
         return found
 
     def program_globals(self) -> dict[str, Any]:
+        if self._globals is None:
+            self._globals = self._program_globals()
+        return dict(self._globals)
+
+    def _program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())
         runtime.update(self.backend.boundary(self.store.device))
         runtime.update(

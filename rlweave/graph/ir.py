@@ -105,7 +105,7 @@ class NotReady(Exception):  # noqa: N818 - control flow of the build, not an err
     """The API method being traced needs something that a later round of the build will know."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Node:
     """One step of a graph.
 
@@ -142,16 +142,26 @@ class Node:
     result: Structure = None
     aliases: bool = False
     device: str | None = None
+    _used: tuple[Value, ...] | None = field(default=None, init=False, repr=False)
+    _made: tuple[Value, ...] | None = field(default=None, init=False, repr=False)
 
-    def inputs(self) -> Iterator[Value]:
-        """All values that it uses, those that its bodies take from outside included."""
-        yield from leaves_of((self.args, self.kwargs, tuple(self.substitution.values())), Value)
-        for body in self.bodies.values():
-            yield from body.free_values()
+    def inputs(self) -> tuple[Value, ...]:
+        """All values that it uses, those that its bodies take from outside included; of an emitted node."""
+        # every pass asks for them, and arguments stay what they are; bodies lose their dead nodes later
+        if self._used is None:
+            found: list[Value] = []
+            _collect(self.args, Value, found)
+            _collect(self.kwargs, Value, found)
+            self._used = (*found, *self.substitution.values())
+        if not self.bodies:
+            return self._used
+        return (*self._used, *(value for body in self.bodies.values() for value in body.free_values()))
 
-    def values(self) -> list[Value]:
-        """The leaves of its result."""
-        return list(leaves_of(self.result, Value))
+    def values(self) -> tuple[Value, ...]:
+        """The leaves of its result; of an emitted node."""
+        if self._made is None:
+            self._made = tuple(leaves_of(self.result, Value))
+        return self._made
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import linecache
 import re
@@ -20,6 +21,7 @@ from rlweave.graph.variable import VariableCollection
 INLINE_CELLS = 8
 
 
+@functools.lru_cache(maxsize=65536)
 def identifier(text: str) -> str:
     """A Python name from a path."""
     name = re.sub(r"\W+", "_", text).strip("_") or "value"

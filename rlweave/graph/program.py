@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,11 +51,23 @@ def write_program(executor: Any, graph: Graph) -> Program:
         **names.objects,
         **entry.globals,
     }
-    exec(compile(source, filename, "exec"), scope)
+    exec(_named(_compiled(source), filename), scope)
     runs = {}
     for name, states in entry.runs.items():
         runs[name] = scope[name] = executor.compile_run(scope[name], states)
     return Program(source, scope[entry.name], runs)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(source: str) -> types.CodeType:
+    """The code of a source; equal graphs, built again, have equal sources."""
+    return compile(source, "<rlweave>", "exec")
+
+
+def _named(code: types.CodeType, filename: str) -> types.CodeType:
+    """The same code under another file name, which tracebacks show."""
+    constants = tuple(_named(c, filename) if isinstance(c, types.CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=filename, co_consts=constants)
 
 
 class _ProgramWriter:

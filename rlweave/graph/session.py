@@ -6,8 +6,7 @@ import functools
 import inspect
 import threading
 import traceback
-import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +18,7 @@ from rlweave.backends.bound_ops import BoundOps
 from rlweave.errors import BuildError, RlweaveError, nearest
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
 from rlweave.graph.component import Component
+from rlweave.graph.current import SESSION
 from rlweave.graph.decorators import GraphFunction, describe
 from rlweave.graph.ir import (
     HOST_RANDOM,
@@ -33,7 +33,7 @@ from rlweave.graph.ir import (
     map_structure,
     unique,
 )
-from rlweave.graph.trace import _SESSION, make_result, spaces_of, variables_of_arguments
+from rlweave.graph.trace import make_result, spaces_of, variables_of_arguments
 from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.ops import OP_NAMES
 from rlweave.spaces import Box, Dict, Space, Tuple
@@ -44,13 +44,45 @@ BUILD_LOCK = threading.RLock()
 #: Results of abstract evaluation, for the process; the functions and classes in the keys stay alive with them.
 _CACHE: dict[Any, Inference] = {}
 _CACHE_LIMIT = 20_000
+#: One object for each fingerprint of a component, which keys of the cache hold in its place: they stay short.
+_SETTINGS: dict[Any, object] = {}
+
+
+class _Key:
+    """A key of the cache, whose hash is computed once; TypeError where a part of it has none."""
+
+    __slots__ = ("_hash", "parts")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.parts == other.parts
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """What a call returns and touches: the parts of its node that are alike for all calls with equal arguments."""
+
+    result: Structure
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    aliases: bool
+    extra: dict[str, Any]
 
 
 @dataclass
 class ComponentState:
     """What a build knows of one component."""
 
+    path: str
     needs: tuple[str, ...]
+    device: str | None
+    referenced: list[Component]
     inputs: dict[str, Any] = field(default_factory=dict)
     callers: dict[str, str] = field(default_factory=dict)
     complete: bool = False
@@ -80,26 +112,38 @@ class Session:
         self.unknown_inputs: dict[tuple[int, str], list[str]] = {}
         self.feature_sizes: set[int] = set()
         self._binders: dict[str, tuple[Any, ScratchRandom]] = {}
-        self._fingerprints: dict[int, Any] = {}
+        #: By plain call: what it returns and touches.
+        self._effects: dict[tuple[Any, ...], _Effects] = {}
+        #: By component: what stands for its settings in keys of the cache.
+        self._settings: dict[int, object] = {}
+        #: By component: the components whose settings depend on its attributes.
+        self._dependents: dict[int, set[int]] = {}
         self.evaluation_seconds = 0.0
         self._add_tree(root)
+        self._check_owners()
 
     # -- composition ---------------------------------------------------------------------------------------------
 
-    def _add_tree(self, root: Component) -> None:
-        for component in root.tree():
-            for child in component._referenced():
-                if child._owner is None and child is not root:
-                    child._owner = component  # appended to a list after the assignment
-            _number_siblings(component)
-        for component in root.tree():
-            self.states[id(component)] = ComponentState(needed_inputs(type(component).create_variables))
-            self.components.append(component)
-            for name, value in component.__dict__.items():
-                if isinstance(value, int) and not name.startswith("_"):
-                    self.feature_sizes.add(int(value))
+    def _add_tree(self, component: Component) -> None:
+        """Takes in a component and all below it, depth first."""
+        referenced = component._referenced()
+        for child in referenced:
+            if child._owner is None and child is not self.root:
+                child._owner = component  # appended to a list after the assignment
+        owned = [child for child in referenced if child._owner is component]
+        _number_siblings(owned)
+        needs = needed_inputs(type(component).create_variables)
+        self.states[id(component)] = ComponentState(component.path, needs, self._find_device(component), referenced)
+        self.components.append(component)
+        for name, value in component.__dict__.items():
+            if isinstance(value, int) and not name.startswith("_"):
+                self.feature_sizes.add(int(value))
+        for child in owned:
+            self._add_tree(child)
+
+    def _check_owners(self) -> None:
         for component in self.components:
-            for other in component._referenced():
+            for other in self.referenced_by(component):
                 if id(other) not in self.states:
                     raise BuildError(
                         "a shared component is owned by nobody in this graph",
@@ -107,8 +151,19 @@ class Session:
                         fix="assign the component itself (not shared(...)) to an attribute of one component",
                     )
 
+    def referenced_by(self, component: Component) -> list[Component]:
+        """The components in its attributes, owned and shared ones."""
+        return self.states[id(component)].referenced
+
+    def path_of(self, component: Component) -> str:
+        """The path of a component in this build."""
+        return self.states[id(component)].path
+
     def device_of(self, component: Component) -> str | None:
         """Where a component is placed: by the build, by itself, or like its owner."""
+        return self.states[id(component)].device
+
+    def _find_device(self, component: Component) -> str | None:
         found: Component | None = component
         while found is not None:
             device = self.devices.get(id(found), found._device)
@@ -137,28 +192,31 @@ class Session:
     def all_variables(self) -> list[Variable]:
         return [variable for component in self.components for variable in self.states[id(component)].variables]
 
+    def needs_of(self, component: Component) -> tuple[str, ...]:
+        """Names of the API inputs that its `create_variables` takes."""
+        return self.states[id(component)].needs
+
     def record_input(self, component: Component, method: str, name: str, argument: Structure, calls: list[str]) -> None:
-        """Notes the space of an API input; completes the component when it was the last one it needs."""
+        """Notes the space of an API input that it needs; completes the component when it was the last one it needs."""
         state = self.states[id(component)]
-        if name not in state.needs:
+        if isinstance(argument, Value) and state.inputs.get(name) is argument.space:
             return
         unknown = next(leaves_of(argument, Unknown), None)
         if unknown is not None:
             calls_of = self.unknown_inputs.setdefault((id(component), name), [])
-            calls_of.append(f"{component.path}.{method} gets what {unknown.source} returns")
+            calls_of.append(f"{state.path}.{method} gets what {unknown.source} returns")
             return
         space = to_space(argument)
-        caller = f"{component.path}.{method}" + (f", called from {calls[-1]}" if calls else "")
-        if name in state.inputs:
-            before = state.inputs[name]
-            if _features(before) != _features(space):
-                raise BuildError(
-                    f"two callers pass different spaces as {name!r}",
-                    where=caller,
-                    received=f"{space!r}; before: {before!r} from {state.callers[name]}",
-                    fix="pass the same feature space, or use two components",
-                )
+        if name in state.inputs and _same_features(state.inputs[name], space):
             return
+        caller = f"{state.path}.{method}" + (f", called from {calls[-1]}" if calls else "")
+        if name in state.inputs:
+            raise BuildError(
+                f"two callers pass different spaces as {name!r}",
+                where=caller,
+                received=f"{space!r}; before: {state.inputs[name]!r} from {state.callers[name]}",
+                fix="pass the same feature space, or use two components",
+            )
         state.inputs[name], state.callers[name] = space, caller
         self.complete_if_possible(component)
 
@@ -167,18 +225,21 @@ class Session:
         if state.complete or any(name not in state.inputs for name in state.needs):
             return
         before, self.creating = self.creating, component
-        token = _SESSION.set(self)
+        token = SESSION.set(self)
         try:
             component.create_variables(**{name: state.inputs[name] for name in state.needs})
         finally:
             self.creating = before
-            _SESSION.reset(token)
+            SESSION.reset(token)
         state.complete = True
-        self._fingerprints.clear()  # others may read attributes that were set just now
+        if type(component).create_variables is not Component.create_variables:
+            state.referenced = component._referenced()
+            for dependent in self._dependents.pop(id(component), ()):  # they may read what was set just now
+                self._settings.pop(dependent, None)
 
     def add_variable(self, variable: Variable) -> None:
         state = self.states[id(variable.owner)]
-        if any(other.name == variable.name for other in state.variables):
+        if variable.name in [other.name for other in state.variables]:
             raise BuildError("two variables of one name", where=variable.path, fix="choose another name")
         state.variables.append(variable)
         self.feature_sizes.update(variable.shape)
@@ -202,24 +263,57 @@ class Session:
 
     def infer(self, node: Node, declared: GraphFunction | None) -> None:
         """Fills in result, reads and writes of a call node."""
-        variables = list(self.variables_of(node.component)) if node.component is not None and declared else []
-        variables = list(dict.fromkeys([*variables, *variables_of_arguments((node.args, node.kwargs))]))
         if declared is not None and declared.spaces is not None:
-            self._declared_spaces(node, declared, variables)
+            self._declared_spaces(node, declared, self._variables_seen_by(node, declared))
             return
-        values = list(leaves_of((node.args, node.kwargs), Value))
-        leaves = [value.space for value in values]
-        spaces = [node.substitution[v.path].space if v.path in node.substitution else v.space for v in variables]
-        key = self._cache_key(node, leaves, variables)
+        call = self._plain_call(node, declared)
+        effects = self._effects.get(call) if call is not None else None
+        if effects is None:
+            variables = self._variables_seen_by(node, declared)
+            effects = _effects_of(self._inference(node, declared, variables), variables, node.host)
+            if call is not None:
+                self._effects[call] = effects
+        node.reads, node.writes, node.aliases = effects.reads, effects.writes, effects.aliases
+        node.extra.update(effects.extra)
+        node.result = make_result(node, effects.result)
+
+    def _plain_call(self, node: Node, declared: GraphFunction | None) -> tuple[Any, ...] | None:
+        """A key for calls of one build with equal arguments; None where there are others than values and constants."""
+        if node.substitution or node.kwargs:
+            return None
+        parts: list[Any] = [node.function, id(node.component), declared is None, node.host]
+        for argument in node.args:
+            if type(argument) is Value:
+                parts.append(argument.space)
+            elif type(argument) in _PLAIN:
+                parts += (type(argument), argument)
+            else:
+                return None
+        try:
+            parts.append(self._settings_of(node.component))
+        except TypeError:
+            return None
+        return tuple(parts)
+
+    def _variables_seen_by(self, node: Node, declared: GraphFunction | None) -> list[Variable]:
+        own = self.variables_of(node.component) if node.component is not None and declared else []
+        return list(dict.fromkeys([*own, *variables_of_arguments((node.args, node.kwargs))]))
+
+    def _inference(self, node: Node, declared: GraphFunction | None, variables: list[Variable]) -> Inference:
+        """What abstract evaluation says, now or for an equal call before."""
+        key = self._cache_key(node, variables)
         inference = _CACHE.get(key) if key is not None else None
         if inference is None:
+            leaves = [value.space for value in leaves_of((node.args, node.kwargs), Value)]
+            spaces = [node.substitution[v.path].space if v.path in node.substitution else v.space for v in variables]
             inference = self._evaluate(node, declared, leaves, variables, spaces)
             if key is not None:
                 if len(_CACHE) >= _CACHE_LIMIT:
                     _CACHE.clear()
+                    _SETTINGS.clear()
+                    self._settings.clear()
                 _CACHE[key] = inference
-        self._apply(node, inference, [variable.path for variable in variables])
-        node.extra["integer_writes"] = tuple(v.path for v in variables if not v.space.dtype.startswith("float"))
+        return inference
 
     def _evaluate(
         self,
@@ -244,7 +338,7 @@ class Session:
         backend = self.host_backend if node.host else self.backend
         binder, random = self.binder(node.host)
         random.used = False
-        function = bind_node_function(binder, node, cell_of)
+        function = bind_node_function(binder, node, cell_of, fixed_cells=False)
 
         def call(arrays: Any) -> Structure:
             args, kwargs = fill_arguments(node, list(arrays), lambda c: binder.collection(c, cell_of), backend.constant)
@@ -270,16 +364,6 @@ class Session:
         self.evaluation_seconds += time.perf_counter() - start
         return result
 
-    def _apply(self, node: Node, inference: Inference, paths: list[str]) -> None:
-        random = (HOST_RANDOM if node.host else RANDOM,) if inference.random else ()
-        node.reads = unique([paths[i] for i in (*inference.reads, *inference.row_writes)] + list(random))
-        node.writes = unique([paths[i] for i in inference.writes] + list(random))
-        node.extra["row_writes"] = tuple(paths[i] for i in inference.row_writes)
-        node.extra["aliased_writes"] = tuple(paths[i] for i in inference.aliased_writes)
-        node.extra["alias_variables"] = tuple(paths[i] for i in inference.alias_variables)
-        node.aliases = inference.alias_arguments or bool(inference.alias_variables)
-        node.result = make_result(node, inference.result)
-
     def _declared_spaces(self, node: Node, declared: GraphFunction, variables: list[Variable]) -> None:
         assert declared.spaces is not None
         method = getattr(node.component, declared.spaces)
@@ -292,39 +376,36 @@ class Session:
         node.extra["declared_spaces"] = True
         node.result = make_result(node, _unwrap_spaces(result))
 
-    def _settings(self, component: Component) -> Any:
-        if id(component) not in self._fingerprints:
-            self._fingerprints[id(component)] = _fingerprint(component)
-        return self._fingerprints[id(component)]
+    def _settings_of(self, component: Component | None) -> object:
+        """An object that stands for all settings that graph functions of a component may read."""
+        if component is None:
+            return None
+        found = self._settings.get(id(component))
+        if found is None:
+            seen: set[int] = set()
+            fingerprint = _fingerprint(component, seen)
+            found = self._settings[id(component)] = _SETTINGS.setdefault(fingerprint, object())
+            for key in seen:
+                self._dependents.setdefault(key, set()).add(id(component))
+        return found
 
-    def _cache_key(self, node: Node, leaves: list[Box], variables: list[Variable]) -> Any:
-        def mark(leaf: Any) -> Any:
-            if isinstance(leaf, Value):
-                return leaf.space
-            if isinstance(leaf, VariableCollection):
-                return ("variables", tuple((path, variable.space) for path, variable in leaf.items()))
-            if isinstance(leaf, np.ndarray | np.generic):
-                return ("array", leaf.shape, str(leaf.dtype), leaf.tobytes())
-            hash(leaf)
-            return (type(leaf), leaf)
-
+    def _cache_key(self, node: Node, variables: list[Variable]) -> Any:
         try:
-            arguments = _frozen(map_structure(mark, (node.args, node.kwargs)))
-            config = self._settings(node.component) if node.component is not None else ()
-            substituted = tuple(sorted((path, value.space) for path, value in node.substitution.items()))
+            arguments = (_frozen(node.args), _frozen(node.kwargs))
+            settings = self._settings_of(node.component)
+            substituted = tuple([(path, node.substitution[path].space) for path in sorted(node.substitution)])
             key = (
                 self.backend.name if not node.host else "numpy",
                 node.function,
-                config,
+                settings,
                 arguments,
-                tuple(variable.space for variable in variables),
+                tuple([variable.space for variable in variables]),
                 substituted,
                 self.rng,
             )
-            hash(key)
+            return _Key(key)
         except TypeError:
             return None
-        return key
 
 
 @functools.lru_cache(maxsize=4096)
@@ -333,6 +414,28 @@ def needed_inputs(create_variables: Callable[..., None]) -> tuple[str, ...]:
     if create_variables is Component.create_variables:
         return ()
     return tuple(inspect.signature(create_variables).parameters)[1:]
+
+
+def _effects_of(inference: Inference, variables: list[Variable], host: bool) -> _Effects:
+    """What abstract evaluation said of positions, as paths of these variables."""
+
+    def paths(positions: Iterable[int]) -> list[str]:
+        return [variables[i].path for i in positions]
+
+    random = [HOST_RANDOM if host else RANDOM] if inference.random else []
+    extra = {
+        "row_writes": tuple(paths(inference.row_writes)),
+        "aliased_writes": tuple(paths(inference.aliased_writes)),
+        "alias_variables": tuple(paths(inference.alias_variables)),
+        "integer_writes": tuple([v.path for v in variables if not v.space.dtype.startswith("float")]),
+    }
+    return _Effects(
+        result=inference.result,
+        reads=unique([*paths((*inference.reads, *inference.row_writes)), *random]),
+        writes=unique([*paths(inference.writes), *random]),
+        aliases=inference.alias_arguments or bool(inference.alias_variables),
+        extra={name: found for name, found in extra.items() if found},
+    )
 
 
 def _failed(node: Node, error: Exception) -> BuildError:
@@ -353,14 +456,22 @@ def _failed(node: Node, error: Exception) -> BuildError:
     )
 
 
-def bind_node_function(binder: Any, node: Node, cell_of: Any) -> Any:
-    """The bound callable of a call node."""
+def bind_node_function(binder: Any, node: Node, cell_of: Any, fixed_cells: bool = True) -> Any:
+    """The bound callable of a call node.
+
+    Args:
+        binder: The binder of its place.
+        node: A call.
+        cell_of: The cell of each variable.
+        fixed_cells: Every call finds the same cells, substituted ones apart, and so gets the same callable.
+    """
     assert node.function is not None
     if node.extra.get("plain"):
         name = node.extra.get("op")
         return getattr(binder.ops, name) if name else binder.rebind(node.function)
     # by the function itself and not by its name: an API method may call a graph function of its super-class
-    return types.MethodType(binder.rebind(node.function), binder.view(node.component, cell_of))
+    make_method = binder.known_method if fixed_cells and not node.substitution else binder.method
+    return make_method(node.function, node.component, cell_of)
 
 
 def fill_arguments(
@@ -420,6 +531,12 @@ def nested_boxes(space: Any) -> Structure:
     return _unwrap_spaces(space)
 
 
+def _same_features(one: Any, other: Any) -> bool:
+    if isinstance(one, Box) and isinstance(other, Box):  # most inputs: worth a short way
+        return one.shape == other.shape and one.dtype == other.dtype
+    return bool(_features(one) == _features(other))
+
+
 def _features(space: Any) -> Any:
     if isinstance(space, VariableCollection):
         return tuple(space.keys())
@@ -430,8 +547,7 @@ def _features(space: Any) -> Any:
     return describe(space)
 
 
-def _number_siblings(component: Component) -> None:
-    children = component.sub_components()
+def _number_siblings(children: list[Component]) -> None:
     scopes = [child._scope for child in children]
     counts: dict[str, int] = {}
     for child, scope in zip(children, scopes, strict=True):
@@ -443,35 +559,53 @@ def _number_siblings(component: Component) -> None:
 
 
 def _frozen(structure: Structure) -> Any:
+    """Arguments of a node as a part of a key: spaces in place of values; TypeError where something has no hash."""
+    if isinstance(structure, Value):
+        return structure.space
     if isinstance(structure, dict):
-        return ("dict", *((key, _frozen(value)) for key, value in structure.items()))
-    if isinstance(structure, tuple | list):
-        return (type(structure).__name__, *(_frozen(item) for item in structure))
-    return structure
+        return ("dict", *[(key, _frozen(value)) for key, value in structure.items()])
+    if isinstance(structure, (tuple, list)):
+        return (type(structure).__name__, *[_frozen(item) for item in structure])
+    if isinstance(structure, VariableCollection):
+        return ("variables", *[(path, variable.space) for path, variable in structure.items()])
+    if isinstance(structure, (np.ndarray, np.generic)):
+        return ("array", structure.shape, str(structure.dtype), structure.tobytes())
+    return (type(structure), structure)
 
 
-def _fingerprint(component: Component, above: tuple[int, ...] = ()) -> Any:
-    """Hashable description of the plain attributes of a component and of those below; TypeError where there is none."""
+def _fingerprint(component: Component, seen: set[int], above: tuple[int, ...] = ()) -> Any:
+    """Hashable description of the plain attributes of a component and of those below; TypeError where there is none.
+
+    Args:
+        component: The component.
+        seen: Gets the identities of all components whose attributes count.
+        above: Identities of the components around it.
+    """
+    seen.add(id(component))
 
     def mark(value: Any) -> Any:
+        if type(value) in _PLAIN:
+            return (type(value), value)
         if isinstance(value, Component):
             # graph functions may read settings of sub-components, and not their variables
             inner = (*above, id(component))
-            return type(value) if id(value) in inner else _fingerprint(value, inner)
+            return type(value) if id(value) in inner else _fingerprint(value, seen, inner)
         if isinstance(value, Variable):
             return ("variable", value.name, value.space) if not above else ()
         if isinstance(value, dict):
-            return ("dict", *((key, mark(item)) for key, item in value.items()))
-        if isinstance(value, list | tuple | set):
-            return (type(value).__name__, *(mark(item) for item in value))
-        if isinstance(value, np.ndarray | np.generic):
+            return ("dict", *[(key, mark(item)) for key, item in value.items()])
+        if isinstance(value, (list, tuple, set)):
+            return (type(value).__name__, *[mark(item) for item in value])
+        if isinstance(value, (np.ndarray, np.generic)):
             return ("array", value.shape, str(value.dtype), value.tobytes())
         hash(value)
         return (type(value), value)
 
-    attributes = tuple((n, mark(v)) for n, v in component.__dict__.items() if n not in _COMPOSITION)
+    attributes = tuple([(n, mark(v)) for n, v in component.__dict__.items() if n not in _COMPOSITION])
     return (type(component), attributes)
 
 
+#: Types whose values are hashable and hold nothing else.
+_PLAIN = frozenset({bool, int, float, str, type(None)})
 #: Attributes of components that say where they stand, and not what they compute.
 _COMPOSITION = frozenset({"_scope", "_device", "_trainable", "_owner", "_name", "_same_as", "_spec_arguments"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.metadata
 import inspect
 from collections.abc import Callable
@@ -39,7 +40,7 @@ def register(name: str) -> Callable[[T], T]:
             given = _kept((args, kwargs)) if type(self) is cls and "_spec_arguments" not in self.__dict__ else None
             original(self, *args, **kwargs)
             if given is not None:
-                bound = inspect.signature(original).bind(self, *given[0], **given[1])
+                bound = _signature(original).bind(self, *given[0], **given[1])
                 object.__setattr__(self, "_spec_arguments", dict(list(bound.arguments.items())[1:]))
 
         remember.__doc__, remember.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
@@ -131,7 +132,12 @@ def _kept(value: Any) -> Any:
 
 def _constructor(cls: Any) -> inspect.Signature:
     """The signature of a class's own `__init__`, below the wrapper that `register` puts around it."""
-    return inspect.signature(getattr(cls.__init__, "__wrapped__", cls.__init__))
+    return _signature(getattr(cls.__init__, "__wrapped__", cls.__init__))
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(constructor: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(constructor)
 
 
 def _argument(value: Any) -> Any:

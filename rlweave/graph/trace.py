@@ -7,7 +7,6 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlweave.errors import BuildError
+from rlweave.graph.current import SESSION, TRACE, current_trace
+from rlweave.graph.current import current_session as current_session
 from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
 from rlweave.graph.ir import (
     RANDOM_PATHS,
@@ -39,23 +40,10 @@ if TYPE_CHECKING:
     from rlweave.graph.component import Component
     from rlweave.graph.session import Session
 
-_TRACE: ContextVar[Trace | None] = ContextVar("rlweave_trace", default=None)
-_SESSION: ContextVar[Session | None] = ContextVar("rlweave_session", default=None)
-
-
-def current_trace() -> Trace | None:
-    """The trace in progress in this thread."""
-    return _TRACE.get()
-
-
-def current_session() -> Session | None:
-    """The build in progress in this thread."""
-    return _SESSION.get()
-
 
 def require_trace(what: str) -> Trace:
     """The trace in progress, or an error that says that `what` belongs into an API method."""
-    trace = _TRACE.get()
+    trace = current_trace()
     if trace is None:
         raise BuildError(f"{what} was called outside a graph", fix="call it inside an API method of a component")
     return trace
@@ -64,12 +52,12 @@ def require_trace(what: str) -> Trace:
 @contextmanager
 def tracing(trace: Trace) -> Iterator[None]:
     """Makes a trace (and its session) the current one."""
-    token, session_token = _TRACE.set(trace), _SESSION.set(trace.session)
+    token, session_token = TRACE.set(trace), SESSION.set(trace.session)
     try:
         yield
     finally:
-        _TRACE.reset(token)
-        _SESSION.reset(session_token)
+        TRACE.reset(token)
+        SESSION.reset(session_token)
 
 
 @dataclass
@@ -102,11 +90,10 @@ class Trace:
 
     def call(self, component: Component, declared: ApiMethod | GraphFunction, args: Any, kwargs: Any) -> Structure:
         """Calls a declared method of a component."""
-        where = f"{component.path}.{declared.name}"
         if not self.session.knows(component):
             raise BuildError(
                 "a component was used that was never added",
-                where=where,
+                where=f"{component.path}.{declared.name}",
                 received=f"called from {self.calls[-1] if self.calls else self.graph.name}",
                 fix="assign it to an attribute of a component of the graph, or wrap it in shared(...) there if it is "
                 "owned elsewhere",
@@ -116,13 +103,15 @@ class Trace:
             if has_leaf(arguments[name], Value | Unknown):
                 raise BuildError(
                     f"static argument {name!r} is a symbolic value",
-                    where=where,
+                    where=f"{component.path}.{declared.name}",
                     received=describe(arguments[name]),
                     fix="pass a Python constant, or take the name out of static",
                 )
-        if isinstance(declared, ApiMethod) or not declared.name.startswith("_"):
+        needs = self.session.needs_of(component)
+        if needs and (isinstance(declared, ApiMethod) or not declared.name.startswith("_")):
             for name, argument in arguments.items():
-                self.session.record_input(component, declared.name, name, argument, self.calls)
+                if name in needs:
+                    self.session.record_input(component, declared.name, name, argument, self.calls)
         if declared.split:
             return self._split(component, declared, arguments)
         like = None
@@ -148,7 +137,7 @@ class Trace:
         first = () if key is None else (key,)
         if isinstance(declared, GraphFunction):
             return self._graph_call(component, declared, first, arguments)
-        self.calls.append(f"{component.path}.{declared.name}")
+        self.calls.append(f"{self.session.path_of(component)}.{declared.name}")
         try:
             positional, keywords = _pass_on(declared, arguments)
             return declared.function(component, *first, *positional, **keywords)
@@ -190,7 +179,7 @@ class Trace:
     def _graph_call(
         self, component: Component, declared: GraphFunction, first: tuple[Any, ...], arguments: dict[str, Any]
     ) -> Structure:
-        where = f"{component.path}.{declared.name}"
+        where = f"{self.session.path_of(component)}.{declared.name}"
         known = self.session.is_complete(component) and not has_leaf(arguments, Unknown)
         if not known:
             self.unknown = True
@@ -199,6 +188,7 @@ class Trace:
                 return Unknown(where)
             return tuple(Unknown(where) for _ in range(count)) if count else None
         positional, keywords = _pass_on(declared, arguments)
+        device = self.session.device_of(component)
         node = Node(
             "call",
             where,
@@ -206,9 +196,9 @@ class Trace:
             declared.function,
             (*first, *positional),
             keywords,
-            host=declared.host or self.session.device_of(component) == "host",
+            host=declared.host or device == "host",
             differentiable=declared.differentiable,
-            device=self.session.device_of(component),
+            device=device,
         )
         self._substitute(node)
         self.session.infer(node, declared)
@@ -347,7 +337,6 @@ def same(x: Any) -> Any:
 
 def make_inputs(argument: Structure, name: str) -> Structure:
     """Input values for a nested structure of spaces; other leaves stay constants."""
-    from rlweave.spaces import Box
 
     def make(key: tuple[Any, ...], leaf: Any) -> Any:
         return Value(leaf, None, key, name) if isinstance(leaf, Box) else leaf
@@ -357,8 +346,8 @@ def make_inputs(argument: Structure, name: str) -> Structure:
 
 def make_result(node: Node, spaces: Structure) -> Structure:
     """Result values of a node for a nested structure of spaces; constants stay."""
-    from rlweave.spaces import Box
-
+    if isinstance(spaces, Box):
+        return Value(spaces, node)
     return map_with_key(lambda key, leaf: Value(leaf, node, key) if isinstance(leaf, Box) else leaf, spaces)
 
 
@@ -392,6 +381,8 @@ def _nest_again(result: Structure, like: Structure) -> Structure:
 
 
 def _pass_on(declared: ApiMethod | GraphFunction, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if declared.all_positional:
+        return tuple(arguments.values()), {}
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for name, parameter in declared.signature.parameters.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlweave.errors import BuildError, nearest
-from rlweave.spaces import Box, FloatBox, from_axes
+from rlweave.spaces import Box, from_axes
 
 if TYPE_CHECKING:
     from rlweave.graph.component import Component
@@ -43,14 +44,9 @@ class Variable:
     ) -> None:
         self.owner, self.name, self.space, self.initializer, self.trainable = owner, name, space, initializer, trainable
         self.axis_order = axis_order
-
-    @property
-    def path(self) -> str:
-        return f"{self.owner.path}/{self.name}"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.space.concrete_shape({})
+        self.shape = space.concrete_shape({})
+        #: Where the store keeps it. It is made by a build, in which no component moves any more.
+        self.path = f"{owner.path}/{name}"
 
     @property
     def dtype(self) -> str:
@@ -175,7 +171,13 @@ def variable_space(shape_or_space: Any, dtype: str | None) -> Box:
             received=f"shape {shape!r}",
             fix="build it from feature sizes (space.shape), not from the batch or time rank",
         )
-    return from_axes(tuple(int(size) for size in shape), dtype) if dtype else FloatBox(shape=shape)
+    return _space_of_shape(tuple(int(size) for size in shape), dtype or "float32")
+
+
+@functools.lru_cache(maxsize=4096)
+def _space_of_shape(shape: tuple[int, ...], dtype: str) -> Box:
+    """One space for all variables of a shape and dtype: builds compare them again and again."""
+    return from_axes(shape, dtype)
 
 
 class VariableCollection:
@@ -222,12 +224,9 @@ class VariableCollection:
 
     def read(self) -> dict[str, Any]:
         """Their present values, as a dict of symbolic values by path (inside an API method)."""
-        from rlweave.graph.trace import current_trace, require_trace
+        from rlweave.graph.trace import require_trace
 
-        require_trace("VariableCollection.read")
-        trace = current_trace()
-        assert trace is not None
-        return trace.call_internal(read_variables, "read", (self,))
+        return require_trace("VariableCollection.read").call_internal(read_variables, "read", (self,))
 
     def __repr__(self) -> str:
         return f"VariableCollection({list(self._by_path)})"

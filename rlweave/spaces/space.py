@@ -26,6 +26,10 @@ RandomSource = np.random.Generator | int | None
 """A NumPy generator, a seed, or None for fresh entropy."""
 
 
+#: Fields of spaces that follow from the others.
+_MADE_ON_DEMAND = frozenset({"_hash", "_made_identity"})
+
+
 class Space(ABC):
     """An immutable, hashable, typed description of (nested) data.
 
@@ -52,19 +56,28 @@ class Space(ABC):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return self is other or self._identity() == other._identity()
+        return self is other or self._known_identity() == other._known_identity()
 
     def __hash__(self) -> int:
-        number: int | None = self.__dict__.get("_hash")
-        if number is None:
-            number = self.__dict__["_hash"] = hash(self._identity())
+        fields = self.__dict__
+        if "_hash" not in fields:
+            fields["_hash"] = hash(self._known_identity())
+        number: int = fields["_hash"]
         return number
 
     def __getstate__(self) -> dict[str, Any]:
-        # Hashes of text differ from process to process, so they do not travel.
-        return {name: field for name, field in self.__dict__.items() if name != "_hash"}
+        # Hashes of text differ from process to process, so they do not travel; neither does what is made on demand.
+        return {name: field for name, field in self.__dict__.items() if name not in _MADE_ON_DEMAND}
 
     # ---- structure -------------------------------------------------------------------------------------------------
+
+    def _known_identity(self) -> Hashable:
+        """`_identity`, made once: builds compare and hash the same spaces again and again."""
+        fields = self.__dict__
+        if "_made_identity" not in fields:
+            fields["_made_identity"] = self._identity()
+        identity: Hashable = fields["_made_identity"]
+        return identity
 
     @abstractmethod
     def _identity(self) -> Hashable:

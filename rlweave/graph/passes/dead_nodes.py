@@ -12,8 +12,8 @@ def drop_dead_nodes(graph: Graph) -> Graph:
     for node in reversed(graph.nodes):
         for body in node.bodies.values():
             drop_dead_nodes(body)
-        if node.writes or any(id(value) in used for value in node.values()):
+        if node.writes or not used.isdisjoint(map(id, node.values())):
             kept.append(node)
-            used.update(id(value) for value in node.inputs())
+            used.update(map(id, node.inputs()))
     graph.nodes = kept[::-1]
     return graph

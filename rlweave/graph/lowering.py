@@ -35,13 +35,16 @@ class Names:
         self.taken: set[str] = set()
         self.objects: dict[str, Any] = {}
         self._known: dict[int, tuple[Any, str]] = {}
+        self._last: dict[str, int] = {}
 
     def fresh(self, text: str) -> str:
         name = base = identifier(text)
-        number = 1
-        while name in self.taken:
-            number += 1
-            name = f"{base}_{number}"
+        if name in self.taken:
+            number = self._last.get(base, 1)
+            while name in self.taken:
+                number += 1
+                name = f"{base}_{number}"
+            self._last[base] = number
         self.taken.add(name)
         return name
 
@@ -94,7 +97,7 @@ class BlockWriter:
         self._outer_gradients = False
         self._outer_path = False
         self._escaping: set[int] = set()
-        self._seen: list[dict[str, int]] = []
+        self._versions: dict[int, dict[str, int]] = {}
         self._wanted: dict[int, dict[str, list[int]]] = {}
         self._pulls: dict[int, list[tuple[Piece, str, list[Value], list[str], list[Value]]]] = {}
         self._saved: dict[tuple[str, int], str] = {}
@@ -274,6 +277,8 @@ class BlockWriter:
         name = self.names.constant(node.extra.get("op_label") or f"{_short(node.label)}", function)
 
         def argument(structure: Structure) -> str:
+            if type(structure) is Value:
+                return self.expressions[id(structure)]
             if not has_leaf(structure, (VariableCollection, np.ndarray)):
                 return self.expression(structure)
             return self.expression(map_structure(bound, structure))
@@ -349,10 +354,10 @@ class BlockWriter:
         self.out.indent += 1
         for parameter, holder in zip(graph.parameters, parameters, strict=True):
             self._name_leaves(graph.inputs[parameter], holder)
-        kept = self._saved, self._seen, self._wanted, self._escaping
+        kept = self._saved, self._versions, self._wanted, self._escaping
         self._saved, self._escaping = {}, {id(value) for value in graph.output_values()}
         self.block(graph.nodes)
-        self._saved, self._seen, self._wanted, self._escaping = kept
+        self._saved, self._versions, self._wanted, self._escaping = kept
         self.out.line(f"return {self.expression(graph.outputs)}")
         self.out.indent -= 1
         return name
@@ -360,32 +365,34 @@ class BlockWriter:
     # -- gradients by the tape of the backend --------------------------------------------------------------------
 
     def _plan_versions(self, ordered: Sequence[Node]) -> None:
-        """Which version of each variable every node sees, as (path, number of writes before)."""
+        """Which version of each variable every node sees: how often it was written before.
+
+        Notes them for what a node writes (gradients: for all), and for each gradient those of its forward nodes.
+        """
         versions: dict[str, int] = {}
-        self._seen = []
-        for node in ordered:
-            self._seen.append({path: versions.get(path, 0) for path in node.reads})
-            for path in node.writes:
-                versions[path] = versions.get(path, 0) + 1
-        self._wanted = {}
-        position = {id(node): i for i, node in enumerate(ordered)}
+        self._versions, self._wanted = {}, {}
+        seen: dict[int, dict[str, int]] = {}
         for node in ordered:
             if node.kind == "gradient":
-                wanted: dict[str, list[int]] = {}
-                for path in node.extra.get("paths", ()):
-                    seen = [
-                        self._seen[position[id(n)]][path]
-                        for n in node.extra["path"]
-                        if n.kind != "gradient" and id(n) in position and path in self._seen[position[id(n)]]
-                    ]
-                    wanted[path] = list(unique(seen))
-                self._wanted[id(node)] = wanted
+                self._versions[id(node)] = dict(versions)
+                wanted: dict[str, dict[int, None]] = {path: {} for path in node.extra.get("paths", ())}
+                for forward in node.extra["path"]:
+                    for path, version in seen.get(id(forward), {}).items():
+                        if path in wanted:
+                            wanted[path][version] = None
+                self._wanted[id(node)] = {path: list(found) for path, found in wanted.items()}
+            else:
+                seen[id(node)] = {path: versions.get(path, 0) for path in node.reads}
+            if node.writes:
+                self._versions[id(node)] = {path: versions.get(path, 0) for path in node.writes}
+                for path in node.writes:
+                    versions[path] = versions.get(path, 0) + 1
 
     def _save_versions(self, ordered: Sequence[Node], position: int) -> None:
         """Keeps the array of a variable that this node overwrites and a later gradient needs."""
         node = ordered[position]
         for path in node.writes:
-            version = sum(path in earlier.writes for earlier in ordered[:position])
+            version = self._versions[id(node)][path]
             later = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
             if any(version in self._wanted[id(g)].get(path, ()) for g in later) and (path, version) not in self._saved:
                 name = self.names.fresh(f"before_{path}")
@@ -394,6 +401,8 @@ class BlockWriter:
 
     def _may_donate(self, node: Node, ordered: Sequence[Node], position: int) -> bool:
         """Whether the arrays that a node overwrites are needed by nobody else."""
+        if not node.writes:
+            return True
         pending = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
         needed = {path for g in pending for n in g.extra["path"] for path in n.reads}
         return not (set(node.writes) & (needed | self.aliased_paths))
@@ -414,7 +423,7 @@ class BlockWriter:
             for i, value in enumerate(node.values()):
                 self.expressions[id(value)] = f"{name}[{i}]"
             return
-        current = {p: sum(p in n.writes for n in ordered[:position]) for p in node.extra["paths"]}
+        current = {path: self._versions.get(id(node), {}).get(path, 0) for path in node.extra["paths"]}
         arrays: list[str] = []
         parts: dict[str, list[int]] = {}
         for path in node.extra["paths"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from threading import get_ident
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -58,24 +59,32 @@ class Guard:
         store: The state.
     """
 
-    __slots__ = ("_lock", "_store")
+    __slots__ = ("_acquire", "_release", "_store")
 
     def __init__(self, store: Store) -> None:
-        self._store, self._lock = store, store.lock
+        self._store, self._acquire, self._release = store, store.lock.acquire, store.lock.release
 
     def __enter__(self) -> None:
         # counted first: an interrupt between the two lines would leave the lock taken for ever
-        if threading.get_ident() == _MAIN:
+        if get_ident() == _MAIN:
             _state["depth"] += 1
-        self._lock.acquire()
-        self._store.begin_write()
+        self._acquire()
+        store = self._store
+        store.version += 1
+        store.writing += 1
+        for snapshot in store.snapshots:
+            snapshot.arrays = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._store.end_write()
-        self._lock.release()
-        if threading.get_ident() == _MAIN:
+        store = self._store
+        for snapshot in store.snapshots:
+            snapshot.arrays = None  # again: what ran inside may have taken it
+        store.writing -= 1
+        store.version += 1
+        self._release()
+        if get_ident() == _MAIN:
             _state["depth"] -= 1
             if _state["pending"] and not _state["depth"]:
                 _state["pending"] = False

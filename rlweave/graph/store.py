@@ -103,25 +103,11 @@ class Store:
         self.device: str | None = None
         self._axis_orders: dict[str, tuple[int, ...]] = {}
         self.snapshots: list[Snapshot] = []
-        #: Another number after each beginning and each end of a write, and how many writes are under way (within
-        #: each other): who reads without the lock compares.
+        #: Counts the beginnings and ends of writes, and how many are under way (within each other): what the guard
+        #: keeps, and who reads without the lock compares.
         self.version = self.writing = 0
         self.held: tuple[Cell, ...] | None = None
         self.values: tuple[Any, ...] = ()
-
-    def begin_write(self) -> None:
-        """Called with the lock, before cells change."""
-        self.version += 1
-        self.writing += 1
-        for snapshot in self.snapshots:
-            snapshot.arrays = None
-
-    def end_write(self) -> None:
-        """Called with the lock, after cells have changed."""
-        for snapshot in self.snapshots:
-            snapshot.arrays = None  # again: what ran inside may have taken it
-        self.writing -= 1
-        self.version += 1
 
     def hold(self, cells: tuple[Cell, ...]) -> tuple[Any, ...]:
         """Takes the arrays of cells into one tuple, which a run hands on to the next call of itself.

@@ -27,7 +27,18 @@ def einsum(equation: str, *operands: Array) -> Array:
 
 
 _ZERO = np.float32(0)
-IN_PLACE = {"relu": lambda x: np.maximum(x, _ZERO, out=x), "tanh": lambda x: np.tanh(x, out=x)}
+_maximum = np.maximum
+
+
+def activated(x: Array, activation: str | None) -> Array:
+    """An array, overwritten by its activation."""
+    if activation is None:
+        return x
+    if activation == "relu":
+        return _maximum(x, _ZERO, out=x)
+    if activation == "tanh":
+        return np.tanh(x, out=x)
+    raise KeyError(activation)
 
 
 def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
@@ -38,4 +49,6 @@ def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str |
         result = x.reshape((-1, x.shape[-1])).dot(kernel).reshape((*x.shape[:-1], kernel.shape[-1]))
     if bias is not None:
         result += bias
-    return result if activation is None else IN_PLACE[activation](result)
+    if activation == "relu":  # what acting in single microseconds asks for
+        return _maximum(result, _ZERO, out=result)
+    return activated(result, activation)

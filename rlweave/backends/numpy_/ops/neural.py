@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.numpy_.ops.elementwise import erf
-from rlweave.backends.numpy_.ops.linear_algebra import IN_PLACE
+from rlweave.backends.numpy_.ops.linear_algebra import activated
 
 Array = Any
 
@@ -95,9 +95,7 @@ def conv2d(
     result = columns.dot(kernel.reshape((-1, out_channels)))
     if bias is not None:
         result += bias
-    if activation is not None:
-        result = IN_PLACE[activation](result)
-    return result.reshape((n, out_h, out_w, out_channels))
+    return activated(result, activation).reshape((n, out_h, out_w, out_channels))
 
 
 def _same_padding(size: int, kernel: int, step: int) -> tuple[int, int]:

@@ -1,4 +1,12 @@
-"""Order of the tests, and how many seeds the learning tests take."""
+"""Order of the tests, how many seeds the learning tests take, and that Ctrl-C can be tested."""
+
+import signal
+
+
+def pytest_configure():
+    # what a shell starts in the background ignores Ctrl-C
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

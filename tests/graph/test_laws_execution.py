@@ -264,17 +264,9 @@ def test_law_21_state_survives_an_exception(backend, count):
     executor.load_state_dict(executor.state_dict())
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT raises KeyboardInterrupt; what a shell starts in the background ignores it otherwise."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @every
 @pytest.mark.parametrize("count", [3, 12])
-def test_law_21_state_survives_interrupts(backend, count, interruptible, monkeypatch):
+def test_law_21_state_survives_interrupts(backend, count, monkeypatch):
     """SIGINT from a timer thread at random moments of many calls: every variable has seen the same updates."""
     report = sys.unraisablehook
     # between calls it may hit a finalizer, where Python can only report it
@@ -316,7 +308,7 @@ def test_law_21_state_survives_interrupts(backend, count, interruptible, monkeyp
     close(executor.update(1.0), values[0] + 1)
 
 
-def test_law_21_an_interrupt_outside_of_calls_goes_to_the_handler_that_was_there_before(interruptible):
+def test_law_21_an_interrupt_outside_of_calls_goes_to_the_handler_that_was_there_before():
     built(_Training(), {"x": SCALAR}, methods=["update"])
 
     def interrupt():

@@ -90,8 +90,10 @@ def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
     """Cuts the program into runs of one place each, with as few runs as a greedy order finds."""
     if not nodes:
         return []
-    before = dependencies(nodes)
     places = [_place(node) for node in nodes]
+    if len(set(places)) == 1:
+        return [list(nodes)]
+    before = dependencies(nodes)
     order = stable_order(before, lambda i, last: (last is not None and places[i] != places[last], i))
     runs: list[list[Node]] = []
     for i in order:

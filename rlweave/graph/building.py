@@ -13,7 +13,7 @@ from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, has_leaf
-from rlweave.graph.session import Session, building, nested_boxes
+from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, tracing
 from rlweave.graph.variable import VariableCollection
@@ -66,7 +66,7 @@ def build(
         raise BuildError("float64 graphs run on NumPy only", received=f"{float_dtype} on {backend}", fix="use float32")
     if torch_compile and backend != "torch":
         raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
-    with building():
+    with BUILD_LOCK:
         start = time.perf_counter()
         chosen = get_backend(backend)
         session = Session(root, chosen, rng, _devices(root, device))
@@ -354,7 +354,7 @@ class _Builder:
 
     def trace_later(self, executor: GraphExecutor, name: str, static: Mapping[str, Any]) -> None:
         """Traces a static variant at its first call."""
-        with building():
+        with BUILD_LOCK:
             self.session.activate()
             graph, reason = self.trace(name, static)
             if graph is None:

@@ -18,7 +18,7 @@ from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Str
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.program import Program, write_program
-from rlweave.graph.session import Session, bind_node_function, building
+from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
 from rlweave.graph.store import Snapshot, Store, make_binder
 
 _serial = itertools.count()
@@ -206,7 +206,7 @@ class GraphExecutor:
         found = self.programs.get(key)
         if found is not None:
             return found
-        with building(), self._lock:
+        with BUILD_LOCK, self._lock:
             if key not in self.programs:
                 # another build of the same components may have given them attributes of its own
                 self.session.activate()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,30 +38,14 @@ from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.ops import OP_NAMES
 from rlweave.spaces import Box, Dict, Space, Tuple
 
-_BUILD_LOCK = threading.RLock()
+#: One build (or lowering) at a time: components hold what their last build gave them.
+BUILD_LOCK = threading.RLock()
 
 #: Results of abstract evaluation, for the process; the functions and classes in the keys stay alive with them.
 _CACHE: dict[Any, Inference] = {}
 _CACHE_LIMIT = 20_000
 #: One object for each fingerprint of a component, which keys of the cache hold in its place: they stay short.
 _SETTINGS: dict[Any, object] = {}
-
-
-@contextmanager
-def building() -> Iterator[None]:
-    """One build (or lowering) at a time: components hold what their last build gave them.
-
-    The garbage collector waits meanwhile: a build makes tens of thousands of objects that stay, for each few hundred of
-    which it would look through them, and now and then through all that the process holds.
-    """
-    with _BUILD_LOCK:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            yield
-        finally:
-            if collects:
-                gc.enable()
 
 
 class _Key:

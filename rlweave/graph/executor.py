@@ -173,9 +173,9 @@ class GraphExecutor:
         )
         return runtime
 
-    def compile_run(self, function: Any, states: Sequence[str]) -> Any:
+    def compile_run(self, function: Any, states: Sequence[str], whole: bool = True) -> Any:
         if self.torch_compile:
-            return self.backend.compile(function, states, compiled=True)
+            return self.backend.compile(function, states, compiled=True, whole=whole)
 
         @functools.wraps(function)
         def one_at_a_time(*arguments: Any) -> Any:

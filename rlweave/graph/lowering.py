@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
+from rlweave.graph.ir import (
+    RANDOM_PATHS,
+    Graph,
+    Node,
+    Structure,
+    Value,
+    all_nodes,
+    has_leaf,
+    leaves_of,
+    map_structure,
+    unique,
+)
 from rlweave.graph.passes.ordering import Piece, pieces, tape_order
 from rlweave.graph.trace import same
 from rlweave.graph.variable import VariableCollection
@@ -96,6 +107,9 @@ class BlockWriter:
         self.aliased_paths: set[str] = set()
         self._outer_gradients = False
         self._outer_path = False
+        self._in_vmap = False
+        #: Whether bodies of loops are compiled, and so not what is around them (compiled torch).
+        self.compiles_bodies = False
         self._escaping: set[int] = set()
         self._versions: dict[int, dict[str, int]] = {}
         self._wanted: dict[int, dict[str, list[int]]] = {}
@@ -221,7 +235,8 @@ class BlockWriter:
             body = self.body(node.bodies["body"], "scan_body")
             carry, xs = node.args
             length = node.extra["length"]
-            call = f"scan({body}, {self.expression(carry)}, {self.expression(xs)}, {length!r}, {self._written(node)})"
+            loop = self._loop_of(node)
+            call = f"{loop}({body}, {self.expression(carry)}, {self.expression(xs)}, {length!r}, {self._written(node)})"
         elif node.kind == "cond":
             true, false = self.body(node.bodies["true"], "if_true"), self.body(node.bodies["false"], "if_false")
             call = f"cond({self.expression(node.args[0])}, {true}, {false}, {self._written(node)})"
@@ -231,8 +246,9 @@ class BlockWriter:
         elif node.kind == "vmap":
             # torch's tape does not reach into its vmap, its functional derivatives do
             functional, self.functional = self.functional, self.functional or self.executor.backend.differentiable
+            in_vmap, self._in_vmap = self._in_vmap, True
             body = self.body(node.bodies["body"], "vmap_body")
-            self.functional = functional
+            self.functional, self._in_vmap = functional, in_vmap
             size = self._axis_size(node)
             call = f"vmap({body}, {node.extra['in_axes']!r}, {size}, {self.expression(tuple(node.args))})"
         else:
@@ -256,6 +272,14 @@ class BlockWriter:
                 self.out.line(f"{self._fast_cell(node, path)}.value = None")
         for path in node.extra.get("aliased_writes", ()):
             self.out.line(f"own({self.cell(path, node.host)})")
+
+    def _loop_of(self, node: Node) -> str:
+        """The function that runs a scan: compiled torch compiles the innermost bodies and loops around them."""
+        if not self.executor.torch_compile or self._outer_path or self._in_vmap:
+            return "scan"
+        self.compiles_bodies = True
+        inner = [n for body in node.bodies.values() for n in all_nodes(body)]
+        return "scan" if any(n.kind == "scan" for n in inner) else "compiled_scan"
 
     def _without_gradient(self, node: Node, call: str) -> None:
         """Writes a call inside a differentiated body that the gradient does not go through."""

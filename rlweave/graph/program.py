@@ -54,7 +54,7 @@ def write_program(executor: Any, graph: Graph) -> Program:
     exec(_named(_compiled(source), filename), scope)
     runs = {}
     for name, states in entry.runs.items():
-        runs[name] = scope[name] = executor.compile_run(scope[name], states)
+        runs[name] = scope[name] = executor.compile_run(scope[name], states, whole=name not in entry.plain_runs)
     return Program(source, scope[entry.name], runs)
 
 
@@ -79,6 +79,8 @@ class _ProgramWriter:
         names.taken.update(self.globals)
         #: Which groups of state each run takes first, by the run's name.
         self.runs: dict[str, Sequence[str]] = {}
+        #: Runs of which only bodies of loops are compiled.
+        self.plain_runs: set[str] = set()
         self.name = names.fresh(graph.name)
         self.parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
         self.inner = self.name
@@ -509,6 +511,8 @@ class _FunctionalProgram(_ProgramWriter):
                 out.line(f"{targets}{',' if len(paths) == 1 else ''} = {group}")
         block._escaping = {id(v) for v in results}
         block.block(run)
+        if block.compiles_bodies:
+            self.plain_runs.add(name)
         returned = [
             f"copy({block.expressions[id(v)]})" if v.node is not None and v.node.aliases else block.expressions[id(v)]
             for v in results

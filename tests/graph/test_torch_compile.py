@@ -177,6 +177,57 @@ def test_nested_gradients_branches_loops_vmap_and_host_nodes(counters):
     assert not counters["graph_break"]
 
 
+class _Epochs(Component):
+    """Epochs of gradient steps: a loop in a loop, with an optimizer, a metric and random numbers in the inner body."""
+
+    def __init__(self):
+        super().__init__("root")
+        self.model, self.descent = Linear(2, "model"), Descent(0.05)
+        self.count = Cell(0.0, scope="count", trainable=False)
+
+    @api
+    def train(self, xs, ys):
+        def step(total, pair):
+            loss = self._loss(self.model.call(pair[0]), pair[1])
+            variables = self.model.variables()
+            self.descent.apply(graph.gradients(loss, variables), variables)
+            self.count.add(1.0)
+            graph.metric("loss", loss)
+            return self._plus(total, loss), loss
+
+        return graph.scan(lambda total, _: graph.scan(step, total, (xs, ys)), 0.0, None, length=3)
+
+    @graph_fn
+    def _loss(self, outputs, targets):
+        return ops.mean((outputs - targets + 0.01 * ops.random.normal(targets.shape)) ** 2)
+
+    @graph_fn
+    def _plus(self, total, loss):
+        return total + loss
+
+
+def test_bodies_of_loops_are_compiled_once_and_not_unrolled(counters):
+    spaces = {
+        "xs": FloatBox(shape=(3,), add_batch_rank=True, add_time_rank=True),
+        "ys": FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=True),
+    }
+    plain, compiled = (
+        built(_Epochs(), spaces, "torch", seed=1, rng="portable", torch_compile=flag) for flag in (False, True)
+    )
+    generator = np.random.default_rng(0)
+    for steps in (2, 2, 7):
+        xs, ys = (generator.normal(size=(steps, 4, n)).astype(np.float32) for n in (3, 2))
+        expected, metrics = plain.train(xs, ys, with_metrics=True)
+        found, compiled_metrics = compiled.train(xs, ys, with_metrics=True)
+        for one, other in zip(expected, found, strict=True):
+            close(other, one, rtol=1e-4)
+        assert compiled_metrics["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
+        for path, value in plain.get_weights().items():
+            close(compiled.get_weights()[path], value, rtol=1e-4)
+    assert counters["stats"]["unique_graphs"] == 1, "whatever the number of steps and epochs"
+    assert not counters["graph_break"]
+
+
 def test_a_torch_generator_in_a_compiled_run_is_refused():
     executor = built(_Agent(), {"states": rows(3), "targets": rows(2)}, "torch", torch_compile=True)
     with pytest.raises(BuildError) as error:

@@ -131,6 +131,7 @@ class TorchBackend(Backend):
     def runtime(self) -> dict[str, Any]:
         return {
             "scan": scan,
+            "compiled_scan": compiled_scan,
             "cond": cond,
             "while_loop": while_loop,
             "vmap": vmap,
@@ -182,7 +183,7 @@ class TorchBackend(Backend):
     def compile(self, function: Callable[..., Any], states: Sequence[str], **options: Any) -> Callable[..., Any]:
         if not options.get("compiled"):
             return function
-        compiled = torch.compile(function, fullgraph=True, dynamic=False)
+        compiled = torch.compile(function, fullgraph=True, dynamic=False) if options["whole"] else function
         count = len(states)
 
         def run(*arguments: Any) -> Any:
@@ -323,6 +324,13 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, lengt
         carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
         outputs.append(y)
     return carry, tree_map(lambda *ys: torch.stack(ys), *outputs)
+
+
+def compiled_scan(
+    body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any
+) -> Any:
+    """`graph.scan` in a compiled run: the body is compiled, once for all steps and calls, and not unrolled."""
+    return scan(torch.compile(body, fullgraph=True, dynamic=False), carry, xs, length, written)
 
 
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:

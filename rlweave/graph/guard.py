@@ -72,17 +72,15 @@ class Guard:
         store = self._store
         store.version += 1
         store.writing += 1
-        for snapshot in store.snapshots:
-            snapshot.arrays = None
+        store.forget_snapshots()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         store = self._store
-        for snapshot in store.snapshots:
-            snapshot.arrays = None  # again: what ran inside may have taken it
+        store.forget_snapshots()  # again: what ran inside may have taken one
+        store.version += 1  # before the next line: who looks in between must see the one or the other
         store.writing -= 1
-        store.version += 1
         self._release()
         if get_ident() == _MAIN:
             _state["depth"] -= 1

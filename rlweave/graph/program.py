@@ -317,6 +317,8 @@ class _StraightProgram(_ProgramWriter):
         out.line(f"    result = {reads}({arguments})")
         out.line("    whole = version == store.version and not store.writing")
         out.line("except Exception:")
+        out.line("    if version == store.version and not store.writing:")
+        out.line("        raise")
         out.line("    whole = False")
         out.line("if not whole:  # another thread wrote meanwhile")
         out.line("    with lock:")
@@ -546,10 +548,13 @@ class _FunctionalProgram(_ProgramWriter):
                 main.out.line(f"{left} = {name}({', '.join(arguments)})")
                 return
             snapshot = self.names.constant("snapshot", executor.snapshot(kept))
+            main.out.line(f"kept = {snapshot}.arrays or {snapshot}.take()")
             main.out.line("try:")
-            main.out.line(f"    {left} = {name}({', '.join([f'{snapshot}.arrays or {snapshot}.take()', *arguments])})")
-            main.out.line("except RuntimeError:  # a write in another thread took the arrays over")
-            main.out.line("    with lock:")
+            main.out.line(f"    {left} = {name}({', '.join(['kept', *arguments])})")
+            main.out.line("except RuntimeError:")
+            main.out.line(f"    if {snapshot}.arrays is kept:")
+            main.out.line("        raise")
+            main.out.line("    with lock:  # a write in another thread took the arrays over")
             main.out.line(f"        {left} = {name}({', '.join([f'{snapshot}.take()', *arguments])})")
             return
         given = [store("kept_state", kept)] if kept else []

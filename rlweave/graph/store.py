@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -64,12 +65,12 @@ class Snapshot:
         cells: In the order in which the run takes their arrays.
     """
 
-    __slots__ = ("_cells", "_store", "arrays")
+    __slots__ = ("__weakref__", "_cells", "_store", "arrays")
 
     def __init__(self, store: Store, cells: tuple[Cell, ...]) -> None:
         self._store, self._cells = store, cells
         self.arrays: tuple[Any, ...] | None = None
-        store.snapshots.append(self)
+        store.add_snapshot(self)
 
     def take(self) -> tuple[Any, ...]:
         """Waits for the end of a write, and takes the arrays."""
@@ -102,12 +103,23 @@ class Store:
         #: The one device besides the host; None: the backend's default.
         self.device: str | None = None
         self._axis_orders: dict[str, tuple[int, ...]] = {}
-        self.snapshots: list[Snapshot] = []
+        self._snapshots: list[weakref.ref[Snapshot]] = []
         #: Counts the beginnings and ends of writes, and how many are under way (within each other): what the guard
         #: keeps, and who reads without the lock compares.
         self.version = self.writing = 0
         self.held: tuple[Cell, ...] | None = None
         self.values: tuple[Any, ...] = ()
+
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Lets writes reach a snapshot, as long as somebody uses it."""
+        self._snapshots = [*(known for known in self._snapshots if known() is not None), weakref.ref(snapshot)]
+
+    def forget_snapshots(self) -> None:
+        """Makes all snapshots take the arrays again; called with the lock."""
+        for reference in self._snapshots:
+            snapshot = reference()
+            if snapshot is not None:
+                snapshot.arrays = None
 
     def hold(self, cells: tuple[Cell, ...]) -> tuple[Any, ...]:
         """Takes the arrays of cells into one tuple, which a run hands on to the next call of itself.

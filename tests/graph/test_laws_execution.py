@@ -16,9 +16,12 @@ import pytest
 
 import rlweave.ops as vocabulary
 from rlweave import graph, ops
+from rlweave.backends import get_backend
 from rlweave.errors import BuildError, ExecutionError
 from rlweave.graph import Component, api, graph_fn
 from rlweave.graph.decorators import BoundMethod
+from rlweave.graph.guard import Guard
+from rlweave.graph.store import Store
 from rlweave.spaces import Dict, FloatBox, Tuple
 from tests.graph.toys import (
     BACKENDS,
@@ -757,6 +760,55 @@ def test_law_26_runs_that_only_read_see_a_whole_state_while_other_threads_write(
     assert {float(array[0]) for array in executor.look(np.zeros(1, np.float32))} == {300.0}
     executor.set_weights({path: np.float32(7) for path in executor.get_weights()})
     assert {float(array[0]) for array in executor.look(np.zeros(1, np.float32))} == {7.0}
+
+
+def test_law_26_a_reader_never_takes_a_state_that_is_being_written_for_whole():
+    """Whoever began while a write was under way is told so, at every step of the guard's end."""
+
+    class Watched(Store):
+        steps: list = []
+
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name in ("version", "writing"):
+                self.steps.append((self.version, getattr(self, "writing", 0)))
+
+    store = Watched(get_backend("numpy"), get_backend("numpy"), "fast", 0)
+    with Guard(store):
+        begun = store.version
+        assert store.writing == 1
+        Watched.steps.clear()
+    assert Watched.steps[-1] == (begun + 1, 0)
+    assert all(version != begun or writing for version, writing in Watched.steps)
+
+
+@every
+def test_an_error_in_a_method_that_only_reads_is_raised_once(backend):
+    calls = []
+
+    class Reading(Component):
+        def __init__(self):
+            super().__init__("root")
+            self.cell = Cell(1.0)
+
+        @api
+        def read(self, x):
+            return self._refuse(x, self.cell.read())
+
+        @graph_fn
+        def _refuse(self, x, value):
+            if x.shape[0] == 77:
+                calls.append(x.shape)
+                raise RuntimeError("77 rows are too many")
+            return x + value
+
+    executor = built(Reading(), {"x": rows()}, backend)
+    close(executor.read(np.zeros(2, np.float32)), [1.0, 1.0])
+    with pytest.raises(RuntimeError, match="77 rows") as error:
+        executor.read(np.zeros(77, np.float32))
+    assert len(calls) == 1
+    assert error.value.__context__ is None
+    close(executor.read(np.zeros(2, np.float32)), [1.0, 1.0])
 
 
 @every

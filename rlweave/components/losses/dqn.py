@@ -143,12 +143,24 @@ class DQNLoss(Component):
             )
         chosen, targets = [], []
         for path, taken in flatten_structure(actions).items():
-            chosen.append(self._chosen(_leaf(q_values, path), taken, rewards))
-            online = None if online_q_next is None else _leaf(online_q_next, path)
-            targets.append(self._target(rewards, terminated, _leaf(target_q_next, path), online, discounts))
+            chosen.append(self._chosen(self._leaf(q_values, path), taken, rewards))
+            online = None if online_q_next is None else self._leaf(online_q_next, path)
+            targets.append(self._target(rewards, terminated, self._leaf(target_q_next, path), online, discounts))
         if len(chosen) == 1:
             return chosen[0], targets[0]
         return self._join(chosen, rewards), self._join(targets, rewards)
+
+    def _leaf(self, nested: Any, path: str) -> Any:
+        """The Q values of one action; a value that is not known yet stands for all of its leaves."""
+        flat = flatten_structure(nested)
+        if path in flat or "" in flat:
+            return flat.get(path, flat.get(""))
+        raise BuildError(
+            "Q values and actions are nested differently",
+            where=self.path,
+            received=f"an action {path!r}, Q values of {sorted(flat)}",
+            fix="pass Q values of a policy over the same action space",
+        )
 
     @graph_fn
     def _chosen(self, q_values: Any, taken: Any, rewards: Any) -> Any:
@@ -200,12 +212,6 @@ class DQNLoss(Component):
         if len(errors.shape) == len(rewards.shape):
             return ops.abs(errors)
         return ops.abs(ops.mean(errors, -1)) if self.reduce_components == "td" else ops.mean(ops.abs(errors), -1)
-
-
-def _leaf(nested: Any, path: str) -> Any:
-    """A leaf by its path; a value that is not known yet stands for all of its leaves."""
-    flat = flatten_structure(nested)
-    return flat[path] if path in flat else flat[""]
 
 
 def _columns(leaf: Any, rewards: Any) -> Any:

@@ -252,3 +252,15 @@ def test_what_contradicts_is_refused() -> None:
     for options in ({"discount": 1.1}, {"n_step": 0}, {"huber_delta": 0.0}):
         with pytest.raises(ConfigError):
             DQNLoss(**options)
+
+
+def test_q_values_of_other_actions_are_refused_with_the_name_of_the_leaf() -> None:
+    spaces = {
+        "q_values": Dict(x=batch((2,))),
+        "actions": Dict(x=IntBox(2, add_batch_rank=True), y=IntBox(2, add_batch_rank=True)),
+        "rewards": batch(),
+        "terminated": BoolBox(add_batch_rank=True),
+        "target_q_next": Dict(x=batch((2,)), y=batch((2,))),
+    }
+    with pytest.raises(BuildError, match=r"(?s)nested differently.*'y'.*\['x'\]"):
+        ComponentTest(DQNLoss(double=False), spaces, methods=["td_loss"])

@@ -199,7 +199,8 @@ def rows():
                 np.testing.assert_allclose(first_ours, first_peer, rtol=1e-3, atol=1e-4)
                 first_ours, first_peer = float(ours()), float(peer())
             name = f"{backend} {'conv' if conv else 'MLP 64-64'}, batch {BATCH}"
-            found.append(compare(name, ours, peer, 0.97, target=0.3 if conv else 0.05))
+            rounds, target = (21, 0.2) if conv else (81, 0.02)  # many short ones: the machine's speed changes
+            found.append(compare(name, ours, peer, 0.97, rounds=rounds, target=target))
     return found
 
 

@@ -209,13 +209,16 @@ class Flatten(Component):
                 received=repr(inputs),
                 fix="put a StateEncoder in front: it turns any space into one vector of features",
             )
+        sizes = [axis for axis in inputs.shape if isinstance(axis, int)]
         self.feature_axes = len(inputs.shape)
+        self.features = math.prod(sizes) if len(sizes) == self.feature_axes else None
 
     @graph_fn
     def call(self, inputs: Any) -> Any:
         """Flattens: (..., *features) to (..., F)."""
-        leading = len(inputs.shape) - self.feature_axes
-        return ops.reshape(inputs, (*inputs.shape[:leading], math.prod(inputs.shape[leading:])))
+        leading = inputs.ndim - self.feature_axes
+        features = math.prod(inputs.shape[leading:]) if self.features is None else self.features
+        return ops.reshape(inputs, (*inputs.shape[:leading], features))
 
 
 @register("concat")

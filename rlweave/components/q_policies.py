@@ -119,7 +119,7 @@ class QPolicy(Component):
     def _best(self, q_values: Any, as_bool: bool) -> Any:
         if as_bool:
             return q_values[..., 1] > q_values[..., 0]
-        return ops.argmax(q_values, axis=-1)
+        return ops.argmax(q_values, -1)
 
     @graph_fn
     def _shifted(self, actions: Any, path: str) -> Any:

@@ -103,8 +103,12 @@ def _staged(x: Any) -> Any:
     """A copy of every NumPy leaf, which nobody will refill while a run reads it."""
     if type(x) is np.ndarray:
         return x.copy()
-    if type(x) is dict and not any(type(leaf) in _MAY_HOLD_NUMPY for leaf in x.values()):
-        return x
+    if type(x) is dict:
+        for leaf in x.values():
+            if type(leaf) in _MAY_HOLD_NUMPY:
+                break
+        else:
+            return x
     return tree_map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, x)
 
 

@@ -1,6 +1,6 @@
 """Greedy acting, NumPy in and out, inputs validated: through the component graph / hand-written.
 
-The peers are written for this network and for speed, and check nothing: NumPy works in place, torch is functional
+The peers are written for this network and for speed, and check nothing: NumPy and torch work in place, torch
 under `inference_mode`, JAX is one jitted function. All hand out the same int32 actions.
 """
 
@@ -78,16 +78,16 @@ def torch_peer(layers, conv):
 
     def act_mlp(states):
         with torch.inference_mode():
-            x = torch.relu(torch.addmm(b0, torch.from_numpy(states), w0))
-            x = torch.relu(torch.addmm(b1, x, w1))
+            x = torch.addmm(b0, torch.from_numpy(states), w0).relu_()
+            x = torch.addmm(b1, x, w1).relu_()
             return torch.addmm(b2, x, w2).argmax(-1).int().numpy()
 
     def act_conv(states):
         with torch.inference_mode():
             x = torch.from_numpy(states).permute(0, 3, 1, 2)
             for (weight, bias), stride in zip(filters, STRIDES, strict=True):
-                x = torch.relu(functional.conv2d(x, weight, bias, stride=stride))
-            x = torch.relu(torch.addmm(b0, x.permute(0, 2, 3, 1).reshape(len(states), -1), w0))
+                x = functional.conv2d(x, weight, bias, stride=stride).relu_()
+            x = torch.addmm(b0, x.permute(0, 2, 3, 1).reshape(len(states), -1), w0).relu_()
             return torch.addmm(b1, x, w1).argmax(-1).int().numpy()
 
     if conv:

@@ -95,13 +95,13 @@ def torch_peer(layers, batch, conv):
         if conv:
             x = x.permute(0, 3, 1, 2)
             for i in range(3):
-                x = torch.relu(functional.conv2d(x, p[2 * i], p[2 * i + 1], stride=strides[i]))
+                x = functional.conv2d(x, p[2 * i], p[2 * i + 1], stride=strides[i]).relu_()
             x = x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)
             rest = p[6:]
         else:
             rest = p
         for i in range(0, len(rest) - 2, 2):
-            x = torch.relu(torch.addmm(rest[i + 1], x, rest[i]))
+            x = torch.addmm(rest[i + 1], x, rest[i]).relu_()
         return torch.addmm(rest[-1], x, rest[-2])
 
     data = {key: torch.from_numpy(value) for key, value in batch.items()}

@@ -77,7 +77,7 @@ class Binder:
             return self._functions[id(function)][1]
         closure = tuple(types.CellType() if _is_user_of_ops(cell) else cell for cell in function.__closure__ or ())
         bound = types.FunctionType(
-            function.__code__,
+            function.__code__.replace(),  # a copy: the interpreter adapts code to the types and globals that it meets
             self._bound_globals(function.__globals__),
             function.__name__,
             function.__defaults__,
@@ -138,7 +138,8 @@ class Binder:
                 return {key: convert(item) for key, item in value.items()}
             return value
 
-        view.__dict__.update({name: convert(value) for name, value in component.__dict__.items()})
+        for name, value in component.__dict__.items():  # one by one: reading is faster than from a dict made at once
+            object.__setattr__(view, name, convert(value))
         return view
 
     def _view_class(self, cls: type) -> type:

@@ -17,7 +17,7 @@ from rlweave.spaces import BATCH, TIME, Box, Dim
 #: Names that generated functions use besides those of the backend's runtime.
 _RESERVED = (
     *("as_numpy", "with_metrics", "result", "fits", "state", "donated", "kept", "version", "whole", "Exception"),
-    *("type", "len", "float", "KeyError", "IndexError", "TypeError", "AttributeError"),
+    *("type", "len", "float", "KeyError", "IndexError", "TypeError", "AttributeError", "RuntimeError", "ValueError"),
 )
 
 
@@ -99,11 +99,11 @@ class _ProgramWriter:
         self.out.line(f"def {self.inner}({parameters}{comma}*, as_numpy=True, with_metrics=False):")
         self.out.indent += 1
 
-    def checks(self, convert: str) -> None:
+    def checks(self, convert: bool) -> None:
         """Lines that check (and where needed convert) each input: one expression when it fits, a function when not.
 
         Args:
-            convert: Format of an assignment after the check, or "".
+            convert: Whether NumPy arrays become arrays of the framework here.
         """
         leading: list[tuple[str, Box]] = []
         for parameter, name in self.parameters.items():
@@ -111,19 +111,11 @@ class _ProgramWriter:
             check = self.executor.input_check(self.graph.name, parameter, structure)
             checker = self.names.constant(f"check_{parameter}", check)
             if isinstance(structure, Value):
-                if self.executor.backend.functional:
-                    seen = self.names.fresh(f"{name}_seen")
-                    test = self._fits(seen, structure.space).replace(f"type({seen})", f"type({seen} := {name})", 1)
-                else:
-                    test = self._fits(name, structure.space)
-                self.out.line(f"if not ({test}):")
-                self.out.line(f"    {name} = {checker}({name})")
+                self._array(name, structure.space, checker, convert)
                 leading.append((name, structure.space))
-                if convert:
-                    self.out.line(convert.format(name=name))
             elif isinstance(structure, dict) and structure and all(isinstance(v, Value) for v in structure.values()):
                 leaves = self._flat_dict(name, structure, checker)
-                if convert and self.executor.store.device in (None, "cpu"):
+                if convert and self._on_cpu():
                     self.out.line(f"if not fits or {' or '.join(f'type({leaf}) is ndarray' for leaf in leaves)}:")
                     self.out.line(f"    {name} = convert_nested({name})")
                 elif convert:
@@ -133,6 +125,31 @@ class _ProgramWriter:
                 if convert:
                     self.out.line(f"{name} = convert_nested({name})")
         self._agree(leading)
+
+    def _array(self, name: str, space: Box, checker: str, convert: bool) -> None:
+        """Lines that check one array, and where needed convert it."""
+        line = self.out.line
+        if convert and self._on_cpu():
+            line(f"if {self._fits(name, space, kind='numpy')} and {name}.flags.writeable:")
+            line("    try:")
+            line(f"        {name} = share({name})")
+            line("    except ValueError:  # it runs backwards")
+            line(f"        {name} = from_numpy({name})")
+            line(f"elif not ({self._fits(name, space, kind='torch')}):")
+            line(f"    {name} = from_numpy({checker}({name}))")
+            return
+        if self.executor.backend.functional:
+            seen = self.names.fresh(f"{name}_seen")
+            test = self._fits(seen, space).replace(f"type({seen})", f"type({seen} := {name})", 1)
+        else:
+            test = self._fits(name, space)
+        line(f"if not ({test}):")
+        line(f"    {name} = {checker}({name})")
+        if convert:
+            line(f"if type({name}) is ndarray: {name} = from_numpy({name})")
+
+    def _on_cpu(self) -> bool:
+        return self.executor.store.device in (None, "cpu")
 
     def _flat_dict(self, name: str, structure: dict[str, Value], checker: str) -> list[str]:
         """Lines that check a dict of arrays, and the names that they give to its leaves."""
@@ -159,13 +176,16 @@ class _ProgramWriter:
         self.out.indent -= 1
         return leaves
 
-    def _fits(self, name: str, space: Box, sizes: dict[str, str] | None = None) -> str:
+    def _fits(
+        self, name: str, space: Box, sizes: dict[str, str] | None = None, kind: str | None = None
+    ) -> str:
         """An expression that is true where an array fits a space.
 
         Args:
             name: The array.
             space: The space.
             sizes: Names of batch and time sizes that are known, to which this adds; None: sizes are not looked at.
+            kind: Only an array of NumPy ("numpy") or of the framework ("torch"); None: either.
         """
         axes, ranks = space.axes, space.ranks
         if any(not isinstance(axis, int) for axis in axes[ranks:]):
@@ -173,6 +193,7 @@ class _ProgramWriter:
         dtypes = [
             f"{name}.dtype is {self.names.constant(label, dtype)}"
             for label, dtype in self.executor.dtypes(space.dtype).items()
+            if kind is None or label.startswith(kind)
         ]
         dtype = f"({' or '.join(dtypes)})" if len(dtypes) > 1 else dtypes[0]
         expected = [self._expected(name, axis, dim, sizes) for axis, dim in enumerate(axes)]
@@ -187,12 +208,12 @@ class _ProgramWriter:
                 [f"len({name}.shape) == {len(axes)}"]
                 + [f"{name}.shape[{axis}] == {text}" for axis, text in enumerate(expected) if text is not None]
             )
-        kind = f"type({name}) is ndarray"
-        if "array_type" in self.globals:
+        right_type = f"type({name}) is {'array_type' if kind == 'torch' else 'ndarray'}"
+        if kind is None and "array_type" in self.globals:
             # JAX keeps shape and dtype in an object of their own, where they are found in a quarter of the time
             seen = f" and ({name} := {name}.aval) is not None" if self.executor.backend.functional else ""
-            kind = f"({kind} or type({name}) is array_type{seen})"
-        return f"{kind} and {dtype} and {shape}"
+            right_type = f"({right_type} or type({name}) is array_type{seen})"
+        return f"{right_type} and {dtype} and {shape}"
 
     def _expected(self, name: str, axis: int, dim: int | Dim, sizes: dict[str, str] | None) -> str | None:
         """The expression of the length that an axis has to have, None where it may have any."""
@@ -297,7 +318,7 @@ class _StraightProgram(_ProgramWriter):
 
     def _checks(self) -> None:
         torch = self.executor.backend.name == "torch"
-        self.checks("if type({name}) is ndarray: {name} = from_numpy({name})" if torch else "")
+        self.checks(convert=torch)
 
     def _reading(self, block: BlockWriter) -> None:
         """A function of its own for the nodes, which runs again where a write came between."""
@@ -387,6 +408,13 @@ class _StraightProgram(_ProgramWriter):
             to_numpy, plain = "numpy_of({})" if self.inference else "detached_numpy_of({})", "plain({})"
         else:
             to_numpy, plain = "copy_numpy_of({})", "copy_plain({})"
+        if bare and to_numpy == "numpy_of({})" and isinstance(self.graph.outputs, Value) and self._on_cpu():
+            name = block.expressions[id(self.graph.outputs)]
+            self.out.line("try:")
+            self.out.line(f"    return {name}.numpy() if as_numpy else plain({name})")
+            self.out.line("except (AttributeError, RuntimeError):  # no tensor, or one with a gradient")
+            self.out.line(f"    return numpy_of({name})")
+            return
         self.result(block, to_numpy, plain, bare=bare)
 
 
@@ -418,7 +446,7 @@ class _FunctionalProgram(_ProgramWriter):
         out.line()
         self.header()
         results = list(leaves_of(graph.outputs, Value))
-        self.checks("")
+        self.checks(convert=False)
         # JAX on the CPU may read an aligned NumPy input in place, and later: whoever does not wait for a result of the
         # run copies
         staged = list(self.parameters.values())

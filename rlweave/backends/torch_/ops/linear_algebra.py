@@ -38,15 +38,14 @@ def einsum(equation: str, *operands: Array) -> Array:
 
 _addmm = torch.addmm
 #: The result of a product belongs to nobody else yet, and their derivatives need only what they return.
-IN_PLACE = {"relu": torch.relu_, "tanh": torch.tanh_}
+IN_PLACE = {None: lambda x: x, "relu": torch.relu_, "tanh": torch.tanh_}
 
 
 def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
-    if bias is not None and x.ndim == 2:
+    if x.ndim == 2:
         try:
-            result = _addmm(bias, x, kernel)
-        except TypeError:  # not all of them are tensors
-            result = _addmm(_tensor(bias), _tensor(x), _tensor(kernel))
-    else:
-        result = functional.linear(_tensor(x), _tensor(kernel).t(), None if bias is None else _tensor(bias))
-    return result if activation is None else IN_PLACE[activation](result)
+            return _addmm(bias, x, kernel) if activation is None else IN_PLACE[activation](_addmm(bias, x, kernel))
+        except TypeError:  # no bias, or not all of them are tensors
+            pass
+    x, kernel, bias = _tensor(x), _tensor(kernel), None if bias is None else _tensor(bias)
+    return IN_PLACE[activation](functional.linear(x, kernel.t(), bias))

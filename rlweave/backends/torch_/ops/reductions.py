@@ -83,8 +83,11 @@ def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return torch.logsumexp(x, _axes(x, axis), keepdims) if x.ndim else x
 
 
+_argmax, _bool = torch.argmax, torch.bool
+
+
 def argmax(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return torch.argmax(x if type(x) is Tensor and x.dtype is not torch.bool else _countable(x), axis, keepdims).int()
+    return _argmax(x if type(x) is Tensor and x.dtype is not _bool else _countable(x), axis, keepdims).int()
 
 
 def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:

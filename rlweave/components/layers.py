@@ -11,6 +11,7 @@ from rlweave import ops
 from rlweave.components.initializers import InitializerSpec, make_initializer
 from rlweave.errors import BuildError, SpecError, nearest
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph.ir import Value
 from rlweave.spaces import Box, Dict, Tuple
 
 # fmt: off
@@ -148,13 +149,13 @@ class Dense(Component):
             (..., units).
         """
         # chosen here and not at every call: acting in NumPy is a matter of single microseconds
-        if self.use_bias and self.activation in FUSED:
-            return self._call(inputs)
-        return self._general(inputs)
+        if not self.use_bias or self.activation not in FUSED:
+            return self._general(inputs)
+        return self._call(inputs, isinstance(inputs, Value) and len(inputs.space.axes) == 2)
 
     @graph_fn
-    def _call(self, inputs: Any) -> Any:
-        return ops.linear(inputs, self.kernel.value, self.bias.value, self.activation)
+    def _call(self, inputs: Any, rows: bool) -> Any:
+        return ops.linear(inputs, self.kernel.value, self.bias.value, self.activation, rows)
 
     @graph_fn(returns=1)
     def _general(self, inputs: Any) -> Any:

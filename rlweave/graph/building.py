@@ -272,6 +272,7 @@ class _Builder:
             if again and len(again) == len(waiting) and complete_now == complete_before:
                 self._stuck(reasons)
             waiting = again
+        session.recordings.clear()
         order = {name: i for i, name in enumerate(self.wanted)}
         self.graphs.sort(key=lambda graph: order[graph.name])
 
@@ -356,6 +357,7 @@ class _Builder:
         """Traces a static variant at its first call."""
         with BUILD_LOCK:
             self.session.activate()
+            self.session.recordings.clear()
             graph, reason = self.trace(name, static)
             if graph is None:
                 again, reason = self.trace(name, static)
@@ -363,6 +365,7 @@ class _Builder:
                     self._stuck({name: reason})
                 graph = again
             assert graph is not None
+            self.session.recordings.clear()
             with executor.store.lock:
                 _fill_store(self.session, executor.store, [*executor.graphs.values(), graph])
             executor.install(graph)

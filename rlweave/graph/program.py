@@ -176,9 +176,7 @@ class _ProgramWriter:
         self.out.indent -= 1
         return leaves
 
-    def _fits(
-        self, name: str, space: Box, sizes: dict[str, str] | None = None, kind: str | None = None
-    ) -> str:
+    def _fits(self, name: str, space: Box, sizes: dict[str, str] | None = None, kind: str | None = None) -> str:
         """An expression that is true where an array fits a space.
 
         Args:

@@ -33,6 +33,7 @@ from rlweave.graph.ir import (
     map_structure,
     unique,
 )
+from rlweave.graph.replay import Recording
 from rlweave.graph.trace import make_result, spaces_of, variables_of_arguments
 from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.ops import OP_NAMES
@@ -111,6 +112,10 @@ class Session:
         #: By component and input: calls that passed an unknown value, of this round.
         self.unknown_inputs: dict[tuple[int, str], list[str]] = {}
         self.feature_sizes: set[int] = set()
+        #: What API methods emitted, as long as methods are traced.
+        self.recordings: dict[Any, Recording] = {}
+        #: How many components are complete.
+        self.completed = 0
         self._binders: dict[str, tuple[Any, ScratchRandom]] = {}
         #: By plain call: what it returns and touches.
         self._effects: dict[tuple[Any, ...], _Effects] = {}
@@ -232,6 +237,7 @@ class Session:
             self.creating = before
             SESSION.reset(token)
         state.complete = True
+        self.completed += 1
         if type(component).create_variables is not Component.create_variables:
             state.referenced = component._referenced()
             for dependent in self._dependents.pop(id(component), ()):  # they may read what was set just now

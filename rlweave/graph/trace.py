@@ -33,6 +33,7 @@ from rlweave.graph.ir import (
     map_with_key,
     unflatten_like,
 )
+from rlweave.graph.replay import Recording, recording_key
 from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.spaces import Box
 
@@ -76,6 +77,9 @@ class Trace:
         graph: Where nodes go.
         outer: The trace around a body.
     """
+
+    #: Whether a call that equals one before may be copied in place of being traced.
+    replays = True
 
     def __init__(self, session: Session, graph: Graph, outer: Trace | None = None) -> None:
         self.session, self.graph, self.outer = session, graph, outer
@@ -137,12 +141,22 @@ class Trace:
         first = () if key is None else (key,)
         if isinstance(declared, GraphFunction):
             return self._graph_call(component, declared, first, arguments)
+        recorded = recording_key(self, component, declared, arguments) if self.replays and key is None else None
+        if recorded is not None:
+            known = self.session.recordings.get(recorded)
+            if known is not None and known.closed:
+                return known.replay(self, list(leaves_of(arguments, Value)))
+        start, metrics = len(self.graph.nodes), len(self.graph.metrics)
         self.calls.append(f"{self.session.path_of(component)}.{declared.name}")
         try:
             positional, keywords = _pass_on(declared, arguments)
-            return declared.function(component, *first, *positional, **keywords)
+            result = declared.function(component, *first, *positional, **keywords)
         finally:
             self.calls.pop()
+        if recorded is not None and not self.unknown and len(self.graph.metrics) == metrics:
+            recording = Recording(self.graph.nodes[start:], list(leaves_of(arguments, Value)), result)
+            self.session.recordings[recorded] = recording
+        return result
 
     def _split(self, component: Component, declared: ApiMethod | GraphFunction, arguments: dict[str, Any]) -> Structure:
         containers = {name: a for name, a in arguments.items() if isinstance(a, dict | tuple | list)}
@@ -257,7 +271,7 @@ class Trace:
         """The same array as a value of another space (other roles of its axes), or as a constant for gradients."""
         label = f"{self.graph.name}.{'batch_rank' if differentiable else 'stop_gradient'}"
         node = Node("call", label, function=same, args=(value,), differentiable=differentiable)
-        node.extra["plain"] = True
+        node.extra["plain"] = node.extra["relabels"] = True
         node.aliases = value.node is None or value.node.aliases
         node.extra["alias_variables"] = value.node.extra.get("alias_variables", ()) if value.node else ()
         node.result = Value(space, node)

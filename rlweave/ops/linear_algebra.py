@@ -15,7 +15,9 @@ def einsum(equation: str, *operands: Array) -> Array:
     return implementation(operands).einsum(equation, *operands)
 
 
-def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
+def linear(
+    x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None, rows: bool = False
+) -> Array:
     """A dense layer, activation(x @ kernel + bias), in one fused step where the backend has one.
 
     Args:
@@ -23,6 +25,7 @@ def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str |
         kernel: (N, M).
         bias: (M,), or None.
         activation: "relu", "tanh", or None.
+        rows: True promises that x is (K, N), and saves the look at it; False: it may have any axes.
 
     Returns:
         (..., M).
@@ -30,4 +33,4 @@ def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str |
     Raises:
         KeyError: Another activation.
     """
-    return implementation(x, kernel).linear(x, kernel, bias, activation)
+    return implementation(x, kernel).linear(x, kernel, bias, activation, rows)

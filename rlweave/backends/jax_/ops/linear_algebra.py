@@ -22,7 +22,9 @@ def einsum(equation: str, *operands: Array) -> Array:
 FUSED_ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 
 
-def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
+def linear(
+    x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None, rows: bool = False
+) -> Array:
     result = jnp.matmul(x, kernel)
     if bias is not None:
         result = result + bias

@@ -41,11 +41,13 @@ _addmm = torch.addmm
 IN_PLACE = {None: lambda x: x, "relu": torch.relu_, "tanh": torch.tanh_}
 
 
-def linear(x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None) -> Array:
-    if x.ndim == 2:
+def linear(
+    x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None, rows: bool = False
+) -> Array:
+    if bias is not None and (rows or x.ndim == 2):
         try:
             return _addmm(bias, x, kernel) if activation is None else IN_PLACE[activation](_addmm(bias, x, kernel))
-        except TypeError:  # no bias, or not all of them are tensors
+        except TypeError:  # not all of them are tensors
             pass
     x, kernel, bias = _tensor(x), _tensor(kernel), None if bias is None else _tensor(bias)
     return IN_PLACE[activation](functional.linear(x, kernel.t(), bias))

@@ -87,7 +87,10 @@ _argmax, _bool = torch.argmax, torch.bool
 
 
 def argmax(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return _argmax(x if type(x) is Tensor and x.dtype is not _bool else _countable(x), axis, keepdims).int()
+    try:
+        return _argmax(x if x.dtype is not _bool else _countable(x), axis, keepdims).int()
+    except (AttributeError, TypeError):  # no tensor
+        return _argmax(_countable(x), axis, keepdims).int()
 
 
 def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:

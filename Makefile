@@ -36,7 +36,7 @@ fast: $(VENV)/.installed-dev  ## The tests that take a few seconds each at most.
 	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not learning"
 
 slow: $(VENV)/.installed-dev  ## Long tests, and learning with one seed.
-	$(BIN)/pytest -q -n $(WORKERS) -m "slow or learning" --durations=10
+	$(BIN)/pytest -q -n $(WORKERS) --maxschedchunk 2 -m "slow or learning" --durations=10
 
 learning: $(VENV)/.installed-dev  ## Learning with all seeds; writes curves and numbers into docs/.
 	$(BIN)/python benchmarks/learning.py --output docs

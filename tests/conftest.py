@@ -26,5 +26,11 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """What takes long runs last, so that a fault shows early."""
-    items.sort(key=lambda item: ("slow" in item.keywords) + 2 * ("learning" in item.keywords))
+    """What takes long runs last, so that a fault shows early; and the longest of it first, so that no core waits."""
+
+    def place(item):
+        late = "slow" in item.keywords or "learning" in item.keywords
+        long = item.get_closest_marker("long")
+        return late, -long.kwargs["minutes"] if long else 0
+
+    items.sort(key=place)

@@ -244,6 +244,10 @@ class PPO(Agent):
         self._bounds = bounds_of(self.action_space)
 
     def make_root(self) -> PPOGraph:
+        return PPOGraph(**self.graph_arguments())
+
+    def graph_arguments(self) -> dict[str, Any]:
+        """Arguments of the root component."""
         config = self.config
         encoder: dict[str, Any] = {
             "network": config.network,
@@ -251,25 +255,25 @@ class PPO(Agent):
             "state_space": self.state_space,
             "initializer": "orthogonal",
         }
-        return PPOGraph(
-            policy=Policy(action_space=self.action_space, **encoder),
-            value_function=ValueFunction(**encoder),
-            advantages=GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
-            loss=PPOLoss(
+        return {
+            "policy": Policy(action_space=self.action_space, **encoder),
+            "value_function": ValueFunction(**encoder),
+            "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
+            "loss": PPOLoss(
                 clip=config.clip,
                 value_clip=config.value_clip,
                 value_coefficient=config.value_coefficient,
                 entropy_coefficient=config.entropy_coefficient,
                 normalize_advantages=config.normalize_advantages,
             ),
-            optimizer=Component.from_spec(
+            "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
             ),
-            normalization=RunningNormalization() if config.normalize_states else None,
-            epochs=config.epochs,
-            minibatches=config.minibatches,
-            reward_scale=config.reward_scale,
-        )
+            "normalization": RunningNormalization() if config.normalize_states else None,
+            "epochs": config.epochs,
+            "minibatches": config.minibatches,
+            "reward_scale": config.reward_scale,
+        }
 
     def batch_space(self) -> Space:
         """Space of the batch that `update` takes: (T, B, ...)."""

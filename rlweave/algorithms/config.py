@@ -30,6 +30,9 @@ class TrainConfig(Config):
     )
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
     backend: str = setting("jax", "what computes: jax, torch or numpy")
+    placement: Literal["local", "fused"] = setting(
+        "local", "where environments step: local, outside of the graph; or fused, with rollout and update as one call"
+    )
     seed: int = setting(0, "seed of weights, exploration and environments", ge=0)
     threads: int | None = setting(
         None, "threads of torch's kernels; null: 1 for small observations, else what torch chooses", ge=1

@@ -14,6 +14,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
+from rlweave.errors import ConfigError
 from rlweave.flow import ParallelRollouts, Replay, ReportMetrics, SampleBatch, StoreToBuffer, TrainOneStep, Union
 
 
@@ -83,6 +84,13 @@ def dqn_plan(workers: list[Any], agent: DQNAgent) -> ReportMetrics:
 
 def make_parts(config: DQNTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
+    if config.placement != "local":
+        raise ConfigError(
+            "DQN has no such placement yet",
+            where="placement",
+            received=repr(config.placement),
+            fix="placement=local; PPO can be fused",
+        )
     env = make_training_env(config)
     updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
     agent_config = config.agent.model_copy(update={"lr": linear_schedule(config.agent.lr, updates)})

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave.agents.config import setting
+from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO as PPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.ppo import PPOConfig
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
+from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import ConcatBatches, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
 
 
@@ -44,11 +47,16 @@ def ppo_plan(workers: list[Any], learner: PPOLearner, steps_per_update: int) -> 
 
 def make_parts(config: PPOTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
-    env = make_training_env(config)
     agent_config = config.agent
     updates = -(-config.steps // (agent_config.rollout_steps * config.num_envs))
     steps = max(1, updates * agent_config.epochs * agent_config.minibatches)
     agent_config = agent_config.model_copy(update={"lr": linear_schedule(agent_config.lr, steps)})
+    if config.placement == "fused":
+        environment = make_graph_environment(config.env, config.num_envs, config.env_options)
+        fused = FusedPPO(environment, agent_config, backend=config.backend, seed=config.seed)
+        learner = FusedLearner(fused)
+        return Parts(fused, [learner], lambda: fused_plan(learner))
+    env = make_training_env(config)
     agent = PPOAgent(
         state_space_of(config, env, agent_config.image_network),
         env.action_space,

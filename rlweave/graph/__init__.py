@@ -12,6 +12,7 @@ from rlweave.graph.control import (
     scan,
     stop_gradient,
     substitute,
+    time_rank,
     vmap,
     while_,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "shared",
     "stop_gradient",
     "substitute",
+    "time_rank",
     "to_spec",
     "vmap",
     "while_",

@@ -27,7 +27,7 @@ from rlweave.graph.ir import (
 )
 from rlweave.graph.trace import Trace, make_result, require_trace, spaces_of
 from rlweave.graph.variable import VariableCollection
-from rlweave.spaces import Box, Dim, fixed_batch, from_axes
+from rlweave.spaces import Box, Dim, fixed_batch, fixed_time, from_axes
 
 
 def gradients(loss: Value, variables: VariableCollection | Structure) -> Any:
@@ -400,17 +400,49 @@ def batch_rank(structure: Structure) -> Structure:
     Returns:
         The same values with a batch rank; a symbolic axis keeps its symbols, a constant one becomes a fixed rank.
     """
-    trace = require_trace("batch_rank")
+    return _with_ranks("batch_rank", structure, 1)
+
+
+def time_rank(structure: Structure) -> Structure:
+    """Declares the first two axes of every leaf to be its time and batch ranks (what a scan over steps stacked, say).
+
+    Args:
+        structure: Nested values with at least two axes.
+
+    Returns:
+        The same values with both ranks; symbolic axes keep their symbols, constant ones become fixed ranks.
+    """
+    return _with_ranks("time_rank", structure, 2)
+
+
+def _with_ranks(name: str, structure: Structure, ranks: int) -> Structure:
+    trace = require_trace(name)
     if has_leaf(structure, Unknown):
         trace.unknown = True
         return structure
+    fixed = (fixed_time, fixed_batch)[-ranks:]
 
     def declare(value: Any) -> Any:
-        if not isinstance(value, Value) or value.space.has_batch_rank:
+        if not isinstance(value, Value) or (value.space.has_batch_rank and value.space.ranks >= ranks):
             return value
-        first, *rest = value.space.axes
-        batch = first if isinstance(first, Dim) else fixed_batch(first)
-        return trace.relabel(value, from_axes((batch, *rest), value.space.dtype))
+        axes = value.space.axes
+        if len(axes) < ranks:
+            raise BuildError(
+                f"{name} of a value with too few axes",
+                where=trace.graph.name,
+                received=describe(value),
+                fix=f"pass values with {ranks} leading axes or more",
+            )
+        leading = [a if isinstance(a, Dim) else make(a) for a, make in zip(axes, fixed, strict=False)]
+        space = from_axes((*leading, *axes[ranks:]), value.space.dtype)
+        if ranks == 2 and space.ranks != 2:
+            raise BuildError(
+                "the first two axes are not time and batch",
+                where=trace.graph.name,
+                received=describe(value),
+                fix="time comes first, then the batch",
+            )
+        return trace.relabel(value, space)
 
     return map_structure(declare, structure)
 

@@ -9,6 +9,7 @@ from rlweave import components as c
 from rlweave import ops
 from rlweave.components.exploration import EpsilonGreedy
 from rlweave.components.normalization import RunningNormalization
+from rlweave.envs import in_graph
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, Tuple
 from rlweave.testing.descriptors import Descriptor, Registry
@@ -422,4 +423,24 @@ for _name, (_optimizer, _make) in _OPTIMIZERS.items():
         backends=("torch", "jax"),
         reference="torch",
         gradients=(),
+    )
+
+
+# -- environments ------------------------------------------------------------------------------------------------
+
+_ENVIRONMENTS: dict[str, Callable[[], in_graph.GraphEnvironment]] = {
+    "cart_pole": lambda: in_graph.CartPole(2, max_episode_steps=3),
+    "pendulum": lambda: in_graph.Pendulum(2, max_episode_steps=3),
+    "catch": lambda: in_graph.Catch(2, rows=3, columns=4),
+    "grid_world": lambda: in_graph.GridWorld(2, "2x2", one_hot=True, max_episode_steps=3),
+}
+for _name, _make_environment in _ENVIRONMENTS.items():
+    _add(
+        _name,
+        type(_make_environment()),
+        _make_environment,
+        {"actions": _make_environment().action_space.with_batch_rank(2)},
+        calls=("observations", "step", "step", "step", "step", "reset", "step"),
+        gradients=(),
+        batch_sizes=(2,),
     )

@@ -10,6 +10,7 @@ from tests.agents.rollouts import SMALL, transitions
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
+@pytest.mark.long(minutes=2)
 def test_acting_and_updating_compiled_as_one_graph_each():
     torch = pytest.importorskip("torch")
     config = {"network": SMALL, "memory_capacity": 64, "learning_starts": 8, "batch_size": 8, "epsilon": 0.3}

@@ -6,10 +6,12 @@ import pytest
 
 from benchmarks.learning import BACKENDS, TASKS, train_task
 
+MINUTES = {"ppo-pendulum": 3, "dqn-cartpole": 2, "ppo-catch": 2}
+
 
 @pytest.mark.learning
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [pytest.param(t, marks=pytest.mark.long(minutes=MINUTES.get(t, 0.5))) for t in TASKS])
 def test_learns(task, backend, learning_seed, tmp_path):
     row = train_task(task, backend, learning_seed, tmp_path / "run")
     assert row["steps"] <= row["budget"]

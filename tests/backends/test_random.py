@@ -136,6 +136,7 @@ def test_portable_numbers_are_equal_under_torch_compile() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long(minutes=1.5)
 # Inductor's own imports use something that torch has deprecated.
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")
 def test_portable_numbers_are_equal_in_generated_code() -> None:

@@ -32,7 +32,11 @@ def test_every_component_of_the_library_has_a_descriptor():
 
 
 def test_every_registered_component_has_a_descriptor():
-    ours = [cls for cls in registered_components().values() if cls.__module__.startswith("rlweave.components")]
+    ours = [
+        cls
+        for cls in registered_components().values()
+        if cls.__module__.startswith(("rlweave.components", "rlweave.envs"))
+    ]
     assert len(ours) > 20
     assert not DESCRIPTORS.uncovered(ours)
 

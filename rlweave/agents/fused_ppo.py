@@ -1,0 +1,127 @@
+"""PPO whose environments are in the graph: rollout, advantages and all epochs are one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlweave import graph
+from rlweave.agents.agent import Metrics
+from rlweave.agents.ppo import PPO, PPOConfig, PPOGraph
+from rlweave.envs.in_graph import EnvironmentStepper, GraphEnvironment
+from rlweave.graph import GraphExecutor, api
+
+
+class FusedPPOGraph(PPOGraph):
+    """The component graph of PPO with its environments.
+
+    Args:
+        environment: The environments.
+        rollout_steps: Steps of each environment between two updates.
+        arguments: Those of `PPOGraph`.
+    """
+
+    def __init__(self, environment: GraphEnvironment, rollout_steps: int, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.stepper = EnvironmentStepper(environment, self.policy, rollout_steps, self.normalization)
+
+    @api
+    def rollout(self) -> Any:
+        """Steps the environments; see `EnvironmentStepper.rollout`."""
+        return self.stepper.rollout()
+
+    @api(static=("iterations",))
+    def train(self, iterations: int = 1) -> Any:
+        """Rollouts, each followed by an update on it.
+
+        Args:
+            iterations: Static. How many.
+
+        Returns:
+            Arrays (iterations, T, N): where episodes ended (`terminated`, `truncated`), and their returns and lengths
+            up to each step (`episode_returns`, `episode_steps`).
+        """
+
+        def iteration(carry: Any, _: Any) -> Any:
+            batch = self.stepper.rollout()
+            self.update(batch)
+            names = ("terminated", "truncated", "episode_returns", "episode_steps")
+            return carry, {name: batch[name] for name in names}
+
+        return graph.scan(iteration, (), length=iterations)[1]
+
+
+class FusedPPO(PPO):
+    """PPO on environments that are components (see `rlweave.envs.in_graph`).
+
+    Args:
+        environment: The environments; the agent takes a copy.
+        config: `PPOConfig` or its data.
+        backend: As in `Agent`. On JAX `train` is one compiled program, on torch a loop over steps.
+        seed: As in `Agent`.
+    """
+
+    def __init__(
+        self,
+        environment: GraphEnvironment,
+        config: PPOConfig | Mapping[str, Any] | None = None,
+        *,
+        backend: str = "jax",
+        seed: int = 0,
+    ) -> None:
+        spaces = environment.observation_space, environment.action_space
+        super().__init__(*spaces, config, num_envs=environment.num_envs, backend=backend, seed=seed)
+        self.environment = environment
+        self._actor_is_behind = False
+
+    def make_root(self) -> FusedPPOGraph:
+        return FusedPPOGraph(
+            environment=self.environment.copy("environment", initial="fresh"),
+            rollout_steps=self.config.rollout_steps,
+            **self.graph_arguments(),
+        )
+
+    @property
+    def static_arguments(self) -> dict[str, dict[str, Any]]:
+        return {"train": {"iterations": 1}}
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps of one rollout, over all environments."""
+        return int(self.config.rollout_steps * self.num_envs)
+
+    def train(self, iterations: int = 1) -> tuple[Metrics, list[tuple[float, int]]]:
+        """Rollouts and updates in one call of the graph.
+
+        Args:
+            iterations: How many; each number is compiled once.
+
+        Returns:
+            Metrics of the updates (`gradient_steps` and `trained_samples` among them), and (return, length) of each
+            episode that ended, in order.
+
+        Raises:
+            ExecutionError: Training has diverged.
+        """
+        record, metrics = self.executor.train(iterations=iterations, with_metrics=True)
+        self.count_steps(iterations * self.steps_per_iteration)
+        self._actor_is_behind = True
+        ended = np.logical_or(record["terminated"], record["truncated"])
+        returns, lengths = record["episode_returns"][ended], record["episode_steps"][ended]
+        used = self.steps_per_iteration // self.config.minibatches * self.config.minibatches
+        counts = {
+            "gradient_steps": iterations * self.config.epochs * self.config.minibatches,
+            "trained_samples": iterations * self.config.epochs * used,
+        }
+        return self._checked(metrics) | counts, list(zip(returns.tolist(), lengths.tolist(), strict=True))
+
+    @property
+    def actor(self) -> GraphExecutor:
+        """The graph that acts, with the newest weights."""
+        actor = super().actor
+        if self._actor_is_behind:
+            self._actor_is_behind = False
+            self._copy_to_actor()
+        return actor

@@ -1,0 +1,61 @@
+"""Fused placement: environments, rollout and update are in the graph, and a plan only counts and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlweave.agents.fused_ppo import FusedPPO
+from rlweave.flow import Episode, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
+
+
+class FusedLearner:
+    """Worker and learner in one: it asks for steps, and takes them where it learns from them.
+
+    Its environments are part of the agent's state, so a checkpoint has them, and no episode is begun anew.
+
+    Args:
+        agent: The agent.
+        iterations: Rollouts and updates in one call of the graph.
+    """
+
+    shares_weights = True
+
+    def __init__(self, agent: FusedPPO, iterations: int = 1) -> None:
+        self.agent, self.iterations = agent, iterations
+        self.env = self
+        self._episodes: list[Episode] = []
+
+    def start(self, seed: int | None = None) -> None:
+        """Nothing: episodes go on where they stand."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def sample(self) -> SampleBatch:
+        """The steps that the next call will take; their data stay in the graph."""
+        return SampleBatch({}, env_steps=self.iterations * self.agent.steps_per_iteration)
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        """Takes the steps, and learns from them."""
+        metrics, episodes = self.agent.train(self.iterations)
+        self._episodes += [Episode(episode_return, length) for episode_return, length in episodes]
+        return metrics
+
+    def get_weights(self) -> dict[str, Any]:
+        """Weights that acting needs."""
+        return self.agent.get_weights()
+
+    def set_weights(self, weights: Any, version: int) -> None:
+        """Nothing: it acts on what it learns."""
+
+    def episode_stats(self) -> Sequence[Episode]:
+        """Episodes that ended since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+
+def fused_plan(learner: FusedLearner) -> ReportMetrics:
+    """One call of the graph after the other."""
+    rollouts = ParallelRollouts([learner]).gather_sync()
+    return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])

@@ -147,9 +147,7 @@ def hand_written(num_envs):
             order = jax.random.permutation(k, STEPS * num_envs)[: MINIBATCHES * minibatch]
             return jax.lax.scan(step, carry, order.reshape(MINIBATCHES, minibatch))
 
-        (params, moments), metrics = jax.lax.scan(
-            epoch, (params, moments), jax.random.split(shuffle_key, EPOCHS)
-        )
+        (params, moments), metrics = jax.lax.scan(epoch, (params, moments), jax.random.split(shuffle_key, EPOCHS))
         return (params, moments, env, key), jax.tree.map(jnp.mean, metrics), record
 
     key = jax.random.key(0)

@@ -6,8 +6,8 @@ returns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from rlweave.components import (
     DQNLoss,
     DuelingPolicy,
     EpsilonGreedy,
+    GraphPrioritizedReplay,
+    GraphReplay,
     NStepAccumulator,
     PrioritizedReplay,
     QPolicy,
@@ -48,6 +50,9 @@ class DQNConfig(AgentConfig):
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
     huber_delta: float | None = setting(1.0, "where the loss becomes linear; null: squared everywhere")
     memory_capacity: int = setting(100_000, "transitions kept", ge=1, unit="transitions")
+    memory_place: Literal["host", "graph"] = setting(
+        "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
+    )
     prioritized: bool = setting(True, "draw transitions by their TD error")
     priority_alpha: float = setting(0.6, "how much priorities matter; 0: evenly", ge=0)
     priority_beta: float | dict[str, Any] = setting(
@@ -69,6 +74,13 @@ class DQNConfig(AgentConfig):
     lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps")
     max_grad_norm: float | None = setting(10.0, "global norm that gradients are clipped to; null: not clipped")
     reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
+
+
+#: Memories by place: without and with priorities.
+MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] = {
+    "host": (ReplayMemory, PrioritizedReplay),
+    "graph": (GraphReplay, GraphPrioritizedReplay),
+}
 
 
 class DQNGraph(Component):
@@ -218,11 +230,12 @@ class DQN(Agent):
             action_space=self.action_space,
             state_space=self.state_space,
         )
+        even, prioritized = MEMORIES[config.memory_place]
         memory: Component
         if config.prioritized:
-            memory = PrioritizedReplay(config.memory_capacity, config.priority_alpha, config.priority_beta)
+            memory = prioritized(config.memory_capacity, config.priority_alpha, config.priority_beta)
         else:
-            memory = ReplayMemory(config.memory_capacity)
+            memory = even(config.memory_capacity)
         return DQNGraph(
             policy=policy,
             memory=memory,

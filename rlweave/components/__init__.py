@@ -7,7 +7,17 @@ from rlweave.components.encoders import StateEncoder
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
 from rlweave.components.losses import DQNLoss, PPOLoss
-from rlweave.components.memories import NStepAccumulator, PrioritizedReplay, ReplayMemory, Rollout, RolloutStorage
+from rlweave.components.memories import (
+    FIFOQueue,
+    GraphPrioritizedReplay,
+    GraphReplay,
+    NStepAccumulator,
+    PrioritizedReplay,
+    ReplayMemory,
+    RingBuffer,
+    Rollout,
+    RolloutStorage,
+)
 from rlweave.components.native import FlaxModule, TorchModule
 from rlweave.components.network import Network, mlp, nature_cnn
 from rlweave.components.normalization import RunningNormalization
@@ -32,9 +42,12 @@ __all__ = [
     "Dense",
     "DuelingPolicy",
     "EpsilonGreedy",
+    "FIFOQueue",
     "Flatten",
     "FlaxModule",
     "GeneralizedAdvantageEstimation",
+    "GraphPrioritizedReplay",
+    "GraphReplay",
     "Joint",
     "NStepAccumulator",
     "Network",
@@ -46,6 +59,7 @@ __all__ = [
     "QPolicy",
     "RMSProp",
     "ReplayMemory",
+    "RingBuffer",
     "Rollout",
     "RolloutStorage",
     "RunningNormalization",

@@ -347,7 +347,13 @@ def _existing_records(method: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-for _name, _memory in (("replay", c.ReplayMemory), ("prioritized-replay", c.PrioritizedReplay)):
+_MEMORIES: dict[str, type[Component]] = {
+    "replay": c.ReplayMemory,
+    "prioritized-replay": c.PrioritizedReplay,
+    "graph-replay": c.GraphReplay,
+    "graph-prioritized-replay": c.GraphPrioritizedReplay,
+}
+for _name, _memory in _MEMORIES.items():
     _add(
         _name,
         _memory,
@@ -362,6 +368,26 @@ for _name, _memory in (("replay", c.ReplayMemory), ("prioritized-replay", c.Prio
         adapt=_existing_records,
         gradients=(),
     )
+
+_RECORDS = Dict(states=_floats(2), actions=_ints(3), terminated=_bools())
+_add(
+    "fifo-queue",
+    c.FIFOQueue,
+    lambda: c.FIFOQueue(5),
+    {"records": _RECORDS},
+    calls=("put", "size", "get", "put", "get"),
+    static={"get": {"count": 3}},
+    gradients=(),
+)
+_add(
+    "ring-buffer",
+    c.RingBuffer,
+    lambda: c.RingBuffer(5),
+    {"records": _RECORDS},
+    calls=("insert", "size", "latest", "insert", "latest"),
+    static={"latest": {"count": 3}},
+    gradients=(),
+)
 
 # -- optimizers --------------------------------------------------------------------------------------------------
 

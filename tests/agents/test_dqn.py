@@ -57,6 +57,23 @@ def test_variants_give_the_same_numbers_on_torch_and_jax(prioritized, dueling, d
     assert len(set(losses[0])) == 6
 
 
+@pytest.mark.parametrize("prioritized", [True, False])
+@pytest.mark.parametrize("backend", LEARNING)
+def test_a_memory_in_the_graph_is_a_setting(backend, prioritized):
+    agent = make(backend, prioritized=prioritized, memory_place="graph")
+    agent.insert(transitions(agent, 32))
+    agent.count_steps(32)
+    losses = [agent.update()["loss"] for _ in range(20)]
+    assert losses[-1] < losses[0]
+    program = agent.executor.program("update", {"batch_size": agent.config.batch_size})
+    assert "to_host" not in program.source
+    assert len(program.runs) == (backend == "jax")  # there it is one program
+    restored = make(backend, prioritized=prioritized, memory_place="graph")
+    restored.load_state_dict(agent.state_dict())
+    restored.load_counters(agent.counters())
+    np.testing.assert_allclose(restored.update()["loss"], agent.update()["loss"], rtol=1e-5)
+
+
 @pytest.mark.parametrize("backend", LEARNING)
 def test_training_before_the_memory_can_serve_waits_and_says_so(backend):
     agent = make(backend)

@@ -1,8 +1,20 @@
-"""Memories: replay on the host, n-step windows and rollouts."""
+"""Memories: replay on the host or in the graph, queues, n-step windows and rollouts."""
 
+from rlweave.components.memories.graph_replay import GraphPrioritizedReplay, GraphReplay
+from rlweave.components.memories.graph_ring import FIFOQueue, RingBuffer
 from rlweave.components.memories.n_step import NStepAccumulator
 from rlweave.components.memories.prioritized import PrioritizedReplay
 from rlweave.components.memories.replay import ReplayMemory
 from rlweave.components.memories.rollout import Rollout, RolloutStorage
 
-__all__ = ["NStepAccumulator", "PrioritizedReplay", "ReplayMemory", "Rollout", "RolloutStorage"]
+__all__ = [
+    "FIFOQueue",
+    "GraphPrioritizedReplay",
+    "GraphReplay",
+    "NStepAccumulator",
+    "PrioritizedReplay",
+    "ReplayMemory",
+    "RingBuffer",
+    "Rollout",
+    "RolloutStorage",
+]

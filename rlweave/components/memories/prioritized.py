@@ -16,7 +16,7 @@ from rlweave.graph import graph_fn, register
 from rlweave.spaces import Space
 
 # Second draw that fills up the 24 random bits of a float32 to 48.
-_LOW_BITS = 2.0**-24
+LOW_BITS = 2.0**-24
 
 
 @register("prioritized_replay")
@@ -49,14 +49,8 @@ class PrioritizedReplay(ReplayMemory):
         scope: str = "memory",
     ) -> None:
         super().__init__(capacity, scope)
-        for name, value in (("alpha", alpha), ("epsilon", epsilon)):
-            if not (isinstance(value, int | float) and 0 <= value < float("inf")):
-                raise BuildError(
-                    f"{name} of a prioritized memory is a number that is not negative",
-                    where=scope,
-                    received=repr(value),
-                )
-        self.alpha, self.epsilon, self.beta = float(alpha), float(epsilon), make_schedule(beta)
+        self.alpha, self.epsilon = checked_exponents(alpha, epsilon, scope)
+        self.beta = make_schedule(beta)
 
     def create_variables(self, records: Space) -> None:
         super().create_variables(records)
@@ -118,7 +112,7 @@ class PrioritizedReplay(ReplayMemory):
             indices = ops.random.randint((batch_size,), 0, filled)
             return self._gather(indices), indices, np.ones(batch_size, np.float32)
         draw = ops.random.uniform((2, batch_size)).astype(np.float64)
-        fractions = np.arange(batch_size) + (draw[0] + draw[1] * _LOW_BITS)
+        fractions = np.arange(batch_size) + (draw[0] + draw[1] * LOW_BITS)
         slots = sum_tree.find(nodes, fractions * (total / batch_size))
         priorities = sum_tree.get(nodes, slots)
         # (N P)**-beta over its largest: N and the total cancel out
@@ -127,3 +121,13 @@ class PrioritizedReplay(ReplayMemory):
 
     def _update_spaces(self, indices: Space, td_errors: Space) -> None:
         return None
+
+
+def checked_exponents(alpha: Any, epsilon: Any, where: str) -> tuple[float, float]:
+    """Alpha and epsilon; refuses what is negative or no number."""
+    for name, value in (("alpha", alpha), ("epsilon", epsilon)):
+        if not (isinstance(value, int | float) and 0 <= value < float("inf")):
+            raise BuildError(
+                f"{name} of a prioritized memory is a number that is not negative", where=where, received=repr(value)
+            )
+    return float(alpha), float(epsilon)

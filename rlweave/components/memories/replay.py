@@ -11,9 +11,9 @@ import numpy.typing as npt
 from rlweave import ops
 from rlweave.errors import BuildError, ExecutionError, SpaceError
 from rlweave.graph import Component, api, graph_fn, register
-from rlweave.graph.ir import map_structure
+from rlweave.graph.ir import Value, flatten_structure, map_structure
 from rlweave.graph.variable import Variable
-from rlweave.spaces import FloatBox, IntBox, Space
+from rlweave.spaces import Box, FloatBox, IntBox, Space
 
 
 @register("replay")
@@ -33,17 +33,10 @@ class ReplayMemory(Component):
 
     def __init__(self, capacity: int, scope: str = "memory") -> None:
         super().__init__(scope, device="host")
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity < 2**31:
-            raise BuildError(
-                "the capacity of a memory is a whole number of records",
-                where=scope,
-                received=repr(capacity),
-                fix="choose 1 or more (below 2**31)",
-            )
-        self.capacity = capacity
+        self.capacity = checked_capacity(capacity, scope)
 
     def create_variables(self, records: Space) -> None:
-        self.record_space = _record_space(records, self.path)
+        self.record_space = record_space(records, self.path)
         leaves = self.record_space.flatten()
         self.nesting = self.record_space.unflatten({path: path for path in leaves})
         self.ring: dict[str, Variable] = {
@@ -143,28 +136,13 @@ class ReplayMemory(Component):
 
     def _insert_spaces(self, records: Any) -> None:
         """Nothing comes out; what goes in has one row per record in every leaf."""
-        leaves = records if isinstance(records, dict) else records.flatten()
-        first, *rest = leaves
-        for path in rest:
-            if leaves[path].batch != leaves[first].batch:
-                raise SpaceError(
-                    "the leaves of the records have different batch sizes",
-                    where=f"{self.path}.insert",
-                    received=f"{first!r}: {leaves[first]!r}, {path!r}: {leaves[path]!r}",
-                    fix="pass one row per record in every leaf",
-                )
+        check_rows(records, f"{self.path}.insert")
 
     def _size_space(self) -> IntBox:
         return IntBox(self.capacity + 1)
 
     def _sample_spaces(self, batch_size: int) -> tuple[Space, IntBox, FloatBox]:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise BuildError(
-                "the batch size is a whole number of records",
-                where=f"{self.path}.sample",
-                received=repr(batch_size),
-                fix="choose 1 or more",
-            )
+        checked_batch_size(batch_size, f"{self.path}.sample")
         return (
             self.record_space.with_batch_rank(batch_size),
             IntBox(self.capacity, add_batch_rank=batch_size),
@@ -172,7 +150,47 @@ class ReplayMemory(Component):
         )
 
 
-def _record_space(records: Any, where: str) -> Space:
+def check_rows(records: Any, where: str) -> None:
+    """Refuses records (spaces, or values while a graph is traced) whose leaves differ in their batch rank."""
+    flat = records.flatten() if isinstance(records, Space) else flatten_structure(records)
+    leaves = {path: leaf.space if isinstance(leaf, Value) else leaf for path, leaf in flat.items()}
+    leaves = {path: leaf for path, leaf in leaves.items() if isinstance(leaf, Box)}
+    first = next(iter(leaves), "")
+    for path, leaf in leaves.items():
+        if leaf.batch != leaves[first].batch:
+            raise SpaceError(
+                "the leaves of the records have different batch sizes",
+                where=where,
+                received=f"{first!r}: {leaves[first]!r}, {path!r}: {leaf!r}",
+                fix="pass one row per record in every leaf",
+            )
+
+
+def checked_capacity(capacity: Any, where: str) -> int:
+    """A capacity; refuses what is no number of records."""
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity < 2**31:
+        raise BuildError(
+            "the capacity of a memory is a whole number of records",
+            where=where,
+            received=repr(capacity),
+            fix="choose 1 or more (below 2**31)",
+        )
+    return capacity
+
+
+def checked_batch_size(batch_size: Any, where: str) -> int:
+    """A batch size; refuses what is no number of records."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise BuildError(
+            "the batch size is a whole number of records",
+            where=where,
+            received=repr(batch_size),
+            fix="choose 1 or more",
+        )
+    return batch_size
+
+
+def record_space(records: Any, where: str) -> Space:
     """The space of one record; refuses what a ring of records cannot hold."""
     if not isinstance(records, Space):
         raise SpaceError("records must be arrays, nested in dicts and tuples", where=where, received=repr(records))

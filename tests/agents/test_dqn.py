@@ -63,8 +63,12 @@ def test_a_memory_in_the_graph_is_a_setting(backend, prioritized):
     agent = make(backend, prioritized=prioritized, memory_place="graph")
     agent.insert(transitions(agent, 32))
     agent.count_steps(32)
-    losses = [agent.update()["loss"] for _ in range(20)]
-    assert losses[-1] < losses[0]
+    before = agent.executor.get_weights()
+    assert np.isfinite([agent.update()["loss"] for _ in range(20)]).all()
+    after = agent.executor.get_weights()
+    moved = {path for path, value in after.items() if not np.array_equal(value, before[path])}
+    assert any(path.startswith("dqn/policy") for path in moved)
+    assert ("dqn/memory/sum-tree" in moved) == prioritized
     program = agent.executor.program("update", {"batch_size": agent.config.batch_size})
     assert "to_host" not in program.source
     assert len(program.runs) == (backend == "jax")  # there it is one program

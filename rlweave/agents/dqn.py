@@ -223,6 +223,10 @@ class DQN(Agent):
         self._syncs = 0
 
     def make_root(self) -> DQNGraph:
+        return DQNGraph(**self.graph_arguments())
+
+    def graph_arguments(self) -> dict[str, Any]:
+        """Arguments of the root component."""
         config = self.config
         policy = (DuelingPolicy if config.dueling else QPolicy)(
             network=config.network,
@@ -236,21 +240,21 @@ class DQN(Agent):
             memory = prioritized(config.memory_capacity, config.priority_alpha, config.priority_beta)
         else:
             memory = even(config.memory_capacity)
-        return DQNGraph(
-            policy=policy,
-            memory=memory,
-            loss=DQNLoss(
+        return {
+            "policy": policy,
+            "memory": memory,
+            "loss": DQNLoss(
                 discount=config.discount,
                 n_step=config.n_step,
                 double=config.double,
                 huber_delta=config.huber_delta,
                 reduce_components=config.reduce_components,
             ),
-            optimizer=Component.from_spec(
+            "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
             ),
-            exploration=EpsilonGreedy(),
-        )
+            "exploration": EpsilonGreedy(),
+        }
 
     def record_space(self) -> Space:
         """Space of one transition over up to `n_step` steps.

@@ -92,6 +92,10 @@ class FusedPPO(PPO):
         """Environment steps of one rollout, over all environments."""
         return int(self.config.rollout_steps * self.num_envs)
 
+    def steps_of_next_call(self, iterations: int = 1) -> int:
+        """Environment steps that `train` will take."""
+        return iterations * self.steps_per_iteration
+
     def train(self, iterations: int = 1) -> tuple[Metrics, list[tuple[float, int]]]:
         """Rollouts and updates in one call of the graph.
 
@@ -108,14 +112,12 @@ class FusedPPO(PPO):
         record, metrics = self.executor.train(iterations=iterations, with_metrics=True)
         self.count_steps(iterations * self.steps_per_iteration)
         self._actor_is_behind = True
-        ended = np.logical_or(record["terminated"], record["truncated"])
-        returns, lengths = record["episode_returns"][ended], record["episode_steps"][ended]
         used = self.steps_per_iteration // self.config.minibatches * self.config.minibatches
         counts = {
             "gradient_steps": iterations * self.config.epochs * self.config.minibatches,
             "trained_samples": iterations * self.config.epochs * used,
         }
-        return self._checked(metrics) | counts, list(zip(returns.tolist(), lengths.tolist(), strict=True))
+        return self._checked(metrics) | counts, episodes_of(record)
 
     @property
     def actor(self) -> GraphExecutor:
@@ -125,3 +127,14 @@ class FusedPPO(PPO):
             self._actor_is_behind = False
             self._copy_to_actor()
         return actor
+
+
+def episodes_of(record: Mapping[str, Any]) -> list[tuple[float, int]]:
+    """(return, length) of the episodes that ended, in order.
+
+    Args:
+        record: Arrays (..., N), time first: `terminated`, `truncated`, `episode_returns`, `episode_steps`.
+    """
+    ended = np.logical_or(record["terminated"], record["truncated"])
+    returns, lengths = record["episode_returns"][ended], record["episode_steps"][ended]
+    return list(zip(returns.tolist(), lengths.tolist(), strict=True))

@@ -9,12 +9,14 @@ from typing import Any
 from rlweave.agents.config import setting
 from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that name
 from rlweave.agents.dqn import DQNConfig
+from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
-from rlweave.errors import ConfigError
+from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import ParallelRollouts, Replay, ReportMetrics, SampleBatch, StoreToBuffer, TrainOneStep, Union
 
 
@@ -84,16 +86,14 @@ def dqn_plan(workers: list[Any], agent: DQNAgent) -> ReportMetrics:
 
 def make_parts(config: DQNTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
-    if config.placement != "local":
-        raise ConfigError(
-            "DQN has no such placement yet",
-            where="placement",
-            received=repr(config.placement),
-            fix="placement=local; PPO can be fused",
-        )
-    env = make_training_env(config)
     updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
     agent_config = config.agent.model_copy(update={"lr": linear_schedule(config.agent.lr, updates)})
+    if config.placement == "fused":
+        environment = make_graph_environment(config.env, config.num_envs, config.env_options)
+        fused = FusedDQN(environment, agent_config, backend=config.backend, seed=config.seed)
+        learner = FusedLearner(fused, fused.iterations_per_call)
+        return Parts(fused, [learner], lambda: fused_plan(learner))
+    env = make_training_env(config)
     agent = DQNAgent(
         state_space_of(config, env, agent_config.image_network),
         env.action_space,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.flow import Episode, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
 
@@ -16,12 +17,12 @@ class FusedLearner:
 
     Args:
         agent: The agent.
-        iterations: Rollouts and updates in one call of the graph.
+        iterations: How many rounds of steps and updates are one call of the graph.
     """
 
     shares_weights = True
 
-    def __init__(self, agent: FusedPPO, iterations: int = 1) -> None:
+    def __init__(self, agent: FusedPPO | FusedDQN, iterations: int = 1) -> None:
         self.agent, self.iterations = agent, iterations
         self.env = self
         self._episodes: list[Episode] = []
@@ -34,7 +35,7 @@ class FusedLearner:
 
     def sample(self) -> SampleBatch:
         """The steps that the next call will take; their data stay in the graph."""
-        return SampleBatch({}, env_steps=self.iterations * self.agent.steps_per_iteration)
+        return SampleBatch({}, env_steps=self.agent.steps_of_next_call(self.iterations))
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
         """Takes the steps, and learns from them."""

@@ -8,6 +8,7 @@ from typing import Any
 from rlweave import components as c
 from rlweave import ops
 from rlweave.components.exploration import EpsilonGreedy
+from rlweave.components.memories.graph_n_step import NStepWindow
 from rlweave.components.normalization import RunningNormalization
 from rlweave.envs import in_graph
 from rlweave.graph import Component, api, graph_fn
@@ -387,6 +388,25 @@ _add(
     calls=("insert", "size", "latest", "insert", "latest"),
     static={"latest": {"count": 3}},
     gradients=(),
+)
+
+_add(
+    "n-step-window",
+    NStepWindow,
+    lambda: NStepWindow(2, 0.9, num_envs=3),
+    {
+        "steps": Dict(
+            states=FloatBox(shape=(2,)),
+            actions=IntBox(3),
+            rewards=FloatBox(),
+            terminated=BoolBox(),
+            truncated=BoolBox(),
+            next_states=FloatBox(shape=(2,)),
+        ).with_batch_rank(3)
+    },
+    calls=("push", "push", "push"),
+    gradients=(),
+    batch_sizes=(3,),
 )
 
 # -- optimizers --------------------------------------------------------------------------------------------------

@@ -91,11 +91,14 @@ class GraphPrioritizedReplay(GraphReplay):
         self.alpha, self.epsilon = checked_exponents(alpha, epsilon, scope)
         self.beta = make_schedule(beta)
         self.leaves = node_count(capacity) // 2
-        self.depth = self.leaves.bit_length() - 1
+        self.top_width = min(self.leaves, _TOP_WIDTH)
 
     def create_variables(self, records: Space) -> None:
         super().create_variables(records)
+        #: Node k has the children 2k and 2k + 1, leaf i is node `leaves` + i; those above `top_width` are in `top`,
+        #: which is recomputed as a whole: writing single nodes of every level takes its time in a compiled program.
         self.nodes = self.variable("sum-tree", (2 * self.leaves,), 0.0, trainable=False)
+        self.top = self.variable("sum-tree-top", (2 * self.top_width,), 0.0, trainable=False)
         self.largest = self.variable("largest-priority", (), 1.0, trainable=False)
         #: For the schedule of beta; stops where int32 ends.
         self.inserted = self.variable("inserted", (), 0, trainable=False, dtype="int32")
@@ -132,7 +135,7 @@ class GraphPrioritizedReplay(GraphReplay):
 
     @graph_fn(differentiable=False, returns=3)
     def _sample(self, batch_size: int) -> Any:
-        filled, total = self.filled.value, self.nodes.value[1]
+        filled, total = self.filled.value, self.top.value[1]
         draw = ops.random.uniform((2, batch_size))
         parts = (ops.arange(batch_size, dtype="float32") + (draw[0] + draw[1] * LOW_BITS)) / batch_size
         found = self._find(parts * total)
@@ -147,24 +150,34 @@ class GraphPrioritizedReplay(GraphReplay):
 
     def _set(self, slots: Array, priorities: Array) -> None:
         """Sets leaves, and recomputes what is above them; rows of equal slots bring equal priorities."""
-        nodes = slots + self.leaves
+        nodes, width = slots + self.leaves, self.leaves
         self.nodes.assign_at(nodes, priorities)
-        for _ in range(self.depth):
+        while width > self.top_width:
+            width //= 2
             nodes = ops.floor_divide(nodes, 2)
             tree = self.nodes.value
             self.nodes.assign_at(nodes, ops.take(tree, 2 * nodes) + ops.take(tree, 2 * nodes + 1))
+        levels = [self.nodes.value[width : 2 * width]]
+        while width > 1:
+            width //= 2
+            pairs = ops.reshape(levels[0], (width, 2))
+            levels.insert(0, pairs[:, 0] + pairs[:, 1])
+        self.top.assign(ops.concat([ops.zeros((1,)), *levels], axis=0))
 
     def _find(self, prefix_sums: Array) -> Array:
         """The leaf at each prefix sum; one without a priority is never found while the total is above 0."""
-        tree, remaining = self.nodes.value, prefix_sums
-        nodes = ops.ones(prefix_sums.shape, dtype="int32")
-        for _ in range(self.depth):
+        remaining, nodes, width = prefix_sums, ops.ones(prefix_sums.shape, dtype="int32"), 1
+        while width < self.leaves:
+            tree = (self.top if width < self.top_width else self.nodes).value
             left = ops.take(tree, 2 * nodes)
             right = ops.logical_and(remaining >= left, ops.take(tree, 2 * nodes + 1) > 0.0)
             remaining = ops.where(right, remaining - left, remaining)
-            nodes = 2 * nodes + ops.astype(right, "int32")
+            nodes, width = 2 * nodes + ops.astype(right, "int32"), 2 * width
         return nodes - self.leaves
 
 
 _LAST = 2**31 - 1
 _TINY = 1e-37
+_TOP_WIDTH = 4096
+# Levels of the tree up to this width are recomputed as a whole.
+_WHOLE_LEVEL = 4096

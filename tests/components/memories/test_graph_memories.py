@@ -51,7 +51,7 @@ def test_the_same_draws_give_the_same_records_as_on_the_host(backend, ours, host
         mine.update_priorities(indices, errors)  # repeated indices among them
         theirs.update_priorities(indices, errors)
     if ours is GraphPrioritizedReplay:
-        tree, exact = mine.state_dict()["memory/sum-tree"], theirs.state_dict()["memory/sum-tree"]
+        tree, exact = mine.state_dict()["memory/sum-tree-top"], theirs.state_dict()["memory/sum-tree"]
         np.testing.assert_allclose(tree, exact, rtol=1e-5, atol=1e-6)
 
 
@@ -73,10 +73,10 @@ def test_of_a_repeated_index_the_last_wins_and_what_makes_no_sense_changes_nothi
     memory = memory_of(GraphPrioritizedReplay(4, alpha=1.0, epsilon=0.0), backend=backend)
     memory.insert(numbers(0, 1, 2))
     memory.update_priorities(int32(1, 0, 1, 1, 0), float32(5.0, 2.0, 6.0, 0.25, 3.0))
-    tree = memory.state_dict()["memory/sum-tree"]
+    tree = memory.state_dict()["memory/sum-tree-top"]
     np.testing.assert_array_equal(tree, [0, 4.25, 3.25, 1, 3, 0.25, 1, 0])
     memory.update_priorities(int32(0, 1, 2, 3, -1), float32(np.nan, np.inf, -np.inf, 7.0, 7.0))
-    np.testing.assert_array_equal(memory.state_dict()["memory/sum-tree"], tree)
+    np.testing.assert_array_equal(memory.state_dict()["memory/sum-tree-top"], tree)
     assert memory.state_dict()["memory/largest-priority"] == 6.0
     assert 3 not in memory.sample(batch_size=100)[1]
 
@@ -102,19 +102,28 @@ def test_an_empty_memory_teaches_nothing(backend, kind):
 
 
 @every
-def test_sums_do_not_drift(backend):
-    memory = memory_of(GraphPrioritizedReplay(256), backend=backend)
-    memory.insert(numbers(*range(256)))
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        scale = 10.0 ** rng.integers(-4, 4)
-        memory.update_priorities(
-            rng.integers(256, size=32).astype(np.int32), (scale * rng.random(32)).astype(np.float32)
-        )
-    tree = memory.state_dict()["memory/sum-tree"].astype(np.float64)
-    np.testing.assert_allclose(tree[1], tree[256:].sum(), rtol=1e-6)
+@pytest.mark.parametrize("top_width", [4, 4096])
+def test_sums_do_not_drift(backend, top_width, monkeypatch):
+    monkeypatch.setattr("rlweave.components.memories.graph_replay._TOP_WIDTH", top_width)
+    memory = memory_of(GraphPrioritizedReplay(200, alpha=1.0, epsilon=0.0), backend=backend)
+    memory.insert(numbers(*range(200)))
+    rng, exact = np.random.default_rng(0), np.ones(200)
+    for _ in range(200):
+        slots = rng.integers(200, size=32).astype(np.int32)
+        errors = (10.0 ** rng.integers(-4, 4) * rng.random(32)).astype(np.float32)
+        memory.update_priorities(slots, errors)
+        for slot, error in zip(slots, errors, strict=True):
+            exact[slot] = error
+    state = memory.state_dict()
+    tree, top = state["memory/sum-tree"].astype(np.float64), state["memory/sum-tree-top"].astype(np.float64)
+    np.testing.assert_array_equal(tree[256:456], exact)
+    width = min(top_width, 256)
+    tree[: 2 * width] = top
+    np.testing.assert_allclose(tree[1], exact.sum(), rtol=1e-6)
     for node in range(1, 256):
         np.testing.assert_allclose(tree[node], tree[2 * node] + tree[2 * node + 1], rtol=2e-7)
+    found = np.bincount(memory.sample(batch_size=20_000)[1], minlength=200) / 20_000
+    np.testing.assert_allclose(found, exact / exact.sum(), atol=1e-4)  # stratified
 
 
 def test_beta_follows_the_records_inserted():

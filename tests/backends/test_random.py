@@ -147,11 +147,11 @@ def test_portable_numbers_are_equal_in_generated_code() -> None:
 
     def program(state: Any) -> Any:
         source = PortableRandom(ops, Cell(state))
-        return {"uniform": source.uniform((999,)), "normal": source.normal((33,))}
+        return {"uniform": source.uniform((99,))}
 
     results = torch.compile(program, fullgraph=True)(torch.tensor(initial_state(0)))
     source = portable(numpy_ops)
-    assert_equal_draws(results, {"uniform": source.uniform((999,)), "normal": source.normal((33,))})
+    assert_equal_draws(results, {"uniform": source.uniform((99,))})
 
 
 @every_backend

@@ -489,11 +489,11 @@ class BlockWriter:
         made = {id(v) for n in piece.nodes for v in n.values()}
         paths = unique(
             p
-            for g in tops
+            for g, wanted in [(g, set(g.extra.get("paths", ()))) for g in tops]
             for n in g.extra["path"]
             if id(n) in inside and n.kind != "gradient"
             for p in n.reads
-            if p in g.extra.get("paths", ())
+            if p in wanted
         )
         writes = unique(p for n in piece.nodes for p in n.writes)
         explicit = {id(v) for g in tops for v in g.extra.get("values", ())}

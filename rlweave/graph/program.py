@@ -501,8 +501,9 @@ class _FunctionalProgram(_ProgramWriter):
                 where=drawing.label,
                 fix='build with rng="portable"; torch.compile(fullgraph=True) refuses generators',
             )
-        donated = [p for p in writes if p in reads]
-        kept = [p for p in reads if p not in writes]
+        read, written = set(reads), set(writes)
+        donated = [p for p in writes if p in read]
+        kept = [p for p in reads if p not in written]
         name = self.names.fresh("run" if len(self.runs) == 0 else f"run_{len(self.runs) + 1}")
         states = [group for group, paths in (("donated", donated), ("kept", kept)) if paths]
         self.runs[name] = states

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,8 +153,8 @@ def _cut(
         for j in items:
             mask |= ancestors[j] | (1 << j)
         ancestors.append(mask)
-    of_group: dict[int, list[list[int]]] = {}
-    made: list[list[int]] = []
+    of_group: dict[int, list[_Cut]] = {}
+    made: list[_Cut] = []
     position = {id(node): i for i, node in enumerate(nodes)}
     for i, node in enumerate(nodes):
         if id(node) not in group_of:
@@ -164,21 +164,44 @@ def _cut(
         if node.kind == "gradient":
             # a nested gradient is taken where its own forward nodes stand
             forward = [*node.extra["path"], node.extra["loss"].node]
-            path = {position[id(n)] for n in forward if id(n) in position}
-            candidates = [piece for piece in found if path & set(piece)][-1:]
+            path = sum({1 << position[id(n)] for n in forward if id(n) in position})
+            candidates = [piece for piece in found if path & piece.inside][-1:]
         for piece in candidates:
-            inside = sum(1 << j for j in piece)
-            between = [x for x in range(i) if (ancestors[i] >> x) & 1 and not (inside >> x) & 1]
-            made_here = {id(value) for j in piece for value in nodes[j].values()}
+            between = _bits(ancestors[i] & ~piece.inside)
             ends = cuts.get(id(node), set())
-            uses_cut = any(id(value) in ends and id(value) in made_here for value in node.inputs())
-            if not uses_cut and not any(ancestors[x] & inside for x in between):
-                piece.append(i)
+            uses_cut = any(id(value) in ends and id(value) in piece.made for value in node.inputs())
+            if not uses_cut and not any(ancestors[x] & piece.inside for x in between):
+                piece.add(i, node)
                 break
         else:
-            found.append([i])
+            found.append(_Cut())
+            found[-1].add(i, node)
             made.append(found[-1])
-    return made
+    return [piece.members for piece in made]
+
+
+class _Cut:
+    """A piece while it grows: positions of its nodes, the same as bits, and identities of the values they make."""
+
+    __slots__ = ("inside", "made", "members")
+
+    def __init__(self) -> None:
+        self.members: list[int] = []
+        self.inside = 0
+        self.made: set[int] = set()
+
+    def add(self, position: int, node: Node) -> None:
+        self.members.append(position)
+        self.inside |= 1 << position
+        self.made.update(id(value) for value in node.values())
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """Positions of the bits that are set."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
 
 
 def _arrange(

@@ -132,7 +132,7 @@ class Binder:
                 return cell_of(value)
             if isinstance(value, types.FunctionType) and uses_ops(value):
                 return self.rebind(value)
-            if isinstance(value, list | tuple) and has_leaf(value, Variable):
+            if isinstance(value, (list, tuple)) and has_leaf(value, Variable):
                 return type(value)(convert(item) for item in value)
             if isinstance(value, dict) and has_leaf(value, Variable):
                 return {key: convert(item) for key, item in value.items()}

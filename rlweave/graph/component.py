@@ -80,7 +80,7 @@ class Component:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, value in vars(cls).items():
-            declared = isinstance(value, ApiMethod | GraphFunction)
+            declared = isinstance(value, (ApiMethod, GraphFunction))
             if name in _ATTRIBUTES or (declared and hasattr(Component, name)):
                 raise BuildError(
                     f"{'an API method' if declared else 'a member'} is named like an attribute of every component: "
@@ -151,7 +151,7 @@ class Component:
             return value.component
         if isinstance(value, Component):
             self._own(value)
-        elif isinstance(value, list | tuple) and next(_marked_in(value), None) is not None:
+        elif isinstance(value, (list, tuple)) and next(_marked_in(value), None) is not None:
             items = [self._adopt(item) for item in value]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         elif isinstance(value, dict) and next(_marked_in(value), None) is not None:
@@ -271,14 +271,14 @@ class Component:
                 child = value._clone(memo)
                 child._owner = clone
                 return child
-            if isinstance(value, list | tuple) and list(_components_in(value)):
+            if isinstance(value, (list, tuple)) and list(_components_in(value)):
                 items = [convert(item) for item in value]
                 return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
             if isinstance(value, dict) and list(_components_in(value)):
                 return {key: convert(item) for key, item in value.items()}
             if isinstance(value, Variable):
                 return None  # made anew by the build
-            return copying.deepcopy(value) if isinstance(value, list | dict | set) else value
+            return copying.deepcopy(value) if isinstance(value, (list, dict, set)) else value
 
         for name in ("_scope", "_device", "_trainable", "_name"):
             object.__setattr__(clone, name, self.__dict__[name])
@@ -402,9 +402,9 @@ def _scope_of(class_name: str) -> str:
 
 
 def _marked_in(value: Any) -> Iterator[Component | Shared]:
-    if isinstance(value, Component | Shared):
+    if isinstance(value, (Component, Shared)):
         yield value
-    elif isinstance(value, list | tuple | dict):
+    elif isinstance(value, (list, tuple, dict)):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _marked_in(item)
 
@@ -412,7 +412,7 @@ def _marked_in(value: Any) -> Iterator[Component | Shared]:
 def _components_in(value: Any) -> Iterator[Component]:
     if isinstance(value, Component):
         yield value
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _components_in(item)
     elif isinstance(value, dict):

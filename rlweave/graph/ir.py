@@ -272,7 +272,7 @@ def map_structure(fn: Callable[[Any], Any], structure: Structure) -> Structure:
         return {key: map_structure(fn, value) for key, value in structure.items()}
     if isinstance(structure, tuple) and hasattr(structure, "_fields"):
         return type(structure)(*(map_structure(fn, value) for value in structure))
-    if isinstance(structure, tuple | list):
+    if isinstance(structure, (tuple, list)):
         return type(structure)(map_structure(fn, value) for value in structure)
     return fn(structure)
 
@@ -283,7 +283,7 @@ def map_with_key(
     """`map_structure` with the path of keys to each leaf as first argument."""
     if isinstance(structure, dict):
         return {name: map_with_key(fn, value, (*key, name)) for name, value in structure.items()}
-    if isinstance(structure, tuple | list):
+    if isinstance(structure, (tuple, list)):
         items = [map_with_key(fn, value, (*key, index)) for index, value in enumerate(structure)]
         return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
     return fn(key, structure)
@@ -293,7 +293,7 @@ def flatten_structure(structure: Structure, prefix: str = "") -> dict[str, Any]:
     """Flat dict with path keys ("a/b", "0/x"); a single leaf has the key ""."""
     if isinstance(structure, dict):
         pairs: list[tuple[str, Any]] = [(str(key), value) for key, value in structure.items()]
-    elif isinstance(structure, tuple | list):
+    elif isinstance(structure, (tuple, list)):
         pairs = [(str(index), value) for index, value in enumerate(structure)]
     else:
         return {prefix: structure}
@@ -307,7 +307,7 @@ def unflatten_like(structure: Structure, flat: dict[str, Any], prefix: str = "")
     """Nests a flat dict with path keys like a structure."""
     if isinstance(structure, dict):
         return {k: unflatten_like(v, flat, f"{prefix}/{k}" if prefix else str(k)) for k, v in structure.items()}
-    if isinstance(structure, tuple | list):
+    if isinstance(structure, (tuple, list)):
         items = [unflatten_like(v, flat, f"{prefix}/{i}" if prefix else str(i)) for i, v in enumerate(structure)]
         return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
     return flat[prefix]

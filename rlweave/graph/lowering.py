@@ -122,7 +122,7 @@ class BlockWriter:
         """The expression of a nested argument."""
         if isinstance(structure, Value):
             return self.expressions[id(structure)]
-        if isinstance(structure, dict | tuple | list):
+        if isinstance(structure, (dict, tuple, list)):
             whole = self._whole(structure)
             if whole is not None:
                 return whole
@@ -345,7 +345,7 @@ class BlockWriter:
         elif isinstance(structure, dict):
             for key, item in structure.items():
                 self._name_leaves(item, f"{holder}[{self.literal(key)}]")
-        elif isinstance(structure, tuple | list):
+        elif isinstance(structure, (tuple, list)):
             for index, item in enumerate(structure):
                 self._name_leaves(item, f"{holder}[{index}]")
 
@@ -608,7 +608,7 @@ def _same_nesting(source: Structure, structure: Structure) -> bool:
             and list(source) == list(structure)
             and all(_same_nesting(source[key], structure[key]) for key in source)
         )
-    if isinstance(source, tuple | list):
+    if isinstance(source, (tuple, list)):
         return (
             type(structure) is type(source)
             and len(structure) == len(source)

@@ -253,7 +253,7 @@ class _ProgramWriter:
                 return form.format(block.expressions[id(structure)])
             if isinstance(structure, dict):
                 return "{" + ", ".join(f"{block.literal(k)}: {expression(v, fmt)}" for k, v in structure.items()) + "}"
-            if isinstance(structure, tuple | list):
+            if isinstance(structure, (tuple, list)):
                 inner = ", ".join(expression(item, fmt) for item in structure)
                 if isinstance(structure, tuple) and hasattr(structure, "_fields"):
                     return f"{self.names.constant(type(structure).__name__, type(structure))}({inner})"

@@ -508,10 +508,10 @@ def to_space(argument: Structure) -> Any:
         ):
             return Dict(items)
         return items
-    if isinstance(argument, tuple | list):
+    if isinstance(argument, (tuple, list)):
         parts = [to_space(value) for value in argument]
         return Tuple(*parts) if all(isinstance(part, Space) for part in parts) else tuple(parts)
-    if isinstance(argument, Space | VariableCollection):
+    if isinstance(argument, (Space, VariableCollection)):
         return argument
     try:
         return spaces_of(argument)
@@ -527,7 +527,7 @@ def _unwrap_spaces(result: Any) -> Structure:
         return tuple(_unwrap_spaces(value) for value in result)
     if isinstance(result, dict):
         return {key: _unwrap_spaces(value) for key, value in result.items()}
-    if isinstance(result, tuple | list):
+    if isinstance(result, (tuple, list)):
         return tuple(_unwrap_spaces(value) for value in result)
     return result
 
@@ -548,7 +548,7 @@ def _features(space: Any) -> Any:
         return tuple(space.keys())
     if isinstance(space, Space):
         return tuple((path, leaf.shape, leaf.dtype) for path, leaf in space.flatten().items())
-    if isinstance(space, dict | tuple | list):
+    if isinstance(space, (dict, tuple, list)):
         return tuple((path, _features(leaf)) for path, leaf in flatten_structure(space).items())
     return describe(space)
 

@@ -124,7 +124,7 @@ def _kept(value: Any) -> Any:
     """Arguments as they are now: constructors may change the lists and dicts that they are given."""
     if isinstance(value, dict):
         return {key: _kept(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         items = [_kept(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
     return value
@@ -164,11 +164,11 @@ def to_spec(component: Any) -> dict[str, Any]:
     def convert(value: Any) -> Any:
         if isinstance(value, Component):
             return to_spec(value)
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             return [convert(item) for item in value]
         if isinstance(value, dict):
             return {key: convert(item) for key, item in value.items()}
-        if value is None or isinstance(value, bool | int | float | str):
+        if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if hasattr(value, "to_json"):
             return value.to_json()

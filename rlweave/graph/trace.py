@@ -104,7 +104,7 @@ class Trace:
             )
         arguments = declared.bind(component, args, kwargs)
         for name in declared.static:
-            if has_leaf(arguments[name], Value | Unknown):
+            if has_leaf(arguments[name], (Value, Unknown)):
                 raise BuildError(
                     f"static argument {name!r} is a symbolic value",
                     where=f"{component.path}.{declared.name}",
@@ -120,7 +120,7 @@ class Trace:
             return self._split(component, declared, arguments)
         like = None
         if declared.flatten:
-            containers = (a for a in arguments.values() if isinstance(a, dict | tuple | list))
+            containers = (a for a in arguments.values() if isinstance(a, (dict, tuple, list)))
             like = next(containers, next((a for a in arguments.values() if _is_data(a)), None))
             arguments = {
                 name: flatten_structure(argument) if _is_data(argument) else argument
@@ -159,7 +159,7 @@ class Trace:
         return result
 
     def _split(self, component: Component, declared: ApiMethod | GraphFunction, arguments: dict[str, Any]) -> Structure:
-        containers = {name: a for name, a in arguments.items() if isinstance(a, dict | tuple | list)}
+        containers = {name: a for name, a in arguments.items() if isinstance(a, (dict, tuple, list))}
         if not containers:
             return self._run(component, declared, arguments, "" if declared.with_key else None)
         name, pattern = next(iter(containers.items()))
@@ -372,7 +372,7 @@ def spaces_of(structure: Structure) -> Structure:
     def convert(leaf: Any) -> Any:
         if isinstance(leaf, Value):
             return leaf.space
-        if isinstance(leaf, bool | int | float | np.ndarray | np.generic):
+        if isinstance(leaf, (bool, int, float, np.ndarray, np.generic)):
             array = np.asarray(leaf)
             kind = {"f": "float32", "i": "int32", "u": "uint8", "b": "bool"}[array.dtype.kind]
             return from_axes(array.shape, kind)
@@ -382,7 +382,7 @@ def spaces_of(structure: Structure) -> Structure:
 
 
 def _is_data(argument: Any) -> bool:
-    return isinstance(argument, Value | dict | tuple | list)
+    return isinstance(argument, (Value, dict, tuple, list))
 
 
 def _nest_again(result: Structure, like: Structure) -> Structure:
@@ -427,7 +427,7 @@ def count_returns(function: Callable[..., Any]) -> int | None:
     stack: list[ast.AST] = list(definition.body)
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
             continue
         if isinstance(node, ast.Return):
             if isinstance(node.value, ast.Tuple):

@@ -333,9 +333,9 @@ class _Builder:
                     fix="pass a FloatBox, IntBox, BoolBox, Dict or Tuple",
                 )
             # float64 loses digits there, which nobody relies on; an integer would become another one
-            if self.session.backend.name == "jax" and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
+            if self.session.backend.functional and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
                 raise BuildError(
-                    f"JAX computes in 32 bits here, and input {parameter!r} is int64",
+                    f"the {self.session.backend.name} backend computes in 32 bits here, and input {parameter!r} is int64",
                     where=f"{root.path}.{name}",
                     received=repr(space),
                     fix='use a space of 32 bits, or backend="torch" or "numpy"',

@@ -30,7 +30,8 @@ class CompiledRun:
     """
 
     def __init__(self, function: Callable[..., Any], groups: int, inputs: Sequence[Any]) -> None:
-        self.function, self.groups, self.inputs = function, groups, inputs
+        self.function = self.__wrapped__ = function
+        self.groups, self.inputs = groups, inputs
         self.open_arrays = [leaf for tree in inputs for leaf in tree_leaves(tree) if isinstance(leaf, OpenArray)]
         #: How often the Python function ran.
         self.traces = 0

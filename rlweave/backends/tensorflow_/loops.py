@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlweave.backends.pytree import row_builder, tree_leaves, tree_map
@@ -15,24 +13,20 @@ from rlweave.backends.tensorflow_.framework import tf
 Rows = Sequence[tuple[tuple[int | None, ...], str]]
 
 
-#: Graphs of bodies, where abstract evaluation wants to see their operations.
-_WATCHED: ContextVar[list[Any] | None] = ContextVar("rlweave_watched_graphs", default=None)
-
-
-@contextmanager
-def watched_bodies(graphs: list[Any]) -> Iterator[None]:
-    """Adds the graphs of loops and branches that are traced inside to a list."""
-    token = _WATCHED.set(graphs)
-    try:
-        yield
-    finally:
-        _WATCHED.reset(token)
+def watched_graph(name: str) -> Any:
+    """A graph to trace into, whose attribute `bodies` gets the graphs of the loops and branches in it."""
+    graph = tf.__internal__.FuncGraph(name)
+    graph.bodies = []
+    return graph
 
 
 def _watch() -> None:
-    graphs = _WATCHED.get()
-    if graphs is not None:
-        graphs.append(tf.compat.v1.get_default_graph())
+    """Notes the graph that is being traced, where one around it wants to know."""
+    graph = around = tf.compat.v1.get_default_graph()
+    while around is not None:
+        if hasattr(around, "bodies"):
+            around.bodies.append(graph)
+        around = getattr(around, "outer_graph", None)
 
 
 def as_arrays(tree: Any) -> Any:

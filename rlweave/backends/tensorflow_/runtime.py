@@ -66,12 +66,13 @@ class TensorFlowBackend(Backend):
         fill: Sequence[int],
         batch_sizes: frozenset[int],
     ) -> Evaluation:
-        watched: list[Any] = [tf.__internal__.FuncGraph("abstract_evaluation")]
-        with loops.watched_bodies(watched), watched[0].as_default():
+        graph = loops.watched_graph("abstract_evaluation")
+        with graph.as_default():
             args = [tf.compat.v1.placeholder(dtype_of(dtype), shape) for shape, dtype in specs]
             found = [tensor_of(x) for x in run([TensorFlowArray(x) for x in args])]
             results = [(tuple(x.shape.as_list()), x.dtype.name) for x in found]
-        suspects = [s for graph in watched for s in _double_batch(graph, batch_sizes)] if batch_sizes else []
+        watched = [graph, *graph.bodies] if batch_sizes else []
+        suspects = [suspect for graph in watched for suspect in _double_batch(graph, batch_sizes)]
         if any(None in shape for shape, _ in results):
             # a shape that depends on values: only real arrays tell
             arrays = [
@@ -143,10 +144,6 @@ def _to_host(x: Any) -> Any:
 
 def _handed(x: Any) -> Any:
     return tensor_of(x)
-
-
-#: Operations that only lay an array out anew, in front of the one that is meant.
-_LAYOUT = frozenset({"BroadcastTo", "Reshape", "ExpandDims", "Squeeze", "Cast", "Identity"})
 
 
 def _double_batch(graph: Any, batch_sizes: frozenset[int]) -> Iterator[Suspect]:

@@ -11,7 +11,7 @@ from rlweave.errors import ConfigError, ExecutionError
 from rlweave.spaces import BoolBox, FloatBox, IntBox
 from tests.agents.rollouts import NESTED_STATES, SMALL, SMALL_CONV, transitions
 
-LEARNING = ["torch", "jax"]
+LEARNING = ["torch", "jax", "tensorflow"]
 CONFIG = {"network": SMALL, "memory_capacity": 64, "learning_starts": 8, "batch_size": 8, "target_update_interval": 501}
 
 

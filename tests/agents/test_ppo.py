@@ -8,7 +8,7 @@ from rlweave.errors import CheckpointError, ConfigError, ExecutionError
 from rlweave.spaces import FloatBox, IntBox
 from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout, row
 
-LEARNING = ["torch", "jax"]
+LEARNING = ["torch", "jax", "tensorflow"]
 CONFIG = {"network": SMALL, "rollout_steps": 6, "epochs": 2, "minibatches": 2}
 
 

@@ -85,14 +85,14 @@ class FastRandom:
 
 def initial_state(seed: int) -> Array:
     """A seed of two words."""
-    return state_from_numpy(np.random.SeedSequence(seed).generate_state(2, np.uint32).view(np.int32))
+    return state_from_numpy(np.random.SeedSequence(seed).generate_state(2, np.uint32))
 
 
 def state_to_numpy(state: Array) -> np.ndarray:
-    """The seed as int32 (2,)."""
-    return np.array(state)
+    """The seed as uint32 (2,)."""
+    return np.array(state).view(np.uint32)
 
 
 def state_from_numpy(array: np.ndarray) -> Array:
     """The seed that `state_to_numpy` wrote."""
-    return TensorFlowArray(tf.constant(np.asarray(array, np.int32)))
+    return TensorFlowArray(tf.constant(np.asarray(array, np.uint32).view(np.int32)))

@@ -29,7 +29,7 @@ class TrainConfig(Config):
         None, "where image observations have their channels; needed for an image_network"
     )
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
-    backend: str = setting("jax", "what computes: jax, torch or numpy")
+    backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
     seed: int = setting(0, "seed of weights, exploration and environments", ge=0)
     threads: int | None = setting(
         None, "threads of torch's kernels; null: 1 for small observations, else what torch chooses", ge=1

@@ -43,7 +43,7 @@ def build(
         root: The component whose API methods the executor offers.
         input_spaces: Space of each API input by parameter name, or by "method.parameter" where methods differ. A
             function of the root that returns a variable collection stands for arrays by variable path (gradients).
-        backend: "numpy", "torch" or "jax".
+        backend: "numpy", "torch", "jax" or "tensorflow".
         seed: Seeds initial weights (by variable path) and random state.
         mode: "compiled", or "eager": API methods run step by step, so that a debugger stops in them.
         rng: "fast", or "portable": the same random numbers on every backend.
@@ -333,9 +333,10 @@ class _Builder:
                     fix="pass a FloatBox, IntBox, BoolBox, Dict or Tuple",
                 )
             # float64 loses digits there, which nobody relies on; an integer would become another one
-            if self.session.backend.functional and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
+            backend = self.session.backend
+            if backend.functional and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
                 raise BuildError(
-                    f"the {self.session.backend.name} backend computes in 32 bits here, and input {parameter!r} is int64",
+                    f"the {backend.name} backend computes in 32 bits here, and input {parameter!r} is int64",
                     where=f"{root.path}.{name}",
                     received=repr(space),
                     fix='use a space of 32 bits, or backend="torch" or "numpy"',

@@ -175,9 +175,7 @@ class GraphExecutor:
         )
         return runtime
 
-    def compile_run(
-        self, function: Any, states: Sequence[str], inputs: Sequence[Any] = (), whole: bool = True
-    ) -> Any:
+    def compile_run(self, function: Any, states: Sequence[str], inputs: Sequence[Any] = (), whole: bool = True) -> Any:
         if self.torch_compile:
             return self.backend.compile(function, states, inputs, compiled=True, whole=whole)
 

@@ -621,8 +621,10 @@ def _open_array(leaf: Any) -> Any:
         return leaf
     axes = leaf.space.axes
     fixed = [all("=" in symbol for symbol in axis.symbols) if isinstance(axis, Dim) else True for axis in axes]
-    sizes = [axis if isinstance(axis, int) else axis.evaluate({}) if known else "*".join(axis.symbols)
-             for axis, known in zip(axes, fixed, strict=True)]
+    sizes = [
+        axis if isinstance(axis, int) else axis.evaluate({}) if known else "*".join(axis.symbols)
+        for axis, known in zip(axes, fixed, strict=True)
+    ]
     return OpenArray(tuple(sizes), leaf.space.dtype)
 
 

@@ -23,6 +23,7 @@ def make(backend, states=None, actions=None, num_envs=4, **settings):
     )
 
 
+@pytest.mark.early_on_tensorflow
 @pytest.mark.parametrize("backend", LEARNING)
 @pytest.mark.parametrize("acting", [None, "numpy"])
 def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting):

@@ -1,15 +1,18 @@
 """Agents learn: one seed of every task of `benchmarks/learning.py` on every backend; `make learning` runs all seeds."""
 
+import itertools
 import json
 
 import pytest
 
 from benchmarks.learning import BACKENDS, TASKS, train_task
 
+#: Of the second tier: one task for each algorithm.
+ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
+
 
 @pytest.mark.learning
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "backend"), [*itertools.product(TASKS, BACKENDS), *ON_TENSORFLOW])
 def test_learns(task, backend, learning_seed, tmp_path):
     row = train_task(task, backend, learning_seed, tmp_path / "run")
     assert row["steps"] <= row["budget"]

@@ -13,7 +13,7 @@ from rlweave.errors import ConfigError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
 ROWS = 20_000
 

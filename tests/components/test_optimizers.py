@@ -17,9 +17,9 @@ from rlweave.graph.executor import GraphExecutor
 from rlweave.spaces import BoolBox, FloatBox, IntBox
 from tests.components.stored_inputs import StoredInputs
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
-on_backends_with_gradients = pytest.mark.parametrize("backend", ["torch", "jax"])
+on_backends_with_gradients = pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 SHAPES = {"kernel": (3, 4), "bias": (4,), "scale": ()}
 STEPS = 20
 
@@ -195,7 +195,7 @@ def test_steps_are_those_of_optax(name: str) -> None:
 @pytest.mark.parametrize("name", list(PAIRS))
 def test_steps_are_the_same_on_all_backends(name: str) -> None:
     pytest.importorskip("torch"), pytest.importorskip("jax")
-    for backend in ("torch", "jax"):
+    for backend in ("torch", "jax", "tensorflow"):
         assert_same(run_ours(name, backend), run_ours(name, "numpy"))
 
 

@@ -65,8 +65,10 @@ class TensorFlowArray:
 
     @property
     def size(self) -> Any:
-        return TensorFlowArray(tf.size(self.tensor)) if None in self.tensor.shape.as_list() else int(
-            np.prod(self.tensor.shape.as_list(), dtype=np.int64)
+        return (
+            TensorFlowArray(tf.size(self.tensor))
+            if None in self.tensor.shape.as_list()
+            else int(np.prod(self.tensor.shape.as_list(), dtype=np.int64))
         )
 
     @property

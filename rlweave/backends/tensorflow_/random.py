@@ -51,9 +51,7 @@ class FastRandom:
 
     def randint(self, shape: Sequence[int], low: Array, high: Array) -> Array:
         """See `ops.random.randint`. A remainder of 31 bits, so uneven by at most (high - low) / 2^31."""
-        bits = tf.random.stateless_uniform(
-            shape_tensor(shape), self._seed(), None, None, dtype=tf.int32, alg="philox"
-        )
+        bits = tf.random.stateless_uniform(shape_tensor(shape), self._seed(), None, None, dtype=tf.int32, alg="philox")
         bits = tf.bitwise.bitwise_and(bits, 0x7FFFFFFF)
         low, high = tensor_of(low, tf.int32), tensor_of(high, tf.int32)
         return TensorFlowArray(low + tf.math.floormod(bits, high - low))
@@ -70,9 +68,7 @@ class FastRandom:
 
     def permutation(self, n: int) -> Array:
         """See `ops.random.permutation`. The order of n random numbers."""
-        bits = tf.random.stateless_uniform(
-            shape_tensor(n), self._seed(), None, None, dtype=tf.int32, alg="philox"
-        )
+        bits = tf.random.stateless_uniform(shape_tensor(n), self._seed(), None, None, dtype=tf.int32, alg="philox")
         return TensorFlowArray(tf.argsort(bits, stable=True))
 
     def _gumbel(self, shape: Any) -> Any:

@@ -12,7 +12,7 @@ from rlweave.graph import Component, api, build, from_spec, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 KINDS = (ReplayMemory, PrioritizedReplay)
 NUMBERS = Dict(number=FloatBox(), add_batch_rank=True)
 NESTED = Dict(

@@ -4,7 +4,6 @@ import sys
 
 from rlweave.backends.tensorflow_.array import TensorFlowArray
 from rlweave.backends.tensorflow_.framework import tf
-
 from rlweave.backends.tensorflow_.ops.control import (
     cond,
     scan,
@@ -252,4 +251,6 @@ __all__ = [
     "zeros_like",
 ]
 
-register_backend("tensorflow", sys.modules[__name__], lambda kind: issubclass(kind, (TensorFlowArray, tf.Tensor, tf.Variable)))
+register_backend(
+    "tensorflow", sys.modules[__name__], lambda kind: issubclass(kind, (TensorFlowArray, tf.Tensor, tf.Variable))
+)

@@ -43,7 +43,8 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: str 
         start, stop = 0, start
     wanted = dtype_of(dtype)
     if not any(isinstance(bound, TensorFlowArray) for bound in (start, stop, step)):
-        return TensorFlowArray(tf.constant(np.arange(start, stop, step, wanted.as_numpy_dtype)))
+        numbers: Any = np.arange(start, stop, step, np.dtype(wanted.as_numpy_dtype))  # type: ignore[call-overload]
+        return TensorFlowArray(tf.constant(numbers))
     inner = wanted if wanted in (tf.int32, tf.float32) else tf.int32
     bounds = [tensor_of(bound, inner) for bound in (start, stop, step)]
     return TensorFlowArray(tf.cast(tf.range(*bounds), wanted))

@@ -88,6 +88,8 @@ class Backend(ABC):
     strided = False
     #: Arrays inside of graph functions are of another class than those that are handed out.
     wraps = False
+    #: Variables can be put on a device by name.
+    maps_devices = True
     #: Gradients exist.
     differentiable: bool = True
     #: Extra to install for it.

@@ -163,6 +163,13 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
         else:
             host = next(iter(places))
             device = None if device == "host" else device
+            if not host and device not in (None, "cpu") and not store.backend.maps_devices:
+                raise BuildError(
+                    f"the {store.backend.name} backend computes on the CPU only",
+                    where=path,
+                    received=f"device={device!r}",
+                    fix='leave the device out, or use backend="jax" or backend="torch"',
+                )
             if not host and device is not None and store.device not in (None, device):
                 raise BuildError(
                     "the variables of a graph are on two devices",

@@ -12,6 +12,7 @@ import pytest
 
 from rlweave import graph, ops
 from rlweave.backends import get_backend, is_installed
+from rlweave.errors import BuildError
 from rlweave.graph import Component, api, build, graph_fn
 from rlweave.spaces import FloatBox
 from tests.backends.op_cases import load_tensorflow
@@ -225,6 +226,14 @@ def test_symbolic_sizes_are_numbers_of_the_graph_and_not_of_python() -> None:
 
     traced = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec((None, 3)))
     assert int(traced(tf.zeros((5, 3)))) == 9
+
+
+def test_a_device_other_than_the_cpu_is_refused() -> None:
+    assert build(Model("model"), {"x": ROWS}, backend="tensorflow", methods=["act"], device="cpu").act(
+        np.ones((1, 3))
+    ).shape == (1,)
+    with pytest.raises(BuildError, match="on the CPU only"):
+        build(Model("model"), {"x": ROWS}, backend="tensorflow", methods=["act"], device="cuda:0")
 
 
 _ONE_PROCESS = """

@@ -34,6 +34,7 @@ class TensorFlowBackend(Backend):
     name, extra = "tensorflow", "tensorflow"
     functional = True
     wraps = True
+    maps_devices = False
     ops = ops
 
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:

@@ -270,7 +270,8 @@ print("equal")
 
 
 def run_python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    found = {name: value for name, value in os.environ.items() if name not in ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL")}
+    ours = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL")
+    found = {name: value for name, value in os.environ.items() if name not in ours}
     return subprocess.run(
         [sys.executable, "-c", program], env={**found, **environment}, capture_output=True, text=True, check=False
     )

@@ -20,6 +20,10 @@ from rlweave.backends.tensorflow_.framework import tf
 _OPEN: tuple[Callable[[str], bool], ...] = (lambda name: True, lambda name: "T" not in name, lambda name: False)
 
 
+#: How to call a concrete function, and how to nest its results.
+_Traced = tuple[Callable[[Sequence[Any]], Sequence[Any]], Callable[[tuple[Any, ...]], Any]]
+
+
 class CompiledRun:
     """A pure run as concrete functions of TensorFlow.
 
@@ -36,9 +40,9 @@ class CompiledRun:
         #: How often the Python function ran.
         self.traces = 0
         self._level = 0
-        self._known: dict[tuple[int, ...], tuple[Any, Callable[[tuple[Any, ...]], Any]]] = {}
+        self._known: dict[tuple[int, ...], _Traced] = {}
         # with open axes there is one signature, and nothing to look at
-        self._only: tuple[Any, Callable[[tuple[Any, ...]], Any]] | None = None
+        self._only: _Traced | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         flat = [array.tensor for group in arguments[: self.groups] for array in group]
@@ -52,16 +56,16 @@ class CompiledRun:
             if found is None:
                 found = self._traced(flat, [len(group) for group in arguments[: self.groups]])
         try:
-            results = found[0](*flat)
+            results = found[0](flat)
         except tf.errors.InvalidArgumentError:
             # the rows of a loop over nothing have no shape, unless it is known while tracing
             if not any(0 in x.shape for x in flat[states:]):
                 raise
             found = self._empty(flat, [len(group) for group in arguments[: self.groups]])
-            results = found[0](*flat)
+            results = found[0](flat)
         return found[1](tuple([TensorFlowArray(x) for x in results]))
 
-    def _empty(self, flat: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, Callable[[tuple[Any, ...]], Any]]:
+    def _empty(self, flat: Sequence[Any], sizes: Sequence[int]) -> _Traced:
         """The run for arguments some of which are empty, with all lengths known."""
         key = (-1, *[size for x in flat[sum(sizes) :] for size in x.shape])
         if key not in self._known:
@@ -79,7 +83,7 @@ class CompiledRun:
             ]
         )
 
-    def _traced(self, flat: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, Callable[[tuple[Any, ...]], Any]]:
+    def _traced(self, flat: Sequence[Any], sizes: Sequence[int]) -> _Traced:
         while True:
             level = self._level
             key = self._key(flat[sum(sizes) :])
@@ -96,9 +100,7 @@ class CompiledRun:
                 self._only = found
             return found
 
-    def _trace(
-        self, flat: Sequence[Any], sizes: Sequence[int], is_open: Callable[[str], bool]
-    ) -> tuple[Any, Callable[[tuple[Any, ...]], Any]]:
+    def _trace(self, flat: Sequence[Any], sizes: Sequence[int], is_open: Callable[[str], bool]) -> _Traced:
         states = sum(sizes)
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in flat[:states]]
         for x, known in zip(flat[states:], self.open_arrays, strict=True):
@@ -117,7 +119,21 @@ class CompiledRun:
 
         # a function of its own for each signature: two threads never wait for each other's trace
         concrete = tf.function(run, autograph=False).get_concrete_function(*specs)
-        return concrete, built[-1]
+        return _caller(concrete), built[-1]
+
+
+def _caller(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Calls a concrete function with flat tensors, as the operation that it is.
+
+    Its own `__call__` binds names and looks at shapes first, which takes three times as long as a small run; here the
+    executor has checked the inputs.
+    """
+    types = [x.dtype for x in concrete.outputs]
+    captured = list(concrete.captured_inputs)
+    if not types:
+        return lambda flat: concrete(*flat)
+    call = tf.raw_ops.StatefulPartitionedCall
+    return lambda flat: call(args=[*flat, *captured], Tout=types, f=concrete)
 
 
 def _collect(known: Any, argument: Any, tensors: list[Any]) -> None:

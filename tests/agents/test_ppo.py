@@ -129,7 +129,7 @@ def test_gradients_computed_and_applied_are_one_step_of_the_optimizer(backend):
 
 
 def test_gradients_agree_between_backends():
-    agents = [make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in LEARNING]
+    agents = [make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ("torch", "jax")]
     rows = agents[0].postprocess(rollout(agents[0]))
     first, second = (agent.compute_gradients(rows) for agent in agents)
     for path, value in first.items():

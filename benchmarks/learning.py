@@ -47,6 +47,7 @@ class Task:
         threshold: What the result has to reach.
         higher_is_better: Whether the result must be at least the threshold, or below it.
         settings: Dotted settings besides the tuned ones.
+        clear: Column and value of a report that leave no doubt that the threshold is reached; None: only the end tells.
     """
 
     algorithm: str
@@ -57,6 +58,7 @@ class Task:
     threshold: float
     higher_is_better: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    clear: tuple[str, float] | None = None
 
     def reached(self, result: float) -> bool:
         """Whether a result is good enough; NaN never is."""
@@ -102,10 +104,12 @@ def largest_value_error(trainer: PlanTrainer) -> float:
 _BEST = "mean return of the best checkpoint"
 TASKS = {
     "ppo-cartpole": Task(
-        "ppo", "CartPole-v1", 60_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0
+        "ppo", "CartPole-v1", 60_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
+        clear=("best_evaluation_return", 499.0),
     ),
     "dqn-cartpole": Task(
-        "dqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0
+        "dqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
+        clear=("best_evaluation_return", 499.0),
     ),
     "ppo-pendulum": Task(
         "ppo",
@@ -114,6 +118,7 @@ TASKS = {
         last_training_episodes(20),
         "mean return of the last 20 training episodes",
         -300.0,
+        clear=("episode_return", -250.0),  # the mean of 100
     ),
     "ppo-catch": Task(
         "ppo",
@@ -122,6 +127,7 @@ TASKS = {
         greedy_return(100),
         f"{_BEST}, 100 greedy episodes",
         0.9,
+        clear=("best_evaluation_return", 0.99),
     ),
     "dqn-gridworld": Task(
         "dqn",
@@ -137,7 +143,12 @@ TASKS = {
 
 
 def train_task(
-    name: str, backend: str, seed: int, directory: str | os.PathLike[str], settings: Mapping[str, Any] | None = None
+    name: str,
+    backend: str,
+    seed: int,
+    directory: str | os.PathLike[str],
+    settings: Mapping[str, Any] | None = None,
+    until_clear: bool = False,
 ) -> dict[str, Any]:
     """Trains one task and measures the result.
 
@@ -147,6 +158,7 @@ def train_task(
         seed: Seed of the run.
         directory: A directory for the run, which must be new or empty.
         settings: Further dotted settings, for experiments.
+        until_clear: Stops where a report leaves no doubt, before the end of the training; the result is measured there.
 
     Returns:
         A row of `learning.json`.
@@ -162,6 +174,8 @@ def train_task(
     try:
         for report in trainer.train():
             metrics.write(report)
+            if until_clear and task.clear is not None and report.get(task.clear[0], -np.inf) >= task.clear[1]:
+                break
         steps = trainer.env_steps
         result = task.measure(trainer)
     finally:

@@ -1,6 +1,13 @@
 """Order of the tests, how many seeds the learning tests take, and that Ctrl-C can be tested."""
 
+import importlib.util
 import signal
+
+import pytest
+
+# TensorFlow traces a graph in the time in which others run a test. Operators and laws show early what is broken; the
+# rest of its rows in the tables over all backends belong to the slow tests.
+_EARLY_ON_TENSORFLOW = ("tests/backends/", "tests/ops/", "tests/graph/test_laws", "tests/test_packaging")
 
 
 def pytest_configure():
@@ -27,6 +34,13 @@ def pytest_generate_tests(metafunc):
 
 def pytest_collection_modifyitems(items):
     """What takes long runs last, so that a fault shows early; and the longest of it first, so that no core waits."""
+    for item in items:
+        if hasattr(item, "callspec") and "tensorflow" in map(str, item.callspec.params.values()):
+            if importlib.util.find_spec("tensorflow") is None and "test_packaging" not in item.nodeid:
+                item.add_marker(pytest.mark.skip(reason="tensorflow is not installed"))
+            early = item.nodeid.startswith(_EARLY_ON_TENSORFLOW) or item.get_closest_marker("early_on_tensorflow")
+            if not early:
+                item.add_marker(pytest.mark.slow)
 
     def place(item):
         late = "slow" in item.keywords or "learning" in item.keywords

@@ -49,7 +49,7 @@ def test_importing_rlweave_loads_nothing_at_all():
     assert not third_party
 
 
-@pytest.mark.parametrize(("backend", "extra"), [("jax", "jax"), ("torch", "torch")])
+@pytest.mark.parametrize(("backend", "extra"), [("jax", "jax"), ("torch", "torch"), ("tensorflow", "tensorflow")])
 def test_a_missing_backend_names_its_extra(backend, extra):
     out = run_python(
         "import importlib.util\n"

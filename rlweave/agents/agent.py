@@ -28,7 +28,7 @@ class AgentConfig(Config):
     """Settings that all agents share."""
 
     acting_backend: str | None = setting(
-        None, "what computes actions: numpy, torch or jax; null: the backend that learns"
+        None, "what computes actions: numpy, torch, jax or tensorflow; null: the backend that learns"
     )
 
 
@@ -42,7 +42,7 @@ class Agent(ABC):
         state_space: Space of one observation, without ranks.
         action_space: Space of one action, without ranks.
         config: Settings; the defaults of `config_class` when None.
-        backend: "numpy" (acting only), "torch" or "jax".
+        backend: "numpy" (acting only), "torch", "jax" or "tensorflow".
         seed: Seeds weights and exploration.
     """
 

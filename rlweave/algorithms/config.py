@@ -29,7 +29,7 @@ class TrainConfig(Config):
         None, "where image observations have their channels; needed for an image_network"
     )
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
-    backend: str = setting("jax", "what computes: jax, torch or numpy")
+    backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
     placement: Literal["local", "fused"] = setting(
         "local", "where environments step: local, outside of the graph; or fused, with rollout and update as one call"
     )

@@ -258,7 +258,7 @@ def _set_threads(config: TrainConfig, agent: Agent) -> None:
             "the backend does not take a number of threads",
             where="threads",
             received=f"{threads} threads for {config.backend}",
-            fix="leave it out; OMP_NUM_THREADS and XLA_FLAGS hold for a process that has not begun",
+            fix="leave it out; OMP_NUM_THREADS, XLA_FLAGS, TF_NUM_INTRAOP_THREADS hold for processes not begun",
         )
 
 

@@ -13,7 +13,12 @@ from rlweave.errors import BackendError, nearest
 __all__ = ["BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
 
 #: Backend name -> (top-level module that it needs, extra that installs it).
-BACKENDS = {"numpy": ("numpy", ""), "torch": ("torch", "torch"), "jax": ("jax", "jax")}
+BACKENDS = {
+    "numpy": ("numpy", ""),
+    "torch": ("torch", "torch"),
+    "jax": ("jax", "jax"),
+    "tensorflow": ("tensorflow", "tensorflow"),
+}
 
 register_loaders()
 

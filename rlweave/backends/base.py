@@ -39,6 +39,19 @@ class Cell:
         return tuple(self.value.shape)
 
 
+@dataclass(frozen=True)
+class OpenArray:
+    """What is known of an array that a run takes before it is called.
+
+    Args:
+        axes: Lengths; the name of a symbolic one ("B", "T", "T*B").
+        dtype: Name of the dtype.
+    """
+
+    axes: tuple[int | str, ...]
+    dtype: str
+
+
 @dataclass
 class Suspect:
     """An intermediate array that has the batch axis twice."""
@@ -73,6 +86,10 @@ class Backend(ABC):
     functional: bool
     #: Whether the axes of a variable can lie in memory in another order than its shape names them.
     strided = False
+    #: Arrays inside of graph functions are of another class than those that are handed out.
+    wraps = False
+    #: Variables can be put on a device by name.
+    maps_devices = True
     #: Gradients exist.
     differentiable: bool = True
     #: Extra to install for it.
@@ -93,6 +110,14 @@ class Backend(ABC):
     @abstractmethod
     def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
         """A store cell that holds an array of the backend."""
+
+    def dtype_name(self, dtype: Any) -> str:
+        """The name that NumPy has for a dtype of an array of the backend."""
+        return str(dtype).replace("torch.", "")
+
+    def handed_dtype(self, name: str) -> Any:
+        """`.dtype` of an array that is handed out, where that is another class than inside (`wraps`)."""
+        return np.dtype(name)
 
     def watch_ops(self, bound: Any) -> None:  # noqa: B027 - a hook: most backends see intermediate arrays otherwise
         """Makes bound operators of abstract evaluation report intermediate arrays, where `evaluate` cannot see them."""
@@ -153,12 +178,15 @@ class Backend(ABC):
         """What eager API methods run in."""
         return nullcontext()
 
-    def compile(self, function: Callable[..., Any], states: Sequence[str], **options: Any) -> Callable[..., Any]:
+    def compile(
+        self, function: Callable[..., Any], states: Sequence[str], inputs: Sequence[Any] = (), **options: Any
+    ) -> Callable[..., Any]:
         """Compiles a pure run; the default hands it back.
 
         Args:
             function: The run.
             states: What its first arguments are: "donated" for arrays that it may overwrite, "kept" for others.
+            inputs: For each argument after these, nested `OpenArray`s in place of its arrays.
             options: Of the backend.
         """
         return function

@@ -12,6 +12,7 @@ _BACKENDS = {
     "numpy": (("numpy",), "rlweave.backends.numpy_.ops"),
     "torch": (("torch",), "rlweave.backends.torch_.ops"),
     "jax": (("jax", "jaxlib"), "rlweave.backends.jax_.ops"),
+    "tensorflow": (("tensorflow",), "rlweave.backends.tensorflow_.ops"),
 }
 
 

@@ -43,10 +43,18 @@ def backends() -> Rows:
     rows = []
     for name, (module, extra) in BACKENDS.items():
         if is_installed(name):
-            rows.append((name, f"installed: {module} {importlib.metadata.version(module)}"))
+            rows.append((name, f"installed: {module} {_version(module)}"))
         else:
             rows.append((name, f"not installed: pip install 'rlweave[{extra}]'"))
     return rows
+
+
+def _version(module: str) -> str:
+    """The version of a package; some modules come in packages of several names (tensorflow-cpu)."""
+    try:
+        return importlib.metadata.version(module)
+    except importlib.metadata.PackageNotFoundError:
+        return importlib.metadata.version(importlib.metadata.packages_distributions()[module][0])
 
 
 def components() -> Rows:

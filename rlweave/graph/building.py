@@ -43,7 +43,7 @@ def build(
         root: The component whose API methods the executor offers.
         input_spaces: Space of each API input by parameter name, or by "method.parameter" where methods differ. A
             function of the root that returns a variable collection stands for arrays by variable path (gradients).
-        backend: "numpy", "torch" or "jax".
+        backend: "numpy", "torch", "jax" or "tensorflow".
         seed: Seeds initial weights (by variable path) and random state.
         mode: "compiled", or "eager": API methods run step by step, so that a debugger stops in them.
         rng: "fast", or "portable": the same random numbers on every backend.
@@ -163,6 +163,13 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
         else:
             host = next(iter(places))
             device = None if device == "host" else device
+            if not host and device not in (None, "cpu") and not store.backend.maps_devices:
+                raise BuildError(
+                    f"the {store.backend.name} backend computes on the CPU only",
+                    where=path,
+                    received=f"device={device!r}",
+                    fix='leave the device out, or use backend="jax" or backend="torch"',
+                )
             if not host and device is not None and store.device not in (None, device):
                 raise BuildError(
                     "the variables of a graph are on two devices",
@@ -333,9 +340,10 @@ class _Builder:
                     fix="pass a FloatBox, IntBox, BoolBox, Dict or Tuple",
                 )
             # float64 loses digits there, which nobody relies on; an integer would become another one
-            if self.session.backend.name == "jax" and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
+            backend = self.session.backend
+            if backend.functional and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
                 raise BuildError(
-                    f"JAX computes in 32 bits here, and input {parameter!r} is int64",
+                    f"the {backend.name} backend computes in 32 bits here, and input {parameter!r} is int64",
                     where=f"{root.path}.{name}",
                     received=repr(space),
                     fix='use a space of 32 bits, or backend="torch" or "numpy"',

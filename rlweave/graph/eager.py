@@ -78,6 +78,8 @@ class _EagerMethod:
                         if isinstance(array, np.ndarray | np.generic)
                         else executor.backend.to_numpy(array)
                     )
+                if executor.backend.wraps:
+                    return executor.backend.boundary()["handed"](array)
                 return executor.backend.runtime()["copy"](array)
 
             outputs = map_structure(hand_out, result)

@@ -150,6 +150,8 @@ class GraphExecutor:
             from rlweave.backends.torch_.runtime import DTYPES
 
             found[f"torch_{name}"] = DTYPES[name]
+        if self.backend.wraps:
+            found[f"{self.backend.name}_{name}"] = self.backend.handed_dtype(name)
         return found
 
     def program_globals(self) -> dict[str, Any]:
@@ -173,16 +175,16 @@ class GraphExecutor:
         )
         return runtime
 
-    def compile_run(self, function: Any, states: Sequence[str], whole: bool = True) -> Any:
+    def compile_run(self, function: Any, states: Sequence[str], inputs: Sequence[Any] = (), whole: bool = True) -> Any:
         if self.torch_compile:
-            return self.backend.compile(function, states, compiled=True, whole=whole)
+            return self.backend.compile(function, states, inputs, compiled=True, whole=whole)
 
         @functools.wraps(function)
         def one_at_a_time(*arguments: Any) -> Any:
             with self._lock:  # while it is traced its cells hold what is traced, and some runs are called without lock
                 return function(*arguments)
 
-        return self.backend.compile(one_at_a_time, states)
+        return self.backend.compile(one_at_a_time, states, inputs)
 
     # -- methods -------------------------------------------------------------------------------------------------
 
@@ -300,7 +302,7 @@ class GraphExecutor:
         if path in RANDOM_PATHS and self.store.rng == "fast":
             return value
         held = self.store.cells[path].value
-        wanted, dtype = tuple(held.shape), np.dtype(str(held.dtype).replace("torch.", ""))
+        wanted, dtype = tuple(held.shape), np.dtype(self.store.backend_of(path).dtype_name(held.dtype))
         if value.shape != wanted:
             raise ExecutionError(
                 "a variable was given an array of another shape",

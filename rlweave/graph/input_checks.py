@@ -56,7 +56,7 @@ class InputCheck:
     def _leaf(self, space: Box, argument: Any, leaf: str) -> Any:
         wanted = self.float_dtype if space.dtype == "float32" else space.dtype
         if type(argument) is not np.ndarray and hasattr(argument, "dtype") and not isinstance(argument, np.generic):
-            dtype = str(argument.dtype).replace("torch.", "")
+            dtype = self.backend.dtype_name(argument.dtype)
             if dtype != wanted:
                 raise self._error(
                     f"argument {leaf!r} has the wrong dtype", f"{dtype} of the framework", f"pass {wanted}"

@@ -236,7 +236,10 @@ class BlockWriter:
             carry, xs = node.args
             length = node.extra["length"]
             loop = self._loop_of(node)
-            call = f"{loop}({body}, {self.expression(carry)}, {self.expression(xs)}, {length!r}, {self._written(node)})"
+            given = [body, self.expression(carry), self.expression(xs), repr(length), self._written(node)]
+            if self.executor.backend.wraps:
+                given.append(self.names.constant("rows", _rows_of(node)))
+            call = f"{loop}({', '.join(given)})"
         elif node.kind == "cond":
             true, false = self.body(node.bodies["true"], "if_true"), self.body(node.bodies["false"], "if_false")
             call = f"cond({self.expression(node.args[0])}, {true}, {false}, {self._written(node)})"
@@ -575,6 +578,12 @@ class BlockWriter:
             parts = by_path.get(path)
             text = " + ".join(parts) if parts else f"zeros_like({self.cell(path)}.value)"
             self.expressions[id(value)] = f"({text})" if parts and len(parts) > 1 else text
+
+
+def _rows_of(node: Node) -> list[tuple[tuple[int | None, ...], str]]:
+    """Shape (None: open) and dtype of one row of each result of a scan: what a loop is told before it runs."""
+    rows = [value.space for value in leaves_of(node.result[1], Value)]
+    return [(tuple([n if isinstance(n, int) else None for n in space.axes[1:]]), space.dtype) for space in rows]
 
 
 def _is_float(value: Value) -> bool:

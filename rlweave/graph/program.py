@@ -7,9 +7,10 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
-from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, has_leaf, leaves_of, unique
+from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
 from rlweave.graph.lowering import INLINE_CELLS, BlockWriter, Names, Writer, identifier, register_source, tuple_text
 from rlweave.graph.passes.ordering import by_place
 from rlweave.spaces import BATCH, TIME, Box, Dim
@@ -54,7 +55,8 @@ def write_program(executor: Any, graph: Graph) -> Program:
     exec(_named(_compiled(source), filename), scope)
     runs = {}
     for name, states in entry.runs.items():
-        runs[name] = scope[name] = executor.compile_run(scope[name], states, whole=name not in entry.plain_runs)
+        inputs = entry.run_inputs.get(name, ())
+        runs[name] = scope[name] = executor.compile_run(scope[name], states, inputs, whole=name not in entry.plain_runs)
     return Program(source, scope[entry.name], runs)
 
 
@@ -79,6 +81,8 @@ class _ProgramWriter:
         names.taken.update(self.globals)
         #: Which groups of state each run takes first, by the run's name.
         self.runs: dict[str, Sequence[str]] = {}
+        #: What is known of the other arguments of each run: nested `OpenArray`s.
+        self.run_inputs: dict[str, Sequence[Any]] = {}
         #: Runs of which only bodies of loops are compiled.
         self.plain_runs: set[str] = set()
         self.name = names.fresh(graph.name)
@@ -209,7 +213,7 @@ class _ProgramWriter:
         right_type = f"type({name}) is {'array_type' if kind == 'torch' else 'ndarray'}"
         if kind is None and "array_type" in self.globals:
             # JAX keeps shape and dtype in an object of their own, where they are found in a quarter of the time
-            seen = f" and ({name} := {name}.aval) is not None" if self.executor.backend.functional else ""
+            seen = f" and ({name} := {name}.aval) is not None" if self.executor.backend.name == "jax" else ""
             right_type = f"({right_type} or type({name}) is array_type{seen})"
         return f"{right_type} and {dtype} and {shape}"
 
@@ -464,7 +468,8 @@ class _FunctionalProgram(_ProgramWriter):
         inputs = {id(v) for v in leaves_of(graph.inputs, Value)}
         if any(v.node is not None and v.node.host and v.node.aliases for v in results):
             out.indent += 1  # in the lock: a copy of a host variable must not meet a write
-        plain = "handed({})" if any(id(v) in inputs or (v.node is not None and v.node.host) for v in results) else "{}"
+        foreign = any(id(v) in inputs or (v.node is not None and v.node.host) for v in results)
+        plain = "handed({})" if foreign or executor.backend.wraps else "{}"
         self.result(main, "numpy_of({})", plain, "copy_numpy_of({})")
 
     def _host_node(self, main: BlockWriter, node: Node, on_host: dict[int, str]) -> None:
@@ -510,6 +515,7 @@ class _FunctionalProgram(_ProgramWriter):
         whole = {parameter: main.parameters[parameter] for parameter in main.parameters}
         parameters: list[str] = []
         arguments: list[str] = []
+        known: list[Structure] = []
         for value in inputs:
             text = main.expressions[id(value)]
             root = value.name if value.node is None else main.containers.get(id(value.node))
@@ -517,6 +523,7 @@ class _FunctionalProgram(_ProgramWriter):
                 if root not in parameters:
                     parameters.append(root)
                     arguments.append(root)
+                    known.append(whole[root] if value.node is None else value.node.result)
                 block.expressions[id(value)] = text
                 if value.node is None:
                     block.parameters[root] = whole[root]
@@ -529,7 +536,9 @@ class _FunctionalProgram(_ProgramWriter):
                 if parameter not in parameters:
                     parameters.append(parameter)
                     arguments.append(text)
+                    known.append(value)
                 block.expressions[id(value)] = parameter
+        self.run_inputs[name] = [map_structure(_open_array, structure) for structure in known]
         out.line(f"def {name}({', '.join([*states, *parameters])}):")
         out.indent += 1
         for group, paths in (("donated", donated), ("kept", kept)):
@@ -605,6 +614,19 @@ class _FunctionalProgram(_ProgramWriter):
 
     def _locals(self, main: BlockWriter) -> set[str]:
         return {*main.parameters, *main.containers.values()}
+
+
+def _open_array(leaf: Any) -> Any:
+    """What a backend has to know of an array before it comes; constants stay."""
+    if not isinstance(leaf, Value):
+        return leaf
+    axes = leaf.space.axes
+    fixed = [all("=" in symbol for symbol in axis.symbols) if isinstance(axis, Dim) else True for axis in axes]
+    sizes = [
+        axis if isinstance(axis, int) else axis.evaluate({}) if known else "*".join(axis.symbols)
+        for axis, known in zip(axes, fixed, strict=True)
+    ]
+    return OpenArray(tuple(sizes), leaf.space.dtype)
 
 
 def _common_axes(leading: Sequence[tuple[str, Box]]) -> dict[str, list[tuple[str, int]]]:

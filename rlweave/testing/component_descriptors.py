@@ -466,7 +466,7 @@ for _name, (_optimizer, _make) in _OPTIMIZERS.items():
         lambda make=_make: OptimizedLayer(make()),  # type: ignore[misc]
         {"inputs": FEATURES},
         calls=("step", "step"),
-        backends=("torch", "jax"),
+        backends=("torch", "jax", "tensorflow"),
         reference="torch",
         gradients=(),
     )

@@ -21,7 +21,7 @@ class ComponentTest:
     Args:
         component: The component.
         input_spaces: Space of each API input, by parameter name or "method.parameter".
-        backend: "numpy", "torch" or "jax".
+        backend: "numpy", "torch", "jax" or "tensorflow".
         options: Further arguments of `build` (seed, mode, rng, static, ...).
 
     Example:

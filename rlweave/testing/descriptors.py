@@ -20,7 +20,7 @@ from rlweave.graph import Component
 from rlweave.graph.component import api_methods
 from rlweave.spaces import Box, Space
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 #: Length of the time axis of sampled inputs.
 TIME_STEPS = 3
 

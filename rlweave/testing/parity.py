@@ -245,7 +245,7 @@ def gradient_parity(descriptor: Descriptor, backend: str) -> None:
 
     Args:
         descriptor: What to check.
-        backend: "torch" or "jax".
+        backend: "torch", "jax" or "tensorflow".
 
     Raises:
         AssertionError: They differ.

@@ -11,7 +11,7 @@ from rlweave.errors import ConfigError, ExecutionError
 from rlweave.spaces import BoolBox, FloatBox, IntBox
 from tests.agents.rollouts import NESTED_STATES, SMALL, SMALL_CONV, transitions
 
-LEARNING = ["torch", "jax"]
+LEARNING = ["torch", "jax", "tensorflow"]
 CONFIG = {"network": SMALL, "memory_capacity": 64, "learning_starts": 8, "batch_size": 8, "target_update_interval": 501}
 
 
@@ -48,7 +48,7 @@ def test_action_spaces_without_q_values_are_refused(actions):
 @pytest.mark.parametrize("dueling", [True, False])
 @pytest.mark.parametrize("double", [True, False])
 def test_variants_give_the_same_numbers_on_torch_and_jax(prioritized, dueling, double):
-    agents = [make(backend, prioritized=prioritized, dueling=dueling, double=double) for backend in LEARNING]
+    agents = [make(backend, prioritized=prioritized, dueling=dueling, double=double) for backend in ("torch", "jax")]
     for agent in agents:
         agent.insert(transitions(agent, 32))
         agent.count_steps(32)
@@ -152,6 +152,7 @@ def test_terminal_states_are_not_bootstrapped_and_truncated_ones_are(backend):
     assert q[2].max() > 3.0
 
 
+@pytest.mark.early_on_tensorflow
 @pytest.mark.parametrize("backend", LEARNING)
 def test_an_external_batch_and_computed_gradients_are_the_same_step(backend):
     agent, twin = make(backend), make(backend)

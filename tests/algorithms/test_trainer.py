@@ -45,7 +45,7 @@ SHARED = {
     "agent.network": NETWORK,
 }
 ALGORITHMS = sorted(SETTINGS)
-BACKENDS = ("jax", "torch")
+BACKENDS = ("jax", "torch", "tensorflow")
 
 
 def make(algorithm, run=None, **sets):

@@ -428,3 +428,14 @@ def leaves(tree: Any) -> list[Any]:
     if isinstance(tree, tuple | list):
         return [leaf for value in tree for leaf in leaves(value)]
     return [tree]
+
+
+def load_tensorflow() -> Any:
+    """The operators on TensorFlow, or None where it is not installed."""
+    import importlib.util
+
+    if importlib.util.find_spec("tensorflow") is None:
+        return None
+    from rlweave.backends.tensorflow_ import ops
+
+    return ops

@@ -12,10 +12,11 @@ from rlweave.backends.bound_ops import bind_ops
 from rlweave.backends.numpy_ import ops as numpy_ops
 from rlweave.backends.numpy_.random import FastRandom, initial_state
 from rlweave.ops import OP_NAMES
-from tests.backends.op_cases import CASES, Case, arrays_of, call, leaves
+from tests.backends.op_cases import CASES, Case, arrays_of, call, leaves, load_tensorflow
 
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")
+tensorflow_ops = load_tensorflow()
 
 from rlweave.backends.jax_ import ops as jax_ops  # noqa: E402
 from rlweave.backends.torch_ import ops as torch_ops  # noqa: E402
@@ -60,6 +61,20 @@ def jax_gradients(name: str, one: Case, wrt: list[int]) -> list[np.ndarray]:
     return [np.asarray(gradient) for gradient in jax.jit(jax.grad(loss))([arrays[position] for position in wrt])]
 
 
+def tensorflow_gradients(name: str, one: Case, wrt: list[int]) -> list[np.ndarray]:
+    from rlweave.backends.tensorflow_.framework import tf
+
+    arrays: list[Any] = [tf.constant(array) for array in arrays_of(one)]
+    with tf.GradientTape() as tape:
+        for position in wrt:
+            tape.watch(arrays[position])
+        found = [x.tensor for x in leaves(call(getattr(tensorflow_ops, name), one, arrays))]
+        results = [x for x in found if x.dtype.is_floating]
+        loss = sum((tf.reduce_sum(x * weights_like(x)) for x in results), tf.zeros(()))
+    gradients = tape.gradient(loss, [arrays[position] for position in wrt], unconnected_gradients="zero")
+    return [np.asarray(tf.convert_to_tensor(gradient)) for gradient in gradients]
+
+
 def finite_differences(name: str, one: Case, wrt: list[int], step: float = 1e-5) -> list[np.ndarray]:
     arrays = [array.astype(np.float64) if array.dtype == np.float32 else array for array in arrays_of(one)]
 
@@ -94,6 +109,9 @@ def test_gradients_agree(name: str) -> None:
         for first, second in zip(with_torch, with_jax, strict=True):
             assert np.isfinite(first).all(), message
             np.testing.assert_allclose(first, second, rtol=2e-5, atol=2e-6, err_msg=message)
+        if tensorflow_ops is not None:
+            for first, second in zip(tensorflow_gradients(name, one, wrt), with_jax, strict=True):
+                np.testing.assert_allclose(first, second, rtol=2e-5, atol=2e-6, err_msg=f"TensorFlow, {message}")
         if one.finite_differences:
             with np.errstate(all="ignore"):
                 numeric = finite_differences(name, one, wrt)
@@ -104,9 +122,19 @@ def test_gradients_agree(name: str) -> None:
         assert checked, "the table holds no float case for an operator that must be differentiable"
 
 
-def both_gradients(torch_loss: Any, jax_loss: Any, x: list[float]) -> tuple[np.ndarray, np.ndarray]:
+def gradients_of(loss: Any, x: list[float]) -> list[np.ndarray]:
+    """The gradient of `loss(ops, x)` on each backend."""
     array = np.array(x, np.float32)
-    return torch.func.grad(torch_loss)(torch.tensor(array)).numpy(), np.asarray(jax.grad(jax_loss)(array))
+    found = [
+        torch.func.grad(lambda x: loss(torch_ops, x))(torch.tensor(array)).numpy(),
+        np.asarray(jax.grad(lambda x: loss(jax_ops, x))(array)),
+    ]
+    if tensorflow_ops is not None:
+        from rlweave.backends.tensorflow_ import BACKEND
+
+        gradient = BACKEND.differentiate(lambda x: loss(tensorflow_ops, x), BACKEND.from_numpy(array))
+        found.append(np.asarray(gradient[0]))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -128,9 +156,7 @@ def both_gradients(torch_loss: Any, jax_loss: Any, x: list[float]) -> tuple[np.n
     ],
 )
 def test_gradients_at_kinks(name: str, args: tuple[float, ...], x: list[float], expected: list[float]) -> None:
-    for gradient in both_gradients(
-        lambda x: getattr(torch_ops, name)(x, *args).sum(), lambda x: getattr(jax_ops, name)(x, *args).sum(), x
-    ):
+    for gradient in gradients_of(lambda ops, x: ops.sum(getattr(ops, name)(x, *args)), x):
         np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
@@ -144,12 +170,18 @@ def test_set_at_gives_the_gradient_of_a_duplicate_to_its_last_value_only() -> No
     of_jax = jax.grad(lambda values: (jax_ops.set_at(x, indices, values) * scale).sum())(values)
     np.testing.assert_array_equal(of_torch.numpy(), [0, 100, 10])
     np.testing.assert_array_equal(np.asarray(of_jax), [0, 100, 10])
+    if tensorflow_ops is not None:
+        from rlweave.backends.tensorflow_ import BACKEND
+
+        (of_tensorflow,) = BACKEND.differentiate(
+            lambda values: tensorflow_ops.sum(tensorflow_ops.set_at(x, indices, values) * scale),
+            BACKEND.from_numpy(values),
+        )
+        np.testing.assert_array_equal(np.asarray(of_tensorflow), [0, 100, 10])
 
 
 def test_stop_gradient_is_a_constant() -> None:
-    for gradient in both_gradients(
-        lambda x: (torch_ops.stop_gradient(x) * x).sum(), lambda x: (jax_ops.stop_gradient(x) * x).sum(), [2.0, 3.0]
-    ):
+    for gradient in gradients_of(lambda ops, x: ops.sum(ops.stop_gradient(x) * x), [2.0, 3.0]):
         np.testing.assert_array_equal(gradient, [2.0, 3.0])
 
 
@@ -157,5 +189,5 @@ def test_guarded_where_keeps_gradients_finite() -> None:
     def loss(ops: Any, x: Any) -> Any:
         return ops.sum(ops.where(x > 0, ops.log(ops.where(x > 0, x, 1.0)), 0.0))
 
-    for gradient in both_gradients(lambda x: loss(torch_ops, x), lambda x: loss(jax_ops, x), [0.0, 2.0]):
+    for gradient in gradients_of(loss, [0.0, 2.0]):
         np.testing.assert_array_equal(gradient, [0.0, 0.5])

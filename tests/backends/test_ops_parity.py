@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,16 @@ import pytest
 
 from rlweave.backends.numpy_ import ops as numpy_ops
 from rlweave.ops import OP_NAMES
-from tests.backends.op_cases import CASES, Case, arrays_of, call, leaves, with_arrays
+from tests.backends.op_cases import CASES, Case, arrays_of, call, leaves, load_tensorflow, with_arrays
 
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")
+tensorflow_ops = load_tensorflow()
 
 from rlweave.backends.jax_ import ops as jax_ops  # noqa: E402
 from rlweave.backends.torch_ import ops as torch_ops  # noqa: E402
 
+needs_tensorflow = pytest.mark.skipif(tensorflow_ops is None, reason="tensorflow is not installed")
 every_operator = pytest.mark.parametrize("name", OP_NAMES)
 # Sums in another order, and exponentials of other libraries, differ in the last bits.
 RTOL, ATOL = 1e-5, 1e-6
@@ -67,6 +70,43 @@ def test_jitted_jax_equals_numpy(name: str) -> None:
     for index, one in enumerate(CASES[name]):
         function = jax.jit(lambda arrays, one=one: call(getattr(jax_ops, name), one, arrays))
         assert_same(function(arrays_of(one)), expected_of(name, one), index)
+
+
+@needs_tensorflow
+@every_operator
+def test_tensorflow_equals_numpy(name: str) -> None:
+    for index, one in enumerate(CASES[name]):
+        assert_same(call(getattr(tensorflow_ops, name), one, as_tensors(arrays_of(one))), expected_of(name, one), index)
+
+
+def as_tensors(arrays: list[np.ndarray]) -> list[Any]:
+    from rlweave.backends.tensorflow_.framework import tf
+
+    return [tf.constant(array) for array in arrays]
+
+
+def flat_results(function: Any, one: Case, *tensors: Any) -> list[Any]:
+    return [leaf.tensor for leaf in leaves(call(function, one, list(tensors)))]
+
+
+@needs_tensorflow
+@every_operator
+def test_traced_tensorflow_with_open_axes_equals_numpy(name: str) -> None:
+    from rlweave.backends.tensorflow_.framework import tf
+
+    for index, one in enumerate(CASES[name]):
+        arrays = arrays_of(one)
+        # open axes wherever the operator does not say that it wants a number
+        specs = [tf.TensorSpec([None] * array.ndim, array.dtype) for array in arrays]
+        if name in KNOWN_LENGTHS:
+            specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
+        function = functools.partial(flat_results, getattr(tensorflow_ops, name), one)
+        traced = tf.function(function, autograph=False).get_concrete_function(*specs)
+        assert_same(traced(*as_tensors(arrays)), expected_of(name, one), index)
+
+
+#: What gives a tuple of a length that Python has to know.
+KNOWN_LENGTHS = frozenset({"unstack"})
 
 
 @pytest.mark.parametrize("name", [name for name in OP_NAMES if name not in ("scan", "cond")])

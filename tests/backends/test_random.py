@@ -8,21 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlweave.backends import is_installed
 from rlweave.backends.numpy_ import ops as numpy_ops
 from rlweave.backends.portable_random import PortableRandom, initial_state, threefry_2x32
 from rlweave.errors import CheckpointError
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
 def backend_ops(name: str) -> Any:
-    pytest.importorskip(name)
+    if not is_installed(name):
+        pytest.skip(f"{name} is not installed")
     return importlib.import_module(f"rlweave.backends.{name}_.ops")
 
 
 def random_module(name: str) -> Any:
-    pytest.importorskip(name)
+    if not is_installed(name):
+        pytest.skip(f"{name} is not installed")
     return importlib.import_module(f"rlweave.backends.{name}_.random")
 
 
@@ -101,7 +104,7 @@ def assert_equal_draws(found: dict[str, Any], expected: dict[str, Any]) -> None:
             np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_portable_numbers_are_equal_on_all_backends(backend: str) -> None:
     ops = backend_ops(backend)
     assert_equal_draws(draws(portable(ops), ops), draws(portable(numpy_ops), numpy_ops))

@@ -5,8 +5,8 @@ import numpy as np
 from rlweave import ops
 from rlweave.graph import Component, api, build, gradients, graph_fn
 
-BACKENDS = ("numpy", "torch", "jax")
-DIFFERENTIABLE = ("torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+DIFFERENTIABLE = ("torch", "jax", "tensorflow")
 
 
 class InputProbe(Component):

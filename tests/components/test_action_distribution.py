@@ -90,7 +90,8 @@ def test_log_prob_and_entropy_are_sums_over_leaves_and_components(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("squash", [False, True])
 def test_a_sample_has_the_log_prob_that_it_came_with(backend, squash):
-    test = joint(NESTED, backend, squash)
+    # one draw for all: close to its bounds, where some draws lie, an action no longer says what it was drawn from
+    test = joint(NESTED, backend, squash, rng="portable")
     p = test.sample("parameters", 6, seed=1)
     actions, log_prob = test.test("sample_and_log_prob", p)
     test.test("log_prob", p, actions, expected=log_prob, rtol=1e-3, atol=1e-3)

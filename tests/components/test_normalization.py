@@ -13,7 +13,7 @@ from rlweave.graph import Component, api, build
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
 BATCH = {"add_batch_rank": True}
 BOTH = {"add_batch_rank": True, "add_time_rank": True}

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from rlweave import ops
+from rlweave.backends import is_installed
 from rlweave.components import Policy, StateEncoder, ValueFunction, mlp
 from rlweave.errors import BuildError, SpaceError, SpecError
 from rlweave.graph import Component, api, build, from_spec, gradients, graph_fn, shared, to_spec
@@ -186,7 +187,10 @@ def test_every_variable_gets_a_finite_gradient(backend, log_std, squash):
 
 def test_the_same_seed_gives_the_same_policy_on_every_backend():
     x = STATES.sample(3, rng=0)
-    results = [policy_test(Policy(mlp([8]), ACTIONS), backend=backend, seed=5).test("mode", x) for backend in BACKENDS]
+    results = [
+        policy_test(Policy(mlp([8]), ACTIONS), backend=backend, seed=5).test("mode", x)
+        for backend in filter(is_installed, BACKENDS)
+    ]
     for other in results[1:]:
         for path, value in ACTIONS.flatten_value(other).items():
             np.testing.assert_allclose(value, ACTIONS.flatten_value(results[0])[path], rtol=1e-4, atol=1e-5)
@@ -196,7 +200,7 @@ def test_portable_sampling_agrees_on_every_backend():
     x = STATES.sample(6, rng=0)
     results = [
         policy_test(Policy(mlp([8]), ACTIONS), backend=backend, seed=5, rng="portable").test("act", x)[0]
-        for backend in BACKENDS
+        for backend in filter(is_installed, BACKENDS)
     ]
     for other in results[1:]:
         for path, value in ACTIONS.flatten_value(other).items():

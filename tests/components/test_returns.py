@@ -18,7 +18,7 @@ from rlweave.graph import Component, build, graph_fn
 from rlweave.spaces import BoolBox, FloatBox
 from rlweave.testing import ComponentTest
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 FLOAT = FloatBox(add_batch_rank=True, add_time_rank=True)
 FLAG = BoolBox(add_batch_rank=True, add_time_rank=True)
 SPACES = {"rewards": FLOAT, "values": FLOAT, "next_values": FLOAT, "terminated": FLAG, "truncated": FLAG}

@@ -67,7 +67,7 @@ class Root(Component):
 
 
 @pytest.mark.parametrize("mode", ["compiled", "eager"])
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_gradients_and_substitution(backend, mode):
     executor = build(Root(), X, backend=backend, mode=mode)
     np.testing.assert_allclose(executor.by_input(ROWS), 2 * ROWS)
@@ -94,7 +94,7 @@ def test_static_arguments_of_equal_value_and_other_type_are_other_variants(mode)
         np.testing.assert_allclose(executor.go(ROWS, n=n), factor * ROWS)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
 def test_private_attributes_are_part_of_what_is_cached(backend):
     class Switch(Component):
         def __init__(self):
@@ -143,7 +143,7 @@ def test_changing_an_argument_or_a_value_in_place_is_refused(backend):
 
 
 @pytest.mark.parametrize("mode", ["compiled", "eager"])
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
 def test_arguments_of_different_batch_sizes_are_refused(backend, mode):
     class Pair(Component):
         @graph_fn
@@ -165,13 +165,13 @@ def test_numbers_that_do_not_fit_are_refused():
     executor = build(Same(), {"x": IntBox(add_batch_rank=True)}, backend="jax")
     with pytest.raises(ExecutionError, match="does not fit into int32"):
         executor.call(np.array([2**40]))
-    with pytest.raises(BuildError, match="JAX computes in 32 bits"):
+    with pytest.raises(BuildError, match="the jax backend computes in 32 bits"):
         build(Same(), {"x": IntBox(dtype="int64")}, backend="jax")
     assert build(Same(), {"x": IntBox(dtype="int64")}, backend="torch").call(2**40) == 2**40 + 1
 
 
 @pytest.mark.parametrize("mode", ["compiled", "eager"])
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
 def test_a_scan_over_nothing(backend, mode):
     class Empty(Component):
         @api

@@ -6,8 +6,8 @@ from rlweave import ops
 from rlweave.graph import Component, api, build, graph_fn
 from rlweave.spaces import FloatBox
 
-BACKENDS = ("numpy", "torch", "jax")
-GRADIENT_BACKENDS = ("torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+GRADIENT_BACKENDS = ("torch", "jax", "tensorflow")
 
 SCALAR = FloatBox()
 BATCH = FloatBox(add_batch_rank=True)

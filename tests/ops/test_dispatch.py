@@ -47,7 +47,7 @@ def test_default_backend_applies_within_its_context() -> None:
     assert isinstance(ops.zeros((2,)), np.ndarray)
 
 
-@pytest.mark.parametrize("name", ["torch", "jax"])
+@pytest.mark.parametrize("name", ["torch", "jax", "tensorflow"])
 def test_framework_arrays_find_their_backend_inside_containers(name: str) -> None:
     pytest.importorskip(name)
     register_loaders()

@@ -36,7 +36,7 @@ def described(cls, **options):
     return Descriptor(cls.__name__, cls, cls, {"inputs": ROWS}, **options)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
 def test_a_right_component_passes(backend):
     value_parity(described(Layer), backend)
     eager_parity(described(Layer), backend)
@@ -110,7 +110,7 @@ class Cut(Layer):
         return ops.stop_gradient(x) + ops.tanh(x)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_a_missing_gradient_is_found(backend):
     with pytest.raises(AssertionError, match=rf"Cut.call on {backend}: variable .*/weight\[.*by differences"):
         gradient_parity(described(Cut), backend)
@@ -131,7 +131,7 @@ def two_inputs(**options):
     return Descriptor("two-inputs", TwoInputs, lambda: TwoInputs(stop), {"x": ROWS, "target": ROWS}, **options)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_targets_are_declared_and_get_no_gradient(backend):
     gradient_parity(two_inputs(constants={"call": ("target",)}), backend)
     gradient_parity(two_inputs(stop=False), backend)

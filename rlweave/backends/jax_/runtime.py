@@ -91,7 +91,9 @@ class JaxBackend(Backend):
     def differentiate(self, loss: Callable[..., Any], *arguments: Any) -> Any:
         return jax.grad(loss, argnums=tuple(range(len(arguments))))(*arguments)
 
-    def compile(self, function: Callable[..., Any], states: Sequence[str], **options: Any) -> Callable[..., Any]:
+    def compile(
+        self, function: Callable[..., Any], states: Sequence[str], inputs: Sequence[Any] = (), **options: Any
+    ) -> Callable[..., Any]:
         return jax.jit(function, donate_argnums=(0,) if "donated" in states else ())
 
 

@@ -182,7 +182,9 @@ class TorchBackend(Backend):
     def eager_scope(self) -> AbstractContextManager[Any]:
         return torch.no_grad()
 
-    def compile(self, function: Callable[..., Any], states: Sequence[str], **options: Any) -> Callable[..., Any]:
+    def compile(
+        self, function: Callable[..., Any], states: Sequence[str], inputs: Sequence[Any] = (), **options: Any
+    ) -> Callable[..., Any]:
         if not options.get("compiled"):
             return function
         compiled = torch.compile(function, fullgraph=True, dynamic=False) if options["whole"] else function

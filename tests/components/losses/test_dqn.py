@@ -15,7 +15,7 @@ from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 from tests.components.stored_inputs import StoredInputs
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
@@ -171,7 +171,7 @@ class Gradients(Component):
         return loss + ops.sum(errors)
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_targets_and_priorities_get_no_gradient(backend: str) -> None:
     inputs = {**ONE_COMPONENT, "online_q_next": floats([[0, 1], [1, 0]])}
     found = build(Gradients(inputs), backend=backend).call()

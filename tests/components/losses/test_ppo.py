@@ -14,7 +14,7 @@ from rlweave.spaces import BoolBox, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 from tests.components.stored_inputs import StoredInputs
 
-BACKENDS = ("numpy", "torch", "jax")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
 REQUIRED = ("log_probs", "old_log_probs", "advantages", "values", "returns", "entropies")
 RANK = {"add_batch_rank": True}
@@ -145,7 +145,7 @@ class Gradients(Component):
         return gradients(loss, self.inputs.variables())
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_gradients_stop_at_the_clip_and_at_what_is_given(backend: str) -> None:
     loss = PPOLoss(0.2, value_coefficient=0.5, entropy_coefficient=0.1, normalize_advantages=False)
     log_ratio = np.log(np.array([1.0, 1.5, 1.5, 0.5, 0.5, 9.9], np.float32))

@@ -128,7 +128,7 @@ class Summer(Component):
         return result
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
 def test_arrays_handed_out_are_never_refilled(backend):
     # JAX reads NumPy inputs in place and later; the next rollout must not change what is still being read.
     space = Dict(states=FloatBox(shape=(64,)))

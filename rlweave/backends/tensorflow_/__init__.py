@@ -1,0 +1,5 @@
+"""The TensorFlow backend."""
+
+from rlweave.backends.tensorflow_.runtime import BACKEND
+
+__all__ = ["BACKEND"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlweave.backends import get_backend
 from rlweave.errors import BuildError, nearest
+from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
@@ -66,7 +67,7 @@ def build(
         raise BuildError("float64 graphs run on NumPy only", received=f"{float_dtype} on {backend}", fix="use float32")
     if torch_compile and backend != "torch":
         raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
-    with BUILD_LOCK:
+    with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         chosen = get_backend(backend)
         session = Session(root, chosen, rng, _devices(root, device))

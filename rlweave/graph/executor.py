@@ -12,6 +12,7 @@ import numpy as np
 from rlweave.backends import Cell
 from rlweave.errors import ExecutionError, nearest
 from rlweave.graph import guard
+from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure, map_structure
@@ -208,7 +209,7 @@ class GraphExecutor:
         found = self.programs.get(key)
         if found is not None:
             return found
-        with BUILD_LOCK, self._lock:
+        with BUILD_LOCK, self._lock, collection_paused():
             if key not in self.programs:
                 # another build of the same components may have given them attributes of its own
                 self.session.activate()

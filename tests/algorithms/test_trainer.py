@@ -137,6 +137,24 @@ def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, a
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_cut_run_equals_an_uncut_one_where_environments_are_in_the_graph(trainers, tmp_path, algorithm):
+    """No episode begins anew at a checkpoint: the environments are part of the state."""
+    sets = {"backend": "torch", "placement": "fused"}
+    uncut = trainers(algorithm, tmp_path / "uncut", **sets)
+    rows = finish(uncut)
+    path = tmp_path / "cut"
+    begun = cut(trainers(algorithm, path, **sets), 350)
+    resumed = trainers(algorithm, path, **sets)
+    resumed.restore(find_checkpoint(path))
+    checkpoint = resumed.env_steps
+    assert 200 <= checkpoint <= 400
+    continued = finish(resumed)
+    assert resumed.env_steps == uncut.env_steps >= uncut.config.steps
+    assert_same_state(state_of(resumed), state_of(uncut))
+    assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_that_is_cut_twice_equals_an_uncut_one(trainers, tmp_path, algorithm):
     uncut = trainers(algorithm, tmp_path / "uncut", backend="torch")
     finish(uncut)

@@ -74,6 +74,8 @@ class Agent(ABC):
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
         self._actor: GraphExecutor | None = None
+        #: Set by who changes weights more often than anyone acts: the next look at `actor` copies them.
+        self._actor_is_behind = False
         self._actor_paths: tuple[str, ...] = ()
         self.env_steps = 0
 
@@ -138,11 +140,14 @@ class Agent(ABC):
         """The graph that acts; the learning one, unless `acting_backend` says otherwise."""
         if self._actor is None:
             self.build()
+        elif self._actor_is_behind:
+            self._copy_to_actor()
         assert self._actor is not None
         return self._actor
 
     def _copy_to_actor(self) -> None:
         """Hands the learner's weights to an acting graph of its own."""
+        self._actor_is_behind = False
         if self._actor is None or self._actor is self._executor:
             return
         if not self._actor_paths:

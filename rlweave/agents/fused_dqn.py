@@ -13,7 +13,7 @@ from rlweave.components.memories.graph_n_step import NStepWindow
 from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.envs.in_graph import GraphEnvironment
 from rlweave.errors import ConfigError
-from rlweave.graph import GraphExecutor, api, graph_fn
+from rlweave.graph import api, graph_fn
 
 _RECORD = ("terminated", "truncated", "episode_returns", "episode_steps")
 _LAST = 2**31 - 1
@@ -136,7 +136,6 @@ class FusedDQN(DQN):
         self.config = self.config.model_copy(update={"memory_place": "graph"})
         self.environment, self.num_envs = environment, environment.num_envs
         self.vector_steps, self.updates = rounds(self.num_envs * self.config.samples_per_step / self.config.batch_size)
-        self._actor_is_behind = False
 
     def make_root(self) -> FusedDQNGraph:
         config = self.config
@@ -152,7 +151,7 @@ class FusedDQN(DQN):
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
-        return super().static_arguments | {"train": {"iterations": 1}}
+        return super().static_arguments | {"train": {"iterations": self.iterations_per_call}}
 
     @property
     def steps_per_iteration(self) -> int:
@@ -212,15 +211,6 @@ class FusedDQN(DQN):
         self.inserted += steps * self.num_envs
         self.count_steps((steps + self.config.n_step - 1) * self.num_envs)
         return episodes
-
-    @property
-    def actor(self) -> GraphExecutor:
-        """The graph that acts, with the newest weights."""
-        actor = super().actor
-        if self._actor_is_behind:
-            self._actor_is_behind = False
-            self._copy_to_actor()
-        return actor
 
 
 def rounds(updates_per_step: float) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from rlweave import graph
 from rlweave.agents.agent import Metrics
 from rlweave.agents.ppo import PPO, PPOConfig, PPOGraph
 from rlweave.envs.in_graph import EnvironmentStepper, GraphEnvironment
-from rlweave.graph import GraphExecutor, api
+from rlweave.graph import api
 
 
 class FusedPPOGraph(PPOGraph):
@@ -74,7 +74,6 @@ class FusedPPO(PPO):
         spaces = environment.observation_space, environment.action_space
         super().__init__(*spaces, config, num_envs=environment.num_envs, backend=backend, seed=seed)
         self.environment = environment
-        self._actor_is_behind = False
 
     def make_root(self) -> FusedPPOGraph:
         return FusedPPOGraph(
@@ -118,15 +117,6 @@ class FusedPPO(PPO):
             "trained_samples": iterations * self.config.epochs * used,
         }
         return self._checked(metrics) | counts, episodes_of(record)
-
-    @property
-    def actor(self) -> GraphExecutor:
-        """The graph that acts, with the newest weights."""
-        actor = super().actor
-        if self._actor_is_behind:
-            self._actor_is_behind = False
-            self._copy_to_actor()
-        return actor
 
 
 def episodes_of(record: Mapping[str, Any]) -> list[tuple[float, int]]:

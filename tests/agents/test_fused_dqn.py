@@ -114,6 +114,14 @@ def test_steps_are_counted_and_the_target_follows():
     assert agent.executor.program("train", {"iterations": agent.iterations_per_call}).source.count("to_host") == 0
 
 
+def test_one_step_transitions_need_no_window():
+    agent = made(n_step=1)
+    assert agent.steps_of_next_call() == 5 * 4 + agent.iterations_per_call * agent.steps_per_iteration
+    agent.train()
+    weights = agent.executor.get_weights()
+    assert weights["dqn/memory/filled"] == agent.env_steps == weights["dqn/env_steps"]
+
+
 def test_rounds_are_whole():
     assert rounds(1.0) == (1, 1)
     assert rounds(0.1) == (10, 1)

@@ -1,6 +1,7 @@
 """The parts that algorithms are composed of."""
 
 from rlweave.components.action_distribution import Joint
+from rlweave.components.beta import Beta
 from rlweave.components.convolution import Conv2D
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
@@ -26,7 +27,9 @@ from rlweave.components.policies import Policy
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
 from rlweave.components.recurrent import LSTM
 from rlweave.components.returns import GeneralizedAdvantageEstimation
+from rlweave.components.squashed_normal import SquashedNormal
 from rlweave.components.value_functions import ValueFunction
+from rlweave.components.vtrace import VTrace
 
 __all__ = [
     "LSTM",
@@ -35,6 +38,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Bernoulli",
+    "Beta",
     "Categorical",
     "Concat",
     "Conv2D",
@@ -63,8 +67,10 @@ __all__ = [
     "Rollout",
     "RolloutStorage",
     "RunningNormalization",
+    "SquashedNormal",
     "StateEncoder",
     "TorchModule",
+    "VTrace",
     "ValueFunction",
     "ape_x_epsilons",
     "mlp",

@@ -161,6 +161,31 @@ _add(
         "other_log_std": _floats(2, low=-2.0, high=1.0),
     },
 )
+_add(
+    "squashed-normal",
+    c.SquashedNormal,
+    lambda: c.SquashedNormal(-1.0, 3.0),
+    {
+        "mean": _floats(2),
+        "log_std": _floats(2, low=-2.0, high=1.0),
+        "values": _floats(2, low=-0.9, high=2.9),
+        "other_mean": _floats(2),
+        "other_log_std": _floats(2, low=-2.0, high=1.0),
+    },
+)
+_add(
+    "beta",
+    c.Beta,
+    lambda: c.Beta(-1.0, 3.0),
+    {
+        "a": _floats(2, low=0.3, high=4.0),
+        "b": _floats(2, low=0.3, high=4.0),
+        "values": _floats(2, low=-0.9, high=2.9),
+        "other_a": _floats(2, low=0.3, high=30.0),
+        "other_b": _floats(2, low=0.3, high=30.0),
+    },
+    gradients=("mode", "mean", "log_prob", "entropy", "kl"),  # samples are constants
+)
 
 
 def _normal_parameters(*shape: int) -> Dict:
@@ -322,6 +347,21 @@ _add(
     c.GeneralizedAdvantageEstimation,
     lambda: c.GeneralizedAdvantageEstimation(),
     {
+        "rewards": SEQUENCE,
+        "values": SEQUENCE,
+        "next_values": SEQUENCE,
+        "terminated": SEQUENCE_FLAGS,
+        "truncated": SEQUENCE_FLAGS,
+    },
+    gradients=(),  # its results are constants
+)
+_add(
+    "vtrace",
+    c.VTrace,
+    lambda: c.VTrace(0.9, rho_clip=1.5, policy_rho_clip=None, lambda_=0.9),
+    {
+        "target_log_probs": FloatBox(-3.0, 0.0, add_batch_rank=True, add_time_rank=True),
+        "behaviour_log_probs": FloatBox(-3.0, 0.0, add_batch_rank=True, add_time_rank=True),
         "rewards": SEQUENCE,
         "values": SEQUENCE,
         "next_values": SEQUENCE,

@@ -28,6 +28,8 @@ class TrainConfig(Config):
     image_layout: Literal["channels_last", "channels_first"] | None = setting(
         None, "where image observations have their channels; needed for an image_network"
     )
+    text_tokens: int = setting(32, "how many words of each text of an observation are kept", ge=1, unit="words")
+    text_buckets: int = setting(4096, "how many numbers the words of a text are hashed to", ge=2)
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
     backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
     placement: Literal["local", "fused"] = setting(

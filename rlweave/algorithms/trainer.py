@@ -17,7 +17,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import Report
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.backends import get_backend
-from rlweave.envs import Evaluation, VectorEnv, evaluate, make_env
+from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
 from rlweave.flow import Counters, Every, ReportMetrics
 from rlweave.spaces import Space
@@ -227,7 +227,10 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
         EnvError: It cannot be made for any other reason.
     """
     try:
-        return make_env(config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker)
+        text = TextHashing(config.text_tokens, config.text_buckets)
+        return make_env(
+            config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker, text=text
+        )
     except EnvError as error:
         cause = error.__cause__
         if config.env_options and isinstance(cause, RlweaveError):  # one of rlweave's own, which explains itself

@@ -28,6 +28,7 @@ from rlweave.components.q_policies import DuelingPolicy, QPolicy
 from rlweave.components.recurrent import LSTM
 from rlweave.components.returns import GeneralizedAdvantageEstimation
 from rlweave.components.squashed_normal import SquashedNormal
+from rlweave.components.text import HashText, TokenEmbedding, hash_text
 from rlweave.components.value_functions import ValueFunction
 from rlweave.components.vtrace import VTrace
 
@@ -52,6 +53,7 @@ __all__ = [
     "GeneralizedAdvantageEstimation",
     "GraphPrioritizedReplay",
     "GraphReplay",
+    "HashText",
     "Joint",
     "NStepAccumulator",
     "Network",
@@ -69,10 +71,12 @@ __all__ = [
     "RunningNormalization",
     "SquashedNormal",
     "StateEncoder",
+    "TokenEmbedding",
     "TorchModule",
     "VTrace",
     "ValueFunction",
     "ape_x_epsilons",
+    "hash_text",
     "mlp",
     "nature_cnn",
 ]

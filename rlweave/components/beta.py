@@ -99,7 +99,7 @@ def beta_kl(a: Any, b: Any, other_a: Any, other_b: Any) -> Any:
 
 
 def log_gamma_sample(concentration: Any) -> Any:
-    """The log of a draw from Gamma(concentration, 1). Its gradient would be that of the accepted proposal, a biased one.
+    """The log of a draw from Gamma(concentration, 1); its gradient would be the accepted proposal's, a biased one.
 
     Marsaglia & Tsang, "A simple method for generating gamma variables" (ACM TOMS 26, 2000): a fixed number of proposals
     for concentration + 1, of which the first accepted one counts, times U^(1 / concentration). In logarithms, as

@@ -13,10 +13,12 @@ from rlweave import ops
 from rlweave.components.initializers import InitializerSpec
 from rlweave.components.network import Network, NetworkSpec
 from rlweave.components.scopes import scope_of_path
+from rlweave.components.text import TokenEmbedding
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import api, graph_fn, register
 from rlweave.graph.ir import Unknown, Value, flatten_structure, has_leaf
 from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space, TextBox
+from rlweave.spaces.box import TOKENS
 
 MAX_CATEGORIES = 65536
 """Integers with more values than this in one dimension are taken as numbers instead of being one-hot encoded."""
@@ -27,8 +29,8 @@ class LeafEncoding:
     """How one leaf of an observation becomes features.
 
     Args:
-        kind: "float" (as it is), "bool" (0 and 1), "one_hot", "number" (integers without a range), or "scale"
-            (integer images and bytes: to [0, 1]).
+        kind: "float" (as it is), "bool" (0 and 1), "one_hot", "number" (integers without a range), "scale" (integer
+            images and bytes: to [0, 1]), or "tokens" (numbers of words, which an embedding takes).
         shape: The leaf's feature shape.
         low: Lowest value by dimension ("one_hot"), or of all ("scale").
         sizes: Number of categories by dimension ("one_hot"), or the whole range ("scale").
@@ -93,8 +95,10 @@ def leaf_encoding(space: Box, where: str) -> LeafEncoding:
             "an observation with text cannot be encoded",
             where=where,
             received=repr(space),
-            fix="drop or tokenize it in the environment",
+            fix="hash its words: make_env does it for an environment, hash_text for others",
         )
+    if space.layout == TOKENS:
+        return LeafEncoding("tokens", shape, layout=TOKENS, dtype=space.dtype)
     low, last = space.low, space.last
     whole_bytes = space.dtype == "uint8" and bool(np.all(low == 0) and np.all(last == 255))
     if space.layout is not None or whole_bytes:
@@ -164,7 +168,8 @@ class StateEncoder(Network):
     Leaves are joined in the order of their paths. Floats stay as they are, booleans become 0 and 1, integers with a
     range become one-hot codes (one per dimension), integers without a range become numbers. Bytes that use their
     whole range (and all integer images) are scaled to [0, 1], once; images of floats are taken to be scaled.
-    What is an image, and in which layout, is declared by `layout=` of its space and never guessed.
+    What is an image, and in which layout, is declared by `layout=` of its space and never guessed. Text comes as the
+    numbers of its words (`layout="tokens"`); each such leaf has a `TokenEmbedding` of its own.
 
     A single vector of float32 passes without any operation.
 
@@ -175,6 +180,7 @@ class StateEncoder(Network):
         state_space: The observation space. It may be left out when every caller passes values that carry its bounds
             and layouts (API inputs and memories do, results of other components do not).
         kernel_initializer: For layers that do not choose one themselves; see `make_initializer`.
+        text_units: Size of the embedding of each text.
         scope: Name within the owner.
 
     Raises:
@@ -191,10 +197,18 @@ class StateEncoder(Network):
         image_network: NetworkSpec = None,
         state_space: Space | Mapping[str, Any] | None = None,
         kernel_initializer: InitializerSpec = None,
+        text_units: int = 32,
         scope: str = "encoder",
     ) -> None:
         super().__init__(network, kernel_initializer, scope)
         self.state_space = Space.from_json(state_space) if isinstance(state_space, Mapping) else state_space
+        known = {} if self.state_space is None else self.state_space.flatten()
+        self.text_units = text_units
+        self.embeddings = {
+            path: TokenEmbedding(text_units, scope=scope_of_path("text", path))
+            for path, leaf in known.items()
+            if leaf.layout == TOKENS
+        }
         self.image_networks: dict[str, Any] = {}
         if image_network is not None:
             self.image_networks = self._make_image_networks(image_network, kernel_initializer)
@@ -202,7 +216,7 @@ class StateEncoder(Network):
     def _make_image_networks(self, spec: NetworkSpec, kernel_initializer: InitializerSpec) -> dict[str, Any]:
         if self.state_space is None:
             return {"": Network(spec, kernel_initializer, scope="image")}
-        paths = [path for path, leaf in self.state_space.flatten().items() if leaf.layout is not None]
+        paths = [path for path, leaf in self.state_space.flatten().items() if leaf.is_image]
         if not paths:
             raise SpecError(
                 "an image network was given, but no leaf of the state space is declared as an image",
@@ -237,7 +251,16 @@ class StateEncoder(Network):
                 received=repr(space),
                 fix="add a leaf, such as FloatBox(shape=(0,))",
             )
-        self.image_paths = tuple(path for path, leaf in self.leaves.items() if self.image_networks and leaf.layout)
+        texts = {path for path, leaf in self.leaves.items() if leaf.kind == "tokens"}
+        if texts != set(self.embeddings):
+            raise BuildError(
+                "an observation with text needs its space beforehand, for an embedding of each text",
+                where=self.path,
+                received=repr(space),
+                fix="pass the observation space as state_space",
+            )
+        images = [path for path, leaf in self.leaves.items() if leaf.layout is not None and path not in texts]
+        self.image_paths = tuple(images) if self.image_networks else ()
         if len(self.image_paths) != len(self.image_networks):
             raise BuildError(
                 f"{len(self.image_networks)} image network(s) for {len(self.image_paths)} images",
@@ -278,13 +301,18 @@ class StateEncoder(Network):
         if len(flat) == 1 and not self.image_paths and leaf.is_identity:
             return flat[path]
         ranks = len(flat[path].space.axes) - len(leaf.shape)
+        for path, embedding in self.embeddings.items():
+            flat[path] = embedding.call(flat[path])
+        if len(flat) == len(self.embeddings) == 1:
+            return flat[path]
         for path in self.image_paths:
             network = self.image_networks.get(path) or self.image_networks[""]
             ready = self.leaves[path].is_float32 and self.leaves[path].layout == "channels_last"
             flat[path] = network.call(flat[path] if ready else self._pixels(flat[path], path))
             if len(flat) == 1 and isinstance(flat[path], Value) and len(flat[path].space.axes) == ranks + 1:
                 return flat[path]
-        return self._joined({path: flat[path] for path in self.leaves}, self.image_paths, ranks)
+        encoded = (*self.image_paths, *self.embeddings)
+        return self._joined({path: flat[path] for path in self.leaves}, encoded, ranks)
 
     @graph_fn
     def _pixels(self, image: Any, path: str) -> Any:

@@ -10,6 +10,7 @@ from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.evaluation import Evaluation, evaluate
 from rlweave.envs.gridworld import GridWorld
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv
+from rlweave.envs.hashed_text import HashedText, TextHashing
 from rlweave.envs.making import make_env
 from rlweave.envs.registration import register_environments, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
@@ -27,8 +28,10 @@ __all__ = [
     "Evaluation",
     "GridWorld",
     "GymnasiumVectorEnv",
+    "HashedText",
     "StepResult",
     "SyncEnv",
+    "TextHashing",
     "VectorEnv",
     "evaluate",
     "make_env",

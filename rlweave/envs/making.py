@@ -13,6 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rlweave.envs.async_env import DEFAULT_TIMEOUT_S, AsyncEnv
 from rlweave.envs.failures import SubEnvGuard, describe
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv, autoreset_mode
+from rlweave.envs.hashed_text import HashedText, TextHashing, has_text
 from rlweave.envs.registration import resolve
 from rlweave.envs.sync_env import EnvFactory, SyncEnv
 from rlweave.envs.vector_env import VectorEnv
@@ -40,6 +41,7 @@ def make_env(
     autoreset: str | None = None,
     timeout_s: float | None = None,
     check_finite: bool = True,
+    text: TextHashing | None = None,
 ) -> VectorEnv:
     """Makes a vector environment; whatever it is made from, it yields the same transitions for the same seed.
 
@@ -62,6 +64,8 @@ def make_env(
             With a vector environment, its mode must be this one.
         timeout_s: For ``"async"`` only: seconds after which a step or reset without answer is an error (60).
         check_finite: Whether a NaN or infinite observation or reward is an error.
+        text: Has the text of observations turned into numbers of words, if there is any. None leaves it as text, which
+            no policy takes.
 
     Raises:
         ConfigError: If options contradict each other.
@@ -87,8 +91,17 @@ def make_env(
                 received=f"{autoreset!r}, the environment has {autoreset_mode(vector_env).name}",
                 fix="leave autoreset out: every mode yields the same transitions",
             )
+        if text is not None and has_text(vector_env.single_observation_space):
+            raise ConfigError(
+                "the text of a vector environment cannot be hashed one environment at a time",
+                where="text",
+                received=repr(vector_env.single_observation_space),
+                fix="vectorization='sync' or 'async' with the single environment, or text=None",
+            )
         return GymnasiumVectorEnv(vector_env, **common)
     factories = _factories(env, num_envs, kwargs)
+    if text is not None:
+        factories = [functools.partial(_hash_text, factory, text) for factory in factories]
     timeout_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
     if autoreset is None:
         return (
@@ -157,6 +170,11 @@ def _factories(env: EnvSource, num_envs: int | None, kwargs: dict[str, Any]) -> 
 def _make_single(spec: EnvSpec, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     # Gymnasium's passive checker is left out: the boundary here checks every value itself.
     return gymnasium.make(spec, disable_env_checker=True, **kwargs)
+
+
+def _hash_text(factory: EnvFactory, text: TextHashing) -> gymnasium.Env[Any, Any]:
+    env = factory()
+    return HashedText(env, text) if has_text(getattr(env, "observation_space", None)) else env
 
 
 def _guard(factory: EnvFactory, index: int) -> gymnasium.Env[Any, Any]:

@@ -313,7 +313,8 @@ def _check_sizes(where: str, inputs: dict[str, Structure]) -> None:
 
 def _give_arrays(structure: Structure, arrays: Any, backend: Any) -> None:
     if isinstance(structure, Value):
-        structure.array = backend.from_numpy(arrays) if isinstance(arrays, np.ndarray) else arrays
+        on_host = not isinstance(arrays, np.ndarray) or arrays.dtype == object  # text stays there
+        structure.array = arrays if on_host else backend.from_numpy(arrays)
     elif isinstance(structure, dict):
         for key, item in structure.items():
             _give_arrays(item, arrays[key], backend)

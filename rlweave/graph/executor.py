@@ -147,6 +147,8 @@ class GraphExecutor:
         if name == "float32":
             name = self.store.float_dtype
         found: dict[str, Any] = {f"numpy_{name}": np.dtype(name)}
+        if name == "object":  # text is NumPy's everywhere
+            return found
         if self.backend.name == "torch":
             from rlweave.backends.torch_.runtime import DTYPES
 

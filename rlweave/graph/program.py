@@ -133,6 +133,7 @@ class _ProgramWriter:
     def _array(self, name: str, space: Box, checker: str, convert: bool) -> None:
         """Lines that check one array, and where needed convert it."""
         line = self.out.line
+        convert = convert and space.dtype != "object"  # text stays on the host
         if convert and self._on_cpu():
             line(f"if {self._fits(name, space, kind='numpy')} and {name}.flags.writeable:")
             line("    try:")

@@ -19,6 +19,9 @@ Axis = int | Dim
 LAYOUTS = ("channels_last", "channels_first")
 """Where the channels of an image are: ``(height, width, channels)`` or ``(channels, height, width)``."""
 
+TOKENS = "tokens"
+"""The layout of text as integers, ``(tokens,)``: each the number of a word, 0 where there is none."""
+
 
 class Box(Space):
     """A leaf: arrays of one dtype with axes ``(time, batch, *shape)``, of which the first two are optional.
@@ -30,7 +33,8 @@ class Box(Space):
         dtype: The NumPy name of the dtype: ``"float32"``, ``"int32"``, ``"bool"``, ...
         batch: The batch rank, or None.
         time: The time rank, or None.
-        layout: For images ``"channels_last"`` or ``"channels_first"``, as declared; None for everything else.
+        layout: For images ``"channels_last"`` or ``"channels_first"``, for words as integers ``"tokens"``, as declared;
+            None for everything else.
     """
 
     DTYPES: ClassVar[tuple[str, ...]] = ()
@@ -59,14 +63,30 @@ class Box(Space):
             layout=layout,
             **fields,
         )
-        if layout is not None and layout not in LAYOUTS:
-            raise SpaceError("An image layout is unknown.", received=repr(layout), fix=nearest(str(layout), LAYOUTS))
-        if layout is not None and len(self.shape) != 3:
+        if layout == TOKENS:
+            self._check_tokens()
+        elif layout is not None and layout not in LAYOUTS:
+            known = (*LAYOUTS, TOKENS)
+            raise SpaceError("A layout is unknown.", received=repr(layout), fix=nearest(str(layout), known))
+        elif layout is not None and len(self.shape) != 3:
             raise SpaceError(
                 "Only an image, with three feature axes, has a layout.",
                 received=f"layout={layout!r} with shape {axes_text(self.shape)}",
                 fix="leave layout out, or give the shape its channel axis",
             )
+
+    def _check_tokens(self) -> None:
+        if not self.dtype.startswith("int") or len(self.shape) != 1:
+            raise SpaceError(
+                "Tokens are integers along one feature axis.",
+                received=f"layout={TOKENS!r} with shape {axes_text(self.shape)} of {self.dtype}",
+                fix="IntBox(number_of_tokens, shape=(length,), layout='tokens')",
+            )
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is declared as an image."""
+        return self.layout in LAYOUTS
 
     @classmethod
     def _dtype_name(cls, dtype: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces as gym
 
 from rlweave.errors import SpaceError, nearest
-from rlweave.spaces.box import LAYOUTS, Box
+from rlweave.spaces.box import LAYOUTS, TOKENS, Box
 from rlweave.spaces.boxes import BoolBox, FloatBox, IntBox
 from rlweave.spaces.containers import Dict, Tuple
 from rlweave.spaces.space import Space, at_path, join_path
@@ -23,6 +23,22 @@ from rlweave.spaces.text import TextBox
 
 _SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict and Tuple, nested as you like"
 _INT32 = np.iinfo(np.int32)
+
+
+class Tokens(gym.Box):
+    """Text as the numbers of its words, int32 (length,); 0 where there is no word.
+
+    Args:
+        length: The most words.
+        number: How many different numbers there are, 0 included.
+    """
+
+    def __init__(self, length: int, number: int) -> None:
+        super().__init__(0, number - 1, (length,), np.int32)
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"Tokens({self.shape[0]}, {self.number})"
 
 
 def from_gymnasium(space: gymnasium.Space[Any], layout: str | Mapping[str, str] | None = None) -> Space:
@@ -36,6 +52,7 @@ def from_gymnasium(space: gymnasium.Space[Any], layout: str | Mapping[str, str] 
     MultiDiscrete      `IntBox` of indices with a range per dimension; starts likewise
     MultiBinary        `BoolBox`
     Text               `TextBox`
+    Tokens             `IntBox` with the layout ``"tokens"``
     Dict, Tuple        `Dict`, `Tuple`
     =================  ===========================================================================================
 
@@ -77,6 +94,8 @@ def _convert(space: gymnasium.Space[Any], path: str) -> Space:
         return BoolBox(space.shape)
     if isinstance(space, gym.Text):
         return TextBox(space.max_length, space.min_length, space.characters)
+    if isinstance(space, Tokens):
+        return IntBox(space.number, shape=space.shape, layout=TOKENS)
     if isinstance(space, gym.Box):
         return _convert_box(space)
     raise _unsupported(space, path)
@@ -158,7 +177,7 @@ def _declare_layout(space: Space, layout: str | Mapping[str, str]) -> Space:
                 received=f"layout={{{path!r}: {name!r}}}",
                 fix=nearest(path, images) if images else "leave layout out",
             )
-    declared = {path: leaf._replace(layout=wanted.get(path)) for path, leaf in leaves.items()}
+    declared = {path: leaf._replace(layout=wanted.get(path, leaf.layout)) for path, leaf in leaves.items()}
     nested = space.unflatten(declared)
     return _space_of(nested)
 
@@ -206,6 +225,8 @@ def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
     if not isinstance(space, IntBox):
         raise SpaceError("Gymnasium has no space for this leaf.", received=repr(space), fix=f"one of {_SUPPORTED}")
     numbers = space.num_categories
+    if space.layout == TOKENS and numbers is not None and space.dtype == "int32" and np.all(space.low == 0):
+        return Tokens(shape[0], int(np.max(numbers)))
     if numbers is None or space.dtype != "int32" or 0 in shape:
         dtype = np.dtype(space.dtype)
         return gym.Box(space.low.astype(dtype), space.last.astype(dtype), shape, dtype.type)

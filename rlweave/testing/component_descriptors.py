@@ -12,7 +12,7 @@ from rlweave.components.memories.graph_n_step import NStepWindow
 from rlweave.components.normalization import RunningNormalization
 from rlweave.envs import in_graph
 from rlweave.graph import Component, api, graph_fn
-from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, Tuple
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, TextBox, Tuple
 from rlweave.testing.descriptors import Descriptor, Registry
 
 DESCRIPTORS = Registry()
@@ -100,6 +100,15 @@ _add(
     {"inputs": FEATURES},
 )
 _add("state-encoder", c.StateEncoder, lambda: c.StateEncoder([{"type": "dense", "units": 3}]), {"inputs": STATES})
+TOKENS = IntBox(20, shape=(3,), layout="tokens")
+_add("hash-text", c.HashText, lambda: c.HashText(4, 50), {"texts": TextBox(12, charset="ab ", add_batch_rank=True)})
+_add("token-embedding", c.TokenEmbedding, lambda: c.TokenEmbedding(4), {"inputs": TOKENS.with_batch_rank()})
+_add(
+    "state-encoder-text",
+    c.StateEncoder,
+    lambda: c.StateEncoder([{"type": "dense", "units": 3}], state_space=Dict(order=TOKENS, speed=FloatBox())),
+    {"inputs": Dict(order=TOKENS, speed=FloatBox()).with_batch_rank()},
+)
 _add(
     "state-encoder-image",
     c.StateEncoder,

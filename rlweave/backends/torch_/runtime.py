@@ -210,6 +210,10 @@ def from_numpy_shared(x: np.ndarray | np.generic | Array) -> Array:
             return _share(x)
         except ValueError:  # it runs backwards
             pass
+        except TypeError:
+            if x.dtype != object:
+                raise
+            return x  # text stays on the host
     return x if isinstance(x, torch.Tensor) else _share(np.array(x, order="C"))
 
 

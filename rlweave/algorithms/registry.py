@@ -53,6 +53,9 @@ class Trainer(Protocol):
     def code(self, method: str) -> str:
         """The code that runs for one API method of the agent's root component."""
 
+    def explain(self) -> str:
+        """How the component graph was built, phase by phase."""
+
     def close(self) -> None:
         """Closes environments and ends processes."""
 

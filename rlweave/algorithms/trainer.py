@@ -191,6 +191,10 @@ class PlanTrainer:
         """The code that runs for an API method of the root."""
         return self.agent.executor.code(method)
 
+    def explain(self) -> str:
+        """The phases of the build of the component graph, as text."""
+        return self.agent.executor.explain()
+
     def close(self) -> None:
         """Closes plan and environments."""
         self.plan.close()

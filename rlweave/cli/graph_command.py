@@ -1,4 +1,4 @@
-"""`rlweave graph`: the component graph of an agent as a picture, or the code that runs for a method."""
+"""`rlweave graph`: the component graph of an agent as a picture, its build in words, or the code of a method."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ def graph(
     method: Annotated[
         str | None, typer.Option(metavar="METHOD", help=r"Draw only what this API method uses \[default: all].")
     ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print the phases of the build.")] = False,
     out: Annotated[Path, typer.Option("--output", "-o", help="The picture, an SVG file.")] = Path("graph.svg"),
 ) -> None:
-    """Draws the component graph of an agent, or prints the code that runs for one of its methods."""
+    """Draws the component graph of an agent, tells how it was built, or prints the code of one of its methods."""
+    if explain and code is not None:
+        raise ConfigError("one thing at a time", received="--explain and --code", fix="leave one of them out")
     spec = get_algorithm(algorithm)
     given = collect_settings({"env": env, "backend": backend}, assignments or [])
     resolved, _ = make_config(spec, given, config)
@@ -39,6 +42,8 @@ def graph(
     try:
         if code is not None:
             show_code(trainer, code)
+        elif explain:
+            typer.echo(trainer.explain(), nl=False)
         else:
             write_graph_picture(trainer, out, method)
             output().print(f"component graph: {out}")

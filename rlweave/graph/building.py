@@ -13,6 +13,7 @@ from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
+from rlweave.graph.explain import Round
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, has_leaf
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
@@ -257,6 +258,7 @@ class _Builder:
         session = self.session
         for component in session.components:
             session.complete_if_possible(component)
+        session.rounds.append(Round((), (), tuple(session.completion)))
         waiting: list[tuple[str, dict[str, Any]]] = []
         for name in self.wanted:
             static = self._static_for(name)
@@ -264,7 +266,7 @@ class _Builder:
                 waiting.append((name, static))
         done: dict[str, Graph] = {}
         while waiting:
-            complete_before = sum(session.is_complete(c) for c in session.components)
+            complete_before = len(session.completion)
             session.unknown_inputs.clear()
             again: list[tuple[str, dict[str, Any]]] = []
             reasons: dict[str, str] = {}
@@ -276,9 +278,11 @@ class _Builder:
                 else:
                     done[name + repr(static)] = graph
                     self.graphs.append(graph)
-            complete_now = sum(session.is_complete(c) for c in session.components)
-            if again and len(again) == len(waiting) and complete_now == complete_before:
+            completed = tuple(session.completion[complete_before:])
+            if again and len(again) == len(waiting) and not completed:
                 self._stuck(reasons)
+            known = tuple([name for name, static in waiting if (name, static) not in again])
+            session.rounds.append(Round(known, tuple(reasons.items()), completed))
             waiting = again
         session.recordings.clear()
         order = {name: i for i, name in enumerate(self.wanted)}

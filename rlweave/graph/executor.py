@@ -350,6 +350,15 @@ class GraphExecutor:
                 static[parameter] = traced[0][parameter]
         return static
 
+    def explain(self) -> str:
+        """The phases of the build as text: components, rounds of assembly, and what each API method became.
+
+        RLgraph's algorithm 1 as it went: which component was complete when, fed by whom, with which variables.
+        """
+        from rlweave.graph.explain import explain
+
+        return explain(self)
+
     def draw(self, form: str = "mermaid", method: str | None = None) -> str:
         """The component graph, or what one API method uses of it, as "mermaid" text or "svg"."""
         from rlweave.graph.drawing import draw

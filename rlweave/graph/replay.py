@@ -88,7 +88,7 @@ def recording_key(trace: Trace, component: Component, declared: ApiMethod, argum
     if trace.substitutions or trace.in_vmap or trace.split_writes:
         return None
     try:
-        key = (id(component), declared.function, trace.session.completed, *map(_frozen, arguments.items()))
+        key = (id(component), declared.function, len(trace.session.completion), *map(_frozen, arguments.items()))
         hash(key)
     except TypeError:
         return None

@@ -20,6 +20,7 @@ from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRan
 from rlweave.graph.component import Component
 from rlweave.graph.current import SESSION
 from rlweave.graph.decorators import GraphFunction, describe
+from rlweave.graph.explain import Round
 from rlweave.graph.ir import (
     HOST_RANDOM,
     RANDOM,
@@ -114,8 +115,10 @@ class Session:
         self.feature_sizes: set[int] = set()
         #: What API methods emitted, as long as methods are traced.
         self.recordings: dict[Any, Recording] = {}
-        #: How many components are complete.
-        self.completed = 0
+        #: Components that are complete, in the order in which they became it.
+        self.completion: list[Component] = []
+        #: The passes over the API methods.
+        self.rounds: list[Round] = []
         self._binders: dict[str, tuple[Any, ScratchRandom]] = {}
         #: By plain call: what it returns and touches.
         self._effects: dict[tuple[Any, ...], _Effects] = {}
@@ -237,7 +240,7 @@ class Session:
             self.creating = before
             SESSION.reset(token)
         state.complete = True
-        self.completed += 1
+        self.completion.append(component)
         if type(component).create_variables is not Component.create_variables:
             state.referenced = component._referenced()
             for dependent in self._dependents.pop(id(component), ()):  # they may read what was set just now

@@ -70,6 +70,9 @@ class CountingTrainer:
     def code(self, method):
         return f"def {method}(state, x):\n    return x\n"
 
+    def explain(self):
+        return "1. Composition: 1 component\n"
+
     def close(self):
         self.closed = True
 

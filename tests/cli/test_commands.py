@@ -1,6 +1,7 @@
 """`rlweave evaluate | plot | graph | list`."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,17 @@ def test_training_goes_on_without_the_optional_extras(rlweave, tmp_path, monkeyp
     asked = rlweave("train", "counting", "--env", "CartPole-v1", "--run-dir", "two", "--set", "tensorboard=true")
     assert asked.code == 2
     assert "pip install 'rlweave[tensorboard]'" in asked.err
+
+
+def test_graph_tells_how_it_was_built(rlweave, tmp_path):
+    result = rlweave("graph", "counting", "--env", "CartPole-v1", "--explain")
+    assert (result.code, result.out) == (0, "1. Composition: 1 component\n")
+    both = rlweave("graph", "counting", "--env", "CartPole-v1", "--explain", "--code", "update")
+    assert both.code == 2
+    assert "one thing at a time" in both.err
+    assert "rlweave graph dqn" in (Path(__file__).parents[2] / "docs/rlgraph/algorithm-1.md").read_text()
+    phases = rlweave("graph", "dqn", "--env", "CartPole-v1", "--backend", "numpy", "--explain").out
+    assert "dqn/memory is complete: records Dict(" in phases
 
 
 def test_graph_draws_or_shows_code(rlweave, tmp_path):

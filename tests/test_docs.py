@@ -1,0 +1,71 @@
+"""The code on the documentation's pages runs as it stands, page after page, and the parts hold what the pages say."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlweave.spaces import Dict, FloatBox, IntBox
+from rlweave.testing import ComponentTest
+
+PAGES = Path(__file__).parent.parent / "docs" / "rlgraph"
+
+
+def run_page(name, scope=None):
+    """What the code of a page defines, after the code of the pages before it."""
+    scope = {} if scope is None else scope
+    for block in re.findall(r"```python\n(.*?)```", (PAGES / name).read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, name, "exec"), scope)
+    return scope
+
+
+@pytest.fixture(scope="module")
+def memory():
+    return run_page("figure-2.md")
+
+
+def test_every_page_is_listed():
+    listed = re.findall(r"\]\((.*?\.md)\)", (PAGES / "README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(path.name for path in PAGES.glob("*.md") if path.name != "README.md")
+    for path in re.findall(r"python (benchmarks/\w+\.py)", (PAGES / "README.md").read_text(encoding="utf-8")):
+        assert (PAGES.parent.parent / path).exists()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax", "tensorflow"])
+def test_the_memory_of_figure_2(memory, backend):
+    # the priorities of the case on sum trees, alpha 1: probabilities and weights
+    records = Dict(state=FloatBox(shape=(2,)), inner=Dict(action=IntBox(9)), add_batch_rank=True)
+    spaces = {
+        "records": records,
+        "indices": IntBox(4, add_batch_rank=True),
+        "td_errors": FloatBox(add_batch_rank=True),
+    }
+    component = memory["PrioritizedMemory"](depth=2, alpha=1.0)
+    test = ComponentTest(component, spaces, backend=backend, rng="portable", seed=3)
+    rows = {"state": np.arange(8, dtype=np.float32).reshape(4, 2), "inner": {"action": np.arange(4, dtype=np.int32)}}
+    test.test("insert", rows)
+    test.test("update_priorities", np.arange(4, dtype=np.int32), np.array([0.5, 1, 1, 3], np.float32))
+    sample, indices, weights = test.test("sample", 20_000)
+    np.testing.assert_array_equal(sample["inner/action"], indices)
+    np.testing.assert_array_equal(sample["state"], rows["state"][indices])
+    np.testing.assert_allclose(
+        np.bincount(indices, minlength=4) / 20_000, [0.0909091, 0.1818182, 0.1818182, 0.5454545], atol=0.012
+    )
+    expected = np.array([1, 0.7578583, 0.7578583, 0.4883593])
+    np.testing.assert_allclose(weights, expected[indices], rtol=1e-4)
+    test.test("insert", rows)  # over the oldest
+    assert test.executor.get_weights()["memory/inserted"] == 8
+
+
+def test_update_and_observe_of_figure_3_and_the_phases_of_its_build(memory, capsys):
+    scope = run_page("algorithm-1.md", run_page("figure-3.md", dict(memory)))
+    printed = capsys.readouterr().out
+    assert "def update(" in printed
+    assert "the build is stuck" in printed
+    assert scope["losses"][-1] < scope["losses"][0]
+
+
+def test_the_agent_api_of_listing_2():
+    scope = run_page("listing-2.md")
+    assert scope["agent"].env_steps == 200

@@ -86,9 +86,10 @@ def test_two_iterations_are_one_and_one(backend):
         np.testing.assert_allclose(together.state_dict()[path], value, rtol=1e-4, atol=1e-5, err_msg=path)
 
 
-def test_backends_agree():
+@pytest.mark.parametrize("other", ["jax", "tensorflow"])
+def test_backends_agree(other):
     states = []
-    for backend in ("torch", "jax"):
+    for backend in ("torch", other):
         agent = made(backend)
         agent.train(3)
         states.append(agent.state_dict())

@@ -7,8 +7,9 @@ import pytest
 
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.envs.in_graph import CartPole, Catch, GridWorld, Pendulum
+from tests.host_calls import HOST_CALLS, tensorflow_operations
 
-LEARNING_BACKENDS = ("torch", "jax")
+LEARNING_BACKENDS = ("torch", "jax", "tensorflow")
 SMALL = {"rollout_steps": 8, "epochs": 2, "minibatches": 2, "network": [{"type": "dense", "units": 8}]}
 
 
@@ -31,10 +32,11 @@ def test_two_iterations_are_one_and_one(backend):
     assert together.env_steps == one_by_one.env_steps == 64
 
 
+@pytest.mark.parametrize("other", ["jax", "tensorflow"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_backends_agree(normalize):
+def test_backends_agree(normalize, other):
     states = []
-    for backend in LEARNING_BACKENDS:
+    for backend in ("torch", other):
         agent = made(backend, Pendulum(4, 5), normalize_states=normalize)
         agent.train()
         states.append(agent.state_dict())
@@ -72,6 +74,19 @@ def test_one_program_without_the_host():
     (text,) = seen
     assert text.count("scan[") >= 4  # steps of the rollout, epochs, minibatches, iterations
     assert "callback" not in text
+
+
+@pytest.mark.parametrize("backend", ["tensorflow"])
+def test_one_concrete_function_without_the_host(backend):
+    """On TensorFlow it is one concrete function, traced once, whose graphs call no Python."""
+    agent = made(backend)
+    for _ in range(3):
+        agent.train()
+    program = agent.executor.program("train", {"iterations": 1})
+    assert [run.traces for run in program.runs.values()] == [1]
+    operations = tensorflow_operations(program)
+    assert {"StatelessWhile", "While"} & operations
+    assert not HOST_CALLS & operations
 
 
 def test_the_actor_has_the_newest_weights_when_it_is_asked():

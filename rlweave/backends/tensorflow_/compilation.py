@@ -37,6 +37,8 @@ class CompiledRun:
         self.function = self.__wrapped__ = function
         self.groups, self.inputs = groups, inputs
         self.open_arrays = [leaf for tree in inputs for leaf in tree_leaves(tree) if isinstance(leaf, OpenArray)]
+        #: The concrete functions, for whoever wants to look at their graphs.
+        self.concrete_functions: list[Any] = []
         #: How often the Python function ran.
         self.traces = 0
         self._level = 0
@@ -119,6 +121,7 @@ class CompiledRun:
 
         # a function of its own for each signature: two threads never wait for each other's trace
         concrete = tf.function(run, autograph=False).get_concrete_function(*specs)
+        self.concrete_functions.append(concrete)
         return _caller(concrete), built[-1]
 
 

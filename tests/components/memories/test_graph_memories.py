@@ -17,6 +17,7 @@ from rlweave.errors import BuildError, SpaceError
 from rlweave.spaces import Dict, FloatBox
 from rlweave.testing import ComponentTest
 from tests.components.memories.test_replay import BACKENDS, NESTED, NUMBERS, memory_of, numbers
+from tests.host_calls import HOST_CALLS, tensorflow_operations
 
 every = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -167,6 +168,22 @@ def test_a_compiled_program_does_not_call_the_host(kind):
                 call()
                 assert seen
                 assert "callback" not in seen[0]
+
+
+@pytest.mark.parametrize("backend", ["tensorflow"])
+@pytest.mark.parametrize("kind", [GraphReplay, GraphPrioritizedReplay])
+def test_a_concrete_function_does_not_call_the_host(kind, backend):
+    memory = memory_of(kind(8), backend=backend)
+    memory.insert(numbers(1, 2))
+    memory.sample(batch_size=4)
+    memory.update_priorities(int32(0), float32(1.0))
+    seen = set()
+    for (method, _), program in memory.programs.items():
+        assert "to_host" not in program.source
+        if program.runs:
+            seen.add(method)
+            assert not HOST_CALLS & tensorflow_operations(program)
+    assert {"insert", "sample"} <= seen
 
 
 @every

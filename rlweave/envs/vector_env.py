@@ -139,6 +139,11 @@ class VectorEnv(ABC):
         self._set_seed(seed)
 
     @property
+    def has_started(self) -> bool:
+        """Whether it was reset, so that there are observations to act on."""
+        return self._started and not self._closed
+
+    @property
     def observations(self) -> Batch:
         """The observations to act on next, nested (num_envs, *shape): a training loop can stop and go on here.
 

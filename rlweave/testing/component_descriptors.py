@@ -10,7 +10,7 @@ from rlweave import ops
 from rlweave.components.exploration import EpsilonGreedy
 from rlweave.components.memories.graph_n_step import NStepWindow
 from rlweave.components.normalization import RunningNormalization
-from rlweave.envs import in_graph
+from rlweave.envs import in_graph, make_env
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, TextBox, Tuple
 from rlweave.testing.descriptors import Descriptor, Registry
@@ -539,3 +539,19 @@ for _name, _make_environment in _ENVIRONMENTS.items():
         gradients=(),
         batch_sizes=(2,),
     )
+
+
+def _external() -> in_graph.ExternalEnvironment:
+    return in_graph.ExternalEnvironment(make_env("rlweave/GridWorld-v0", 2, seed=0))
+
+
+# what it holds is outside of the graph's state: only what follows a reset can be compared, where all begins alike
+_add(
+    "external",
+    in_graph.ExternalEnvironment,
+    _external,
+    {"actions": IntBox(4).with_batch_rank(2)},
+    calls=("reset", "step", "observations", "step"),
+    gradients=(),
+    batch_sizes=(2,),
+)

@@ -94,7 +94,7 @@ def dqn():
 def rows():
     """All cases."""
     found = []
-    for backend in ("torch", "jax"):
+    for backend in ("torch", "jax", "tensorflow"):
         for name, make in (("one memory", memory), ("DQN", dqn)):
             cold, components = own_ms(make, backend)
             warm = statistics.median(own_ms(make, backend)[0] for _ in range(9))

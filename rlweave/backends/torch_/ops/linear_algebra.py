@@ -36,7 +36,7 @@ def einsum(equation: str, *operands: Array) -> Array:
     return torch.einsum(equation, *[_tensor(operand) for operand in operands])
 
 
-_addmm = torch.addmm
+_addmm, _relu_ = torch.addmm, torch.relu_
 #: The result of a product belongs to nobody else yet, and their derivatives need only what they return.
 IN_PLACE = {None: lambda x: x, "relu": torch.relu_, "tanh": torch.tanh_}
 
@@ -44,10 +44,12 @@ IN_PLACE = {None: lambda x: x, "relu": torch.relu_, "tanh": torch.tanh_}
 def linear(
     x: Array, kernel: Array, bias: Array | None = None, activation: str | None = None, rows: bool = False
 ) -> Array:
-    if bias is not None and (rows or x.ndim == 2):
+    if rows or (bias is not None and x.ndim == 2):
         try:
-            return _addmm(bias, x, kernel) if activation is None else IN_PLACE[activation](_addmm(bias, x, kernel))
-        except TypeError:  # not all of them are tensors
+            product = _addmm(bias, x, kernel)
+        except TypeError:  # not all of them are tensors, or there is no bias
             pass
+        else:  # the commonest first: acting is a matter of single microseconds
+            return _relu_(product) if activation == "relu" else IN_PLACE[activation](product)
     x, kernel, bias = _tensor(x), _tensor(kernel), None if bias is None else _tensor(bias)
     return IN_PLACE[activation](functional.linear(x, kernel.t(), bias))

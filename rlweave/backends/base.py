@@ -92,6 +92,8 @@ class Backend(ABC):
     maps_devices = True
     #: Gradients exist.
     differentiable: bool = True
+    #: Graphs that write variables (random state apart) or take gradients are refused.
+    acts_only: bool = False
     #: Extra to install for it.
     extra: str
 

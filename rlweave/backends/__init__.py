@@ -10,7 +10,7 @@ from rlweave.backends.base import Array, Backend, Cell
 from rlweave.backends.registration import register_loaders
 from rlweave.errors import BackendError, nearest
 
-__all__ = ["BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
+__all__ = ["ACTING_ONLY", "BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
 
 #: Backend name -> (top-level module that it needs, extra that installs it).
 BACKENDS = {
@@ -21,6 +21,8 @@ BACKENDS = {
     "onnx": ("onnxruntime", "onnx"),
 }
 
+#: Backends that no algorithm can learn on; they act for one that learns elsewhere.
+ACTING_ONLY = ("numpy", "onnx")
 #: Further modules that a backend needs.
 _ALSO_NEEDED = {"onnx": ("onnx",)}
 

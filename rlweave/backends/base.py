@@ -145,6 +145,12 @@ class Backend(ABC):
     def random_module(self) -> Any:
         """The module with `FastRandom`, `initial_state`, `state_to_numpy`, `state_from_numpy`."""
 
+    def portable_random(self, cell: Any) -> Any:
+        """The source of the random numbers that are the same on all backends, over the cell of their state."""
+        from rlweave.backends.portable_random import PortableRandom
+
+        return PortableRandom(self.ops, cell)
+
     @abstractmethod
     def runtime(self) -> dict[str, Any]:
         """Names that generated code may use: scan, cond, while_loop, vmap, vjp, gradient, copy."""

@@ -1,4 +1,4 @@
-"""Random numbers of the onnx backend: those of NumPy's generator (see `draws`)."""
+"""Random numbers of the onnx backend: those of NumPy, drawn on the host (see `draws`)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_ import random as reference
+from rlweave.backends.numpy_ import ops as numpy_ops
+from rlweave.backends.numpy_ import random as numpy_random
 from rlweave.backends.numpy_.random import initial_state, state_from_numpy, state_to_numpy
 from rlweave.backends.onnx_.draws import Draws
 from rlweave.backends.onnx_.ops.elementwise import add, less, multiply, subtract
 from rlweave.backends.onnx_.ops.reductions import argmax
-from rlweave.backends.onnx_.symbol import Symbol
+from rlweave.backends.onnx_.symbol import Size, Symbol
 from rlweave.backends.onnx_.symbolic import model_of, no_form
+from rlweave.backends.portable_random import PortableRandom
 
-__all__ = ["FastRandom", "initial_state", "state_from_numpy", "state_to_numpy"]
+__all__ = ["FastRandom", "PortableOnHost", "initial_state", "source_of", "state_from_numpy", "state_to_numpy"]
 
 Array = Any
-Shape = tuple[int, ...]
 
 
-class FastRandom:
-    """`ops.random` on ONNX Runtime.
+class _OnHost:
+    """`ops.random` where the numbers come from a source of NumPy.
 
     Args:
-        cell: Holds the state, a `numpy.random.Generator`, in its attribute `value`; `Draws` while a model is written.
+        cell: Holds the random state in its attribute `value`; `Draws` while a model is written.
+        source: NumPy's source of random numbers over the same cell.
     """
 
-    def __init__(self, cell: Any) -> None:
-        self.cell = cell
-        self._numpy = reference.FastRandom(cell)
+    def __init__(self, cell: Any, source: Any) -> None:
+        self.cell, self._source = cell, source
 
     @property
     def _draws(self) -> Draws | None:
@@ -41,7 +42,7 @@ class FastRandom:
         """See `ops.random.uniform`."""
         draws = self._draws
         if draws is None:
-            return self._numpy.uniform(shape, low, high)
+            return self._source.uniform(shape, low, high)
         draw = draws.add(_uniform, shape)
         if isinstance(low, int | float) and isinstance(high, int | float) and low == 0.0 and high == 1.0:
             return draw
@@ -51,7 +52,7 @@ class FastRandom:
         """See `ops.random.normal`."""
         draws = self._draws
         if draws is None:
-            return self._numpy.normal(shape, mean, std)
+            return self._source.normal(shape, mean, std)
         draw = draws.add(_normal, shape)
         if isinstance(mean, int | float) and isinstance(std, int | float) and mean == 0.0 and std == 1.0:
             return draw
@@ -61,47 +62,74 @@ class FastRandom:
         """See `ops.random.randint`."""
         draws = self._draws
         if draws is None:
-            return self._numpy.randint(shape, low, high)
+            return self._source.randint(shape, low, high)
         if model_of((low, high)) is not None:
             raise no_form("ops.random.randint with bounds that are computed")
-        return draws.add(lambda generator, sizes: generator.integers(low, high, sizes, np.int32), shape)
+        return draws.add(lambda source, sizes: source.randint(sizes, low, high), shape)
 
     def bernoulli(self, p: Array) -> Array:
         """See `ops.random.bernoulli`."""
         draws = self._draws
         if draws is None:
-            return self._numpy.bernoulli(p)
-        return less(draws.add(_uniform, np.shape(p) if not isinstance(p, Symbol) else p.shape), p)
+            return self._source.bernoulli(p)
+        return less(draws.add(_uniform, p.shape if isinstance(p, Symbol) else np.shape(p)), p)
 
     def categorical(self, logits: Array) -> Array:
-        """See `ops.random.categorical`. Drawn as a race: the largest of logits plus Gumbel noise wins."""
+        """See `ops.random.categorical`. The largest of logits plus Gumbel noise wins."""
         draws = self._draws
         if draws is None:
-            return self._numpy.categorical(logits)
-        return argmax(subtract(logits, draws.add(_race, logits.shape)), axis=-1)
+            return self._source.categorical(logits)
+        return argmax(add(logits, draws.add(_gumbel, logits.shape)), axis=-1)
 
     def permutation(self, n: int) -> Array:
         """See `ops.random.permutation`."""
         draws = self._draws
         if draws is None:
-            return self._numpy.permutation(n)
-        return draws.add(lambda generator, sizes: generator.permutation(sizes[0]).astype(np.int32), (n,))
+            return self._source.permutation(n)
+        shape: tuple[int | Size, ...] = (n,)
+        return draws.add(lambda source, sizes: source.permutation(sizes[0]), shape)
 
     def gumbel(self, shape: Sequence[int]) -> Array:
         """See `ops.random.gumbel`."""
         draws = self._draws
-        if draws is None:
-            return self._numpy.gumbel(shape)
-        return draws.add(lambda generator, sizes: -_race(generator, sizes), shape)
+        return self._source.gumbel(shape) if draws is None else draws.add(_gumbel, shape)
 
 
-def _uniform(generator: np.random.Generator, shape: Shape) -> np.ndarray:
-    return generator.random(shape, np.float32)
+class FastRandom(_OnHost):
+    """`ops.random` on ONNX Runtime with NumPy's own generator.
+
+    Args:
+        cell: Holds the state, a `numpy.random.Generator`; `Draws` while a model is written.
+    """
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__(cell, numpy_random.FastRandom(cell))
 
 
-def _normal(generator: np.random.Generator, shape: Shape) -> np.ndarray:
-    return generator.standard_normal(shape, np.float32)
+class PortableOnHost(_OnHost):
+    """`ops.random` on ONNX Runtime with the generator that gives the same numbers everywhere.
+
+    Args:
+        cell: Holds the state, int32 (3,); `Draws` while a model is written.
+    """
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__(cell, PortableRandom(numpy_ops, cell))
 
 
-def _race(generator: np.random.Generator, shape: Shape) -> np.ndarray:
-    return np.log(np.maximum(generator.standard_exponential(shape, np.float32), reference._TINY))
+def source_of(cell: Any) -> Any:
+    """NumPy's source of random numbers for the state in a cell."""
+    fast = isinstance(cell.value, np.random.Generator)
+    return numpy_random.FastRandom(cell) if fast else PortableRandom(numpy_ops, cell)
+
+
+def _uniform(source: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(source.uniform(shape))
+
+
+def _normal(source: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(source.normal(shape))
+
+
+def _gumbel(source: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(source.gumbel(shape))

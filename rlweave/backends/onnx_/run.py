@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from rlweave.backends.base import OpenArray
 from rlweave.backends.onnx_.draws import Draws
 from rlweave.backends.onnx_.model import Model
 from rlweave.backends.onnx_.ops.control import as_symbols
+from rlweave.backends.onnx_.random import source_of
 from rlweave.backends.onnx_.session import make_session
 from rlweave.backends.onnx_.symbol import EXAMPLE_SIZES, Symbol
 from rlweave.backends.pytree import row_builder, tree_leaves, tree_map
@@ -44,7 +47,7 @@ class OnnxRun:
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs the model."""
-        random = arguments[0][0] if self._draws_from_state else None
+        random = SimpleNamespace(value=arguments[0][0] if self._draws_from_state else None)
         position = int(self._draws_from_state)
         kept: tuple[Any, ...] = ()
         if len(self._states) > position:
@@ -54,27 +57,26 @@ class OnnxRun:
         leaves = tree_leaves(given) if self._nested else given
         with self._lock:  # one binding, and threads that read do not wait for each other elsewhere
             if not self.sessions:
-                self._write(kept, random)
+                self._write(kept)
             if kept is not self._weights:
                 self._bind_weights(kept)
-            bind = self._binding.bind_cpu_input
+            binding = self._binding
+            shapes = []
             for name, index in self._used:
                 x = leaves[index]
-                bind(name, x if x.flags.c_contiguous else np.ascontiguousarray(x))
-            shapes = [leaves[index].shape for _, index in self._used]
+                binding.bind_cpu_input(name, x if x.flags.c_contiguous else np.ascontiguousarray(x))
+                shapes.append(x.shape)
             if self._draws_from_state:
                 self._bind_random(random, leaves)
             if shapes != self._shapes:
                 # results of another shape need memory of their own; they are copied out of it in any case
                 self._shapes = shapes
                 for name in self._outputs:
-                    self._binding.bind_output(name)
-            self._session.run_with_iobinding(self._binding)
-            found = self._binding.copy_outputs_to_cpu()
-        result = self._build(tuple(found[: self._results]))
-        if not self._draws_from_state:
-            return result
-        return result, (random if isinstance(random, np.random.Generator) else found[-1],)
+                    binding.bind_output(name)
+            self._session.run_with_iobinding(binding)
+            found = binding.copy_outputs_to_cpu()
+        result = self._build(found)
+        return (result, (random.value,)) if self._draws_from_state else result
 
     def _bind_weights(self, kept: tuple[Any, ...]) -> None:
         """Hands over new weights, those that are not the same arrays as before."""
@@ -88,18 +90,15 @@ class OnnxRun:
                 self._binding.bind_ortvalue_input(name, value)
         self._weights = kept
 
-    def _bind_random(self, random: Any, leaves: Sequence[np.ndarray]) -> None:
-        """Hands over random numbers (drawn now) or, of the portable generator, its state."""
-        if isinstance(random, np.random.Generator):
-            sizes = {symbol: leaves[index].shape[axis] for symbol, (index, axis) in self._sizes.items()}
-            self._numbers = self._draws.take(random, sizes)
-        else:
-            self._numbers = {self._state_name: random}
+    def _bind_random(self, cell: Any, leaves: Sequence[np.ndarray]) -> None:
+        """Draws the numbers of this run, which advances the state in a cell, and hands them over."""
+        sizes = {symbol: leaves[index].shape[axis] for symbol, (index, axis) in self._sizes.items()}
+        self._numbers = self._draws.take(source_of(cell), sizes)  # kept, as they are read where they are
         for name, numbers in self._numbers.items():
             if name in self._names:
                 self._binding.bind_cpu_input(name, np.ascontiguousarray(numbers))
 
-    def _write(self, kept: tuple[Any, ...], random: Any) -> None:
+    def _write(self, kept: tuple[Any, ...]) -> None:
         """Writes the model by running the function on symbols, and makes its session."""
         model = Model()
         symbols = [self._input(model, leaf) for leaf in tree_leaves(self._inputs) if isinstance(leaf, OpenArray)]
@@ -112,21 +111,14 @@ class OnnxRun:
         states: list[Any] = []
         self._draws = Draws(model)
         if self._draws_from_state:
-            if isinstance(random, np.random.Generator):
-                states.append((self._draws,))
-            else:
-                self._state_name = model.input("random_state", random.dtype, random.shape)
-                states.append((Symbol(model, self._state_name, [random] * len(EXAMPLE_SIZES)),))
+            states.append((self._draws,))
         if len(self._states) > len(states):
             states.append(tuple(weights))
         result = self._function(*states, *given)
-        after: Any = None
         if self._draws_from_state:
-            result, (after,) = result
+            result, _ = result
         found = as_symbols(model, result)
-        self._results, self._build = len(found), row_builder(result)
-        if isinstance(after, Symbol):
-            found.append(after)
+        self._build = _builder(result)
         outputs = [(str(model.node("Identity", [symbol.name])), symbol.dtype) for symbol in found]
         self.content, names = model.finished(outputs)
         self._names, self._outputs = frozenset(names), [name for name, _ in outputs]
@@ -148,6 +140,14 @@ class OnnxRun:
             examples.append(np.full(shape, value, array.dtype))
         axes = [n if isinstance(n, int) else None for n in array.axes]
         return Symbol(model, model.input("input", array.dtype, axes), examples)
+
+
+def _builder(result: Any) -> Callable[[list[Any]], Any]:
+    """A function that nests a list of arrays like a result."""
+    if not isinstance(result, (dict, list, tuple)):
+        return operator.itemgetter(0)
+    build = row_builder(result)
+    return lambda arrays: build(tuple(arrays))
 
 
 def _places(arrays: Sequence[Any]) -> dict[str, tuple[int, int]]:

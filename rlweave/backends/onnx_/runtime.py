@@ -40,6 +40,11 @@ class OnnxBackend(NumpyBackend):
 
         return random
 
+    def portable_random(self, cell: Any) -> Any:
+        from rlweave.backends.onnx_.random import PortableOnHost
+
+        return PortableOnHost(cell)
+
     def runtime(self) -> dict[str, Any]:
         return {
             "scan": scan,

@@ -221,8 +221,9 @@ def clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:
 
 @symbolic(reference.where)
 def where(target: Target, condition: Array, x1: Array, x2: Array) -> str:
-    names = [target.name(condition, np.bool_), target.name(x1, target.dtype), target.name(x2, target.dtype)]
-    return str(target.node("Where", names))
+    dtype = _computed_in(target.dtype)
+    names = [target.name(condition, np.bool_), target.name(x1, dtype), target.name(x2, dtype)]
+    return _result(target, target.node("Where", names), dtype)
 
 
 def _install_operators() -> None:

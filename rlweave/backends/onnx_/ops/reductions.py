@@ -34,6 +34,23 @@ def _in_result(op_type: str, function: Operator) -> Operator:
     return write
 
 
+def _extreme(op_type: str, function: Operator) -> Operator:
+    """The largest or smallest element, NaN if one is: ONNX Runtime passes over NaN where it reduces all axes."""
+
+    @symbolic(function)
+    def write(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
+        dtype = elementwise._computed_in(target.dtype)
+        name = target.name(x, dtype)
+        found = _reduced(target, op_type, name, axis, keepdims)
+        if dtype.kind != "f":
+            return elementwise._result(target, found, dtype)
+        wrong = target.model.cast(target.node("IsNaN", [name]), np.int32)
+        wrong = target.model.cast(_reduced(target, "ReduceMax", wrong, axis, keepdims), np.bool_)
+        return str(target.node("Where", [wrong, target.model.constant(np.nan, dtype), found]))
+
+    return write
+
+
 def _of_truth(op_type: str, function: Operator) -> Operator:
     @symbolic(function)
     def write(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
@@ -46,8 +63,8 @@ def _of_truth(op_type: str, function: Operator) -> Operator:
 sum = _in_result("ReduceSum", reference.sum)
 mean = _in_result("ReduceMean", reference.mean)
 prod = _in_result("ReduceProd", reference.prod)
-max = _in_result("ReduceMax", reference.max)
-min = _in_result("ReduceMin", reference.min)
+max = _extreme("ReduceMax", reference.max)
+min = _extreme("ReduceMin", reference.min)
 any = _of_truth("ReduceMax", reference.any)
 all = _of_truth("ReduceMin", reference.all)
 

@@ -44,7 +44,9 @@ class ActingChoice:
     failed: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        figures = ", ".join(f"{name} {1e6 * taken:,.0f} us" for name, taken in sorted(self.seconds.items(), key=_second))
+        figures = ", ".join(
+            f"{name} {1e6 * taken:,.0f} us" for name, taken in sorted(self.seconds.items(), key=_second)
+        )
         text = f"acting on {self.backend}: measured for {self.batch_size} observations at once: {figures}"
         text += "".join(f"; {name} cannot ({why})" for name, why in self.failed.items())
         return f"{text} (agent.acting_backend={self.backend} says so without measuring)"

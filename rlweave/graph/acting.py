@@ -26,6 +26,6 @@ def refuse_learning(graph: Graph, root: str, backend: Backend) -> None:
             f"the {backend.name} backend only acts, and {graph.name!r} learns",
             where=f"{root}.{graph.name}",
             received=f"{node.label} writes {written[0]}" if written else f"{node.label} takes a gradient",
-            fix='learn on backend="jax", "torch" or "tensorflow"; act on this one with build(..., methods=[...]) of the '
+            fix='learn on backend="jax", "torch" or "tensorflow"; act on this one with build(..., methods=[...]) of '
             f"methods that only act, or with acting_backend={backend.name!r} of an agent",
         )

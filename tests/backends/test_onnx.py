@@ -27,7 +27,7 @@ from rlweave.testing.parity import assert_close, run_round
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from rlweave.backends.onnx_ import blocked_convolution, session  # noqa: E402
+from rlweave.backends.onnx_ import blocked_convolution, session
 
 SIZES = (1, 2, 7, 64)
 DENSE = [{"type": "dense", "units": 16, "activation": "tanh"}]
@@ -45,7 +45,9 @@ NESTED_STATES = Dict(
     gear=IntBox(2, 7),
     doors=BoolBox(shape=(2,)),
 )
-NESTED_ACTIONS = Dict(turn=FloatBox(-1.0, 1.0, shape=(2,)), horn=BoolBox(), gear=IntBox(5), lights=IntBox(0, 3, shape=(2,)))
+NESTED_ACTIONS = Dict(
+    turn=FloatBox(-1.0, 1.0, shape=(2,)), horn=BoolBox(), gear=IntBox(5), lights=IntBox(0, 3, shape=(2,))
+)
 #: What acts, and on what: (make, observations, method).
 ACTING: dict[str, tuple[Any, Space, str]] = {
     "numbers": (lambda s: DuelingPolicy(DENSE, IntBox(3), state_space=s), FloatBox(shape=(4,)), "q_values"),
@@ -54,7 +56,11 @@ ACTING: dict[str, tuple[Any, Space, str]] = {
         IntBox(0, 256, shape=(28, 28, 4), dtype="uint8", layout="channels_last"),
         "q_values",
     ),
-    "box actions": (lambda s: Policy(DENSE, FloatBox(-1.0, 1.0, shape=(2,)), state_space=s), FloatBox(shape=(3,)), "act"),
+    "box actions": (
+        lambda s: Policy(DENSE, FloatBox(-1.0, 1.0, shape=(2,)), state_space=s),
+        FloatBox(shape=(3,)),
+        "act",
+    ),
     "nested": (
         lambda s: Policy(DENSE, NESTED_ACTIONS, image_network=CONVOLUTIONS, state_space=s),
         NESTED_STATES,
@@ -153,7 +159,8 @@ def test_components_that_act_give_the_results_of_numpy(descriptor: Any) -> None:
             onnx = build(one.make(), spaces, backend="onnx", **options)
         except BuildError as error:
             # the method learns; or it only follows after one that supplies the inputs of its component
-            assert re.search("only acts|the build is stuck", str(error))
+            if not re.search("only acts|the build is stuck", str(error)):
+                raise
             refused += 1
             continue
         for size in (2, 7):
@@ -360,6 +367,8 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.delitem(backends._loaded, "onnx", raising=False)
     for missing in ("onnx", "onnxruntime"):
         with monkeypatch.context() as patched:
-            patched.setattr(importlib.util, "find_spec", lambda name, gone=missing: None if name == gone else find(name))
+            patched.setattr(
+                importlib.util, "find_spec", lambda name, gone=missing: None if name == gone else find(name)
+            )
             with pytest.raises(BackendError, match=r"rlweave\[onnx\]"):
                 get_backend("onnx")

@@ -14,8 +14,8 @@ from tests.backends.op_cases import CASES, Case, arrays_of, call, leaves
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from rlweave.backends.onnx_ import ops as onnx_ops  # noqa: E402
-from rlweave.backends.onnx_.run import OnnxRun  # noqa: E402
+from rlweave.backends.onnx_ import ops as onnx_ops
+from rlweave.backends.onnx_.run import OnnxRun
 
 #: Operators that acting graphs do not need.
 WITHOUT_FORM = {"lgamma", "set_at", "add_at", "adam_update", "rmsprop_update", "sgd_update", "global_norm_clip"}

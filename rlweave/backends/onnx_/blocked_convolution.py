@@ -30,7 +30,9 @@ def blocked_conv2d(
     x: Symbol, kernel: Any, stride: int | tuple[int, int], padding: str, bias: Any, activation: str | None
 ) -> Symbol | None:
     """See `ops.conv2d`; None where there are no blocks: on this processor, or for these numbers of channels."""
-    if not all(isinstance(weight, Symbol) and weight.weight is not None for weight in (kernel, bias) if weight is not None):
+    if not all(
+        isinstance(weight, Symbol) and weight.weight is not None for weight in (kernel, bias) if weight is not None
+    ):
         return None
     block = block_size()
     channels, filters = kernel.shape[2:]
@@ -109,7 +111,7 @@ def block_size() -> int | None:
     for block in _BLOCKS:
         try:
             found = _tried(block, images, first, bias, second)
-        except Exception:  # noqa: BLE001, S112 - whatever ONNX Runtime says: it does not have them like this
+        except Exception:
             continue
         if found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-4, atol=1e-4):
             return block

@@ -88,7 +88,9 @@ class Model:
             self._initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         return self._constants[key]
 
-    def node(self, op_type: str, inputs: Sequence[str], *, domain: str = "", outputs: int | None = None, **attributes: Any) -> Any:
+    def node(
+        self, op_type: str, inputs: Sequence[str], *, domain: str = "", outputs: int | None = None, **attributes: Any
+    ) -> Any:
         """Adds a node.
 
         Args:
@@ -131,7 +133,9 @@ class Model:
             self._scopes.pop()
             self._casts.pop()
 
-    def graph_of(self, nodes: list[Any], inputs: Sequence[tuple[str, Any, int]], outputs: Sequence[tuple[str, Any]]) -> Any:
+    def graph_of(
+        self, nodes: list[Any], inputs: Sequence[tuple[str, Any, int]], outputs: Sequence[tuple[str, Any]]
+    ) -> Any:
         """A sub-graph as an attribute of a node.
 
         Args:

@@ -105,7 +105,7 @@ class Symbol(_Operators):
     def __bool__(self) -> bool:
         unknown("the truth of an array")
 
-    __int__ = __float__ = __index__ = __array__ = __bool__  # type: ignore[assignment]
+    __int__ = __float__ = __index__ = __array__ = __bool__
 
     def __repr__(self) -> str:
         return f"Symbol({self.name}, shape={self.static_shape}, dtype={self.dtype})"
@@ -180,7 +180,7 @@ class Size(_Operators):
     def __bool__(self) -> bool:
         unknown("the length of an open axis")
 
-    __int__ = __float__ = __index__ = __bool__  # type: ignore[assignment]
+    __int__ = __float__ = __index__ = __bool__
 
     def _ordered(self, other: Any) -> bool:
         unknown("the length of an open axis")
@@ -202,6 +202,7 @@ class Size(_Operators):
         first = EXAMPLE_SIZES[0]
         by_batch = (more_rows - base) // (EXAMPLE_SIZES[1]["B"] - first["B"])
         by_time = (more_steps - base) // (EXAMPLE_SIZES[2]["T"] - first["T"])
+        terms: list[tuple[int, tuple[str, ...]]]
         if by_batch and by_time:
             terms = [(base // (first["B"] * first["T"]), ("B", "T"))]
         else:

@@ -115,5 +115,3 @@ def branch(pred: Symbol, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
 
 def stop_gradient(x: Array) -> Array:
     return x if model_of(x) is not None else reference.stop_gradient(x)
-
-

@@ -75,5 +75,3 @@ ones_like = _like(reference.ones_like, 1)
 @symbolic(reference.full_like)
 def full_like(target: Target, x: Array, fill_value: Array, dtype: str | None = None) -> str:
     return _expanded(target, x, target.name(fill_value, target.dtype))
-
-

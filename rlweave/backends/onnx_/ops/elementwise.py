@@ -252,13 +252,14 @@ def _install_operators() -> None:
     compared = {"eq": equal, "ne": not_equal, "lt": less, "le": less_equal, "gt": greater, "ge": greater_equal}
     for name, function in compared.items():
         setattr(Symbol, f"__{name}__", lambda self, other, function=function: function(self, other))
-    Symbol.__hash__ = _Operators.__hash__  # type: ignore[method-assign]
-    alone = {"neg": negative, "abs": abs}
-    for name, function in alone.items():
+    # equality is elementwise, and takes the hash away
+    operators = {"hash": _Operators.__hash__, "neg": negative, "abs": abs, "invert": _inverted}
+    for name, function in operators.items():
         setattr(Symbol, f"__{name}__", lambda self, function=function: function(self))
-    Symbol.__invert__ = lambda self: (  # type: ignore[attr-defined]
-        logical_not(self) if self.dtype == np.bool_ else bitwise_xor(self, -1)
-    )
+
+
+def _inverted(x: Symbol) -> Any:
+    return logical_not(x) if x.dtype == np.bool_ else bitwise_xor(x, -1)
 
 
 _install_operators()

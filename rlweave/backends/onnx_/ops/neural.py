@@ -25,7 +25,9 @@ def _activation(op_type: str, function: Operator, names: tuple[str, ...] = ()) -
 
     @symbolic(function)
     def write(target: Target, x: Array, *values: Any, **attributes: Any) -> str:
-        return str(target.node(op_type, [target.name(x, target.dtype)], **dict(zip(names, values, strict=False)), **attributes))
+        return str(
+            target.node(op_type, [target.name(x, target.dtype)], **dict(zip(names, values, strict=False)), **attributes)
+        )
 
     return write
 

@@ -25,7 +25,7 @@ def _axes(target: Target, axes: Sequence[int]) -> str:
 @symbolic(reference.reshape)
 def reshape(target: Target, x: Array, shape: int | Sequence[int]) -> str:
     sizes: list[Any] = list(shape) if isinstance(shape, (tuple, list)) else [shape]
-    before = x.shape if isinstance(x, Symbol) else np.shape(x)
+    before: tuple[Any, ...] = x.shape if isinstance(x, Symbol) else np.shape(x)
     # 0 keeps an axis and -1 is what is left: most shapes need no arithmetic on sizes
     for position, n in enumerate(sizes):
         kept = position < len(before) and isinstance(before[position], Size) and isinstance(n, Size)

@@ -204,11 +204,26 @@ def test_convolutions_in_blocks_and_ordinary_ones_are_those_of_numpy(
         assert (name in run_of(onnx).content) is _has_blocks(channels, filters)
 
 
-def test_blocks_are_used_where_the_processor_has_them() -> None:
+def test_blocks_are_used_where_onnx_runtime_itself_uses_them(tmp_path: Any) -> None:
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    kernel = numpy_helper.from_array(np.ones((16, 16, 3, 3), np.float32), "kernel")
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 16, 9, 9])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "kernel"], ["y"])], "constant", [image], [result], [kernel]
+    )
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    options.log_severity_level = 4
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    itself = b"ReorderOutput" in (tmp_path / "optimized.onnx").read_bytes()
+
     onnx = built("images", "onnx")
     onnx.q_values(states_of("images", 2))
-    used = b"com.microsoft.nchwc" in run_of(onnx).content
-    assert used is (blocked_convolution.block_size() is not None)
+    assert (b"ReorderOutput" in run_of(onnx).content) is itself
 
 
 @pytest.mark.parametrize("size", [1, 2, 33])
@@ -242,6 +257,28 @@ def test_results_and_inputs_are_nobody_elses() -> None:
     for value in weights.values():
         value[:] = 7.0
     np.testing.assert_array_equal(onnx.q_values(given), kept)
+
+
+@pytest.mark.parametrize("name", ACTING)
+def test_no_rows_give_no_rows(name: str) -> None:
+    method = ACTING[name][2]
+    onnx = built(name, "onnx")
+    for size in (0, 3, 0):
+        results = leaves(onnx.execute(method, states_of(name, size)))
+        assert [len(x) for x in results] == [size] * len(results)
+
+
+def test_arrays_of_nothing_and_read_only_ones() -> None:
+    space = Dict(nothing=FloatBox(shape=(0,)), numbers=FloatBox(shape=(3,)), empty=FloatBox(shape=(2, 0)))
+    x = {path: leaf.sample(4, rng=0) for path, leaf in space.flatten().items()}
+    for array in x.values():
+        array.flags.writeable = False
+    policy = DuelingPolicy(DENSE, IntBox(4), state_space=space)
+    numpy, onnx = (
+        build(policy.copy(), {"states": space.with_batch_rank()}, backend=backend, methods=("q_values",))
+        for backend in ("numpy", "onnx")
+    )
+    np.testing.assert_allclose(onnx.q_values(x), numpy.q_values(x), rtol=1e-5, atol=1e-5)
 
 
 def test_threads_that_act_and_one_that_sets_weights() -> None:

@@ -37,6 +37,7 @@ class OnnxRun:
         self._function, self._states, self._inputs = function, tuple(states), tuple(inputs)
         self._nested = not all(isinstance(item, OpenArray) for item in inputs)
         self._draws_from_state = "donated" in states
+        self._open = _open_axes(tree_leaves(self._inputs))
         #: Sessions made so far: at most one, whatever batch sizes and weights come.
         self.sessions = 0
         #: The serialized model, once it is written.
@@ -55,6 +56,9 @@ class OnnxRun:
             position += 1
         given = arguments[position:]
         leaves = tree_leaves(given) if self._nested else given
+        if 0 in [leaves[index].shape[axis] for index, axis in self._open]:
+            # ONNX Runtime gives reductions of no rows a wrong shape; without symbols the run is NumPy's
+            return self._function(*arguments)
         with self._lock:  # one binding, and threads that read do not wait for each other elsewhere
             if not self.sessions:
                 self._write(kept)
@@ -62,12 +66,16 @@ class OnnxRun:
                 self._bind_weights(kept)
             binding = self._binding
             shapes = []
+            held = []  # until the run is over: the binding reads arrays where they are, and does not own them
             for name, index in self._used:
                 x = leaves[index]
-                binding.bind_cpu_input(name, x if x.flags.c_contiguous else np.ascontiguousarray(x))
+                if not x.flags.c_contiguous:
+                    x = np.ascontiguousarray(x)
+                    held.append(x)
+                binding.bind_cpu_input(name, x)
                 shapes.append(x.shape)
             if self._draws_from_state:
-                self._bind_random(random, leaves)
+                held += self._bind_random(random, leaves)
             if shapes != self._shapes:
                 # results of another shape need memory of their own; they are copied out of it in any case
                 self._shapes = shapes
@@ -84,19 +92,20 @@ class OnnxRun:
         changed = {index for index, (old, new) in enumerate(zip(before, kept, strict=True)) if old is not new}
         for name, (index, function) in self._fed.items():
             if index in changed:
-                array = np.ascontiguousarray(kept[index] if function is None else function(kept[index]))
-                value = OrtValue.ortvalue_from_numpy(array.reshape(np.shape(array)))
+                array = kept[index] if function is None else function(kept[index])
+                value = OrtValue.ortvalue_from_numpy(np.require(array, requirements="C"))
                 self._held[name] = value
                 self._binding.bind_ortvalue_input(name, value)
         self._weights = kept
 
-    def _bind_random(self, cell: Any, leaves: Sequence[np.ndarray]) -> None:
+    def _bind_random(self, cell: Any, leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Draws the numbers of this run, which advances the state in a cell, and hands them over."""
         sizes = {symbol: leaves[index].shape[axis] for symbol, (index, axis) in self._sizes.items()}
-        self._numbers = self._draws.take(source_of(cell), sizes)  # kept, as they are read where they are
-        for name, numbers in self._numbers.items():
-            if name in self._names:
-                self._binding.bind_cpu_input(name, np.ascontiguousarray(numbers))
+        drawn = self._draws.take(source_of(cell), sizes)
+        held = {name: np.require(numbers, requirements="C") for name, numbers in drawn.items() if name in self._names}
+        for name, numbers in held.items():
+            self._binding.bind_cpu_input(name, numbers)
+        return list(held.values())
 
     def _write(self, kept: tuple[Any, ...]) -> None:
         """Writes the model by running the function on symbols, and makes its session."""
@@ -125,7 +134,8 @@ class OnnxRun:
         self._used = [(symbol.name, i) for i, symbol in enumerate(symbols) if symbol.name in self._names]
         own = {symbol.name: (index, None) for index, symbol in enumerate(weights)}
         self._fed = {name: source for name, source in {**own, **model.derived}.items() if name in self._names}
-        self._sizes = _places(tree_leaves(self._inputs))
+        arrays = tree_leaves(self._inputs)
+        self._sizes = {arrays[i].axes[axis]: (i, axis) for i, axis in reversed(self._open)}
         self._session = make_session(self.content)
         self._binding = self._session.io_binding()
         self._held: dict[str, Any] = {}
@@ -150,11 +160,7 @@ def _builder(result: Any) -> Callable[[list[Any]], Any]:
     return lambda arrays: build(tuple(arrays))
 
 
-def _places(arrays: Sequence[Any]) -> dict[str, tuple[int, int]]:
-    """For each open axis the (input, axis) where its length is found."""
-    found: dict[str, tuple[int, int]] = {}
-    for index, array in enumerate(arrays):
-        for axis, n in enumerate(array.axes if isinstance(array, OpenArray) else ()):
-            if isinstance(n, str) and "*" not in n:
-                found.setdefault(n, (index, axis))
-    return found
+def _open_axes(arrays: Sequence[Any]) -> list[tuple[int, int]]:
+    """(input, axis) of all open axes."""
+    known = [(i, array) for i, array in enumerate(arrays) if isinstance(array, OpenArray)]
+    return [(i, axis) for i, array in known for axis, n in enumerate(array.axes) if isinstance(n, str)]

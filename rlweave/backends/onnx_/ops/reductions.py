@@ -9,7 +9,7 @@ import numpy as np
 
 from rlweave.backends.numpy_.ops import reductions as reference
 from rlweave.backends.onnx_.ops import elementwise
-from rlweave.backends.onnx_.symbolic import Operator, Target, composed, symbolic
+from rlweave.backends.onnx_.symbolic import Operator, Target, composed, no_form, symbolic
 
 Array = Any
 Axis = int | tuple[int, ...] | None
@@ -22,13 +22,20 @@ def _reduced(target: Target, op_type: str, name: str, axis: Axis, keepdims: bool
     return str(target.node(op_type, inputs, keepdims=int(keepdims)))
 
 
+def _source(target: Target, x: Array, dtype: Any) -> str:
+    """What is reduced, in a dtype. ONNX Runtime gives results of a wrong shape for arrays without elements."""
+    if 0 in getattr(x, "static_shape", ()):
+        raise no_form("a reduction of an array without elements")
+    return target.name(x, dtype)
+
+
 def _in_result(op_type: str, function: Operator) -> Operator:
     """A reduction in the dtype of its result."""
 
     @symbolic(function)
     def write(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
         dtype = elementwise._computed_in(target.dtype)
-        found = _reduced(target, op_type, target.name(x, dtype), axis, keepdims)
+        found = _reduced(target, op_type, _source(target, x, dtype), axis, keepdims)
         return elementwise._result(target, found, dtype)
 
     return write
@@ -40,7 +47,7 @@ def _extreme(op_type: str, function: Operator) -> Operator:
     @symbolic(function)
     def write(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
         dtype = elementwise._computed_in(target.dtype)
-        name = target.name(x, dtype)
+        name = _source(target, x, dtype)
         found = _reduced(target, op_type, name, axis, keepdims)
         if dtype.kind != "f":
             return elementwise._result(target, found, dtype)
@@ -54,7 +61,7 @@ def _extreme(op_type: str, function: Operator) -> Operator:
 def _of_truth(op_type: str, function: Operator) -> Operator:
     @symbolic(function)
     def write(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
-        numbers = target.model.cast(target.name(x, np.bool_), np.int32)
+        numbers = target.model.cast(_source(target, x, np.bool_), np.int32)
         return target.model.cast(_reduced(target, op_type, numbers, axis, keepdims), np.bool_)
 
     return write
@@ -81,7 +88,7 @@ def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 @symbolic(reference.logsumexp)
 def logsumexp(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
-    name = target.name(x, target.dtype)
+    name = _source(target, x, target.dtype)
     largest = _reduced(target, "ReduceMax", name, axis, True)
     # an infinite maximum must not be subtracted from itself
     largest = target.node("Where", [target.node("IsInf", [largest]), target.model.constant(0, target.dtype), largest])
@@ -96,7 +103,7 @@ def logsumexp(target: Target, x: Array, axis: Axis = None, keepdims: bool = Fals
 def _index(op_type: str, function: Operator) -> Operator:
     @symbolic(function)
     def write(target: Target, x: Array, axis: int | None = None, keepdims: bool = False) -> str:
-        name = target.name(x, elementwise._computed_in(x.dtype))
+        name = _source(target, x, elementwise._computed_in(x.dtype))
         if axis is None:
             flat = target.node("Reshape", [name, target.model.constant([-1], np.int64)])
             found = target.node(op_type, [flat], axis=0, keepdims=0)

@@ -26,6 +26,10 @@ def _axes(target: Target, axes: Sequence[int]) -> str:
 def reshape(target: Target, x: Array, shape: int | Sequence[int]) -> str:
     sizes: list[Any] = list(shape) if isinstance(shape, (tuple, list)) else [shape]
     before: tuple[Any, ...] = x.shape if isinstance(x, Symbol) else np.shape(x)
+    if any(type(n) is int and n == 0 for n in sizes):  # an array of nothing: here 0 means 0
+        known = target.example.shape
+        sizes = [known[i] if type(n) is int and n == -1 else n for i, n in enumerate(sizes)]
+        return str(target.node("Reshape", [target.name(x), target.shape(sizes)], allowzero=1))
     # 0 keeps an axis and -1 is what is left: most shapes need no arithmetic on sizes
     for position, n in enumerate(sizes):
         kept = position < len(before) and isinstance(before[position], Size) and isinstance(n, Size)

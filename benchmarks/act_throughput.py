@@ -37,7 +37,7 @@ CONVOLUTIONS = [
     {"type": "dense", "units": 512, "activation": "relu"},
 ]
 STRIDES = (4, 2, 1)
-#: Bars by backend for dense layers (from 2 environments on) and for convolutions; None: reported only.
+#: Bars by backend for numbers and for images; None: reported only.
 BARS = {
     "numpy": (0.85, None),
     "torch": (0.95, 0.97),
@@ -45,6 +45,9 @@ BARS = {
     "tensorflow": (None, None),
     "onnx": (None, 0.85),
 }
+#: From so many environments on bars hold, for numbers and for images: below, single microseconds decide, or (ONNX
+#: Runtime, two or three images) the order of a large kernel that it can keep only where the kernel is a constant.
+SMALLEST_WITH_BAR = (2, 4)
 
 
 def build_actor(backend, images):
@@ -262,7 +265,7 @@ def rows(backends, environments):
                 states = observations(images, count)
                 mine, other = executor.greedy(states), peer(states)
                 assert np.mean(mine == other) > 0.9, "the peers act otherwise"  # near-ties may round differently
-                bar = BARS[backend][int(images)] if against == backend and (images or count > 1) else None
+                bar = BARS[backend][int(images)] if against == backend and count >= SMALLEST_WITH_BAR[images] else None
                 name = f"{backend}, {'images' if images else 'numbers'}, {count} environments"
                 row = compare(
                     name if against == backend else f"{name}, against {against} by hand",

@@ -40,6 +40,8 @@ def blocked_conv2d(
         return None
     arguments = (x, kernel, stride, padding, bias, activation)
     examples = [reference.conv2d(*at(arguments, i)) for i in range(EXAMPLES)]
+    if examples[0].dtype != np.float32:
+        return None
     target = Target(x.model, examples[0])
     model = x.model
     order = functools.partial(ordered_kernel, block=block)

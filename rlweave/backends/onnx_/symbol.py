@@ -21,17 +21,16 @@ EXAMPLE_SIZES: tuple[dict[str, int], ...] = ({"B": 5, "T": 3}, {"B": 7, "T": 3},
 EXAMPLES = len(EXAMPLE_SIZES)
 
 
-class _Operators:
-    """Python's operators as those of the vocabulary."""
+class ToldApartByIdentity:
+    """What symbols and sizes share: NumPy leaves operators to them, and they are told apart by identity."""
 
-    # NumPy arrays leave operators to this class
     __array_ufunc__ = None
 
     def __hash__(self) -> int:
         return id(self)
 
 
-class Symbol(_Operators):
+class Symbol(ToldApartByIdentity):
     """An array that an ONNX model will compute.
 
     Args:
@@ -98,6 +97,12 @@ class Symbol(_Operators):
 
         return picked(self, key)
 
+    @property
+    def T(self) -> Any:  # noqa: N802 - as everybody calls it
+        from rlweave.backends.onnx_.ops.shapes import permute_dims
+
+        return permute_dims(self, range(self.ndim)[::-1])
+
     def copy(self) -> Symbol:
         """The same array: values of a model never change."""
         return self
@@ -111,7 +116,7 @@ class Symbol(_Operators):
         return f"Symbol({self.name}, shape={self.static_shape}, dtype={self.dtype})"
 
 
-class Size(_Operators):
+class Size(ToldApartByIdentity):
     """The length of an open axis, or a number that depends on one. In a model it is an int64 without axes."""
 
     __slots__ = ("_name", "_write", "model", "values")

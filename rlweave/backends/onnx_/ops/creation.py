@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave.backends.numpy_.ops import creation as reference
+from rlweave.backends.onnx_.ops.shapes import stack
 from rlweave.backends.onnx_.symbol import Size, Symbol
 from rlweave.backends.onnx_.symbolic import Operator, Target, symbolic, without_form
 
@@ -16,8 +17,6 @@ Array = Any
 def asarray(target: Target, x: Array, dtype: str | None = None) -> str:
     if isinstance(x, (Symbol, Size)):
         return target.name(x, target.dtype)
-    from rlweave.backends.onnx_.ops.shapes import stack  # nested numbers and arrays
-
     return target.name(stack([asarray(item) for item in x]), target.dtype)
 
 

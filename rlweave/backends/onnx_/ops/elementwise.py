@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.numpy_.ops import elementwise as reference
-from rlweave.backends.onnx_.symbol import Symbol, _Operators
+from rlweave.backends.onnx_.symbol import Symbol, ToldApartByIdentity
 from rlweave.backends.onnx_.symbolic import Operator, Target, composed, symbolic, without_form
 
 Array = Any
@@ -17,11 +17,12 @@ Array = Any
 _COMPUTED_IN = {name: np.dtype("int32") for name in ("bool", "int8", "int16", "uint8", "uint16")}
 
 
-def _computed_in(dtype: Any) -> np.dtype[Any]:
+def computed_in(dtype: Any) -> np.dtype[Any]:
+    """The dtype that numbers of a dtype are computed in."""
     return _COMPUTED_IN.get(np.dtype(dtype).name, np.dtype(dtype))
 
 
-def _result(target: Target, name: str, dtype: Any) -> str:
+def in_dtype_of_result(target: Target, name: str, dtype: Any) -> str:
     """A value that was computed in a dtype, in that of the result."""
     return name if np.dtype(dtype) == target.dtype else target.model.cast(name, target.dtype)
 
@@ -31,9 +32,9 @@ def arithmetic(op_type: str, function: Operator, **attributes: Any) -> Operator:
 
     @symbolic(function)
     def write(target: Target, *operands: Array) -> str:
-        dtype = _computed_in(target.dtype)
+        dtype = computed_in(target.dtype)
         names = [target.name(x, dtype) for x in operands]
-        return _result(target, target.node(op_type, names, **attributes), dtype)
+        return in_dtype_of_result(target, target.node(op_type, names, **attributes), dtype)
 
     return write
 
@@ -41,7 +42,7 @@ def arithmetic(op_type: str, function: Operator, **attributes: Any) -> Operator:
 def _meeting(operands: tuple[Array, ...]) -> np.dtype[Any]:
     """The dtype in which the operands of a comparison meet."""
     examples = [x.examples[0] if isinstance(x, Symbol) else x for x in operands]
-    return _computed_in(reference.add(*[x.astype(np.int32) if _is_bool(x) else x for x in examples]).dtype)
+    return computed_in(reference.add(*[x.astype(np.int32) if _is_bool(x) else x for x in examples]).dtype)
 
 
 def _is_bool(x: Any) -> bool:
@@ -118,9 +119,9 @@ bitwise_xor = bitwise("BitwiseXor", "Xor", reference.bitwise_xor)
 
 @symbolic(reference.square)
 def square(target: Target, x: Array) -> str:
-    dtype = _computed_in(target.dtype)
+    dtype = computed_in(target.dtype)
     name = target.name(x, dtype)
-    return _result(target, target.node("Mul", [name, name]), dtype)
+    return in_dtype_of_result(target, target.node("Mul", [name, name]), dtype)
 
 
 def _whole(op_type: str, function: Operator) -> Operator:
@@ -176,8 +177,8 @@ def floor_divide(x1: Array, x2: Array) -> Array:
 @symbolic(reference.floor_divide)
 def _cut(target: Target, x1: Array, x2: Array) -> str:
     """A quotient of integers without a rest: ONNX rounds others towards zero."""
-    dtype = _computed_in(target.dtype)
-    return _result(target, target.node("Div", [target.name(x1, dtype), target.name(x2, dtype)]), dtype)
+    dtype = computed_in(target.dtype)
+    return in_dtype_of_result(target, target.node("Div", [target.name(x1, dtype), target.name(x2, dtype)]), dtype)
 
 
 @composed(reference.remainder)
@@ -199,7 +200,7 @@ def _shifted(direction: str, target: Target, name: str, x2: Array) -> str:
 
 @symbolic(reference.bitwise_left_shift)
 def bitwise_left_shift(target: Target, x1: Array, x2: Array) -> str:
-    return _result(target, _shifted("LEFT", target, target.name(x1, np.int32), x2), np.int32)
+    return in_dtype_of_result(target, _shifted("LEFT", target, target.name(x1, np.int32), x2), np.int32)
 
 
 @symbolic(reference.bitwise_right_shift)
@@ -210,7 +211,7 @@ def bitwise_right_shift(target: Target, x1: Array, x2: Array) -> str:
     positive = target.node("Where", [negative, target.node("BitwiseNot", [x]), x])
     moved = _shifted("RIGHT", target, positive, x2)
     found = target.node("Where", [negative, target.node("BitwiseNot", [moved]), moved])
-    return _result(target, found, np.int32)
+    return in_dtype_of_result(target, found, np.int32)
 
 
 @composed(reference.clip)
@@ -221,9 +222,9 @@ def clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:
 
 @symbolic(reference.where)
 def where(target: Target, condition: Array, x1: Array, x2: Array) -> str:
-    dtype = _computed_in(target.dtype)
+    dtype = computed_in(target.dtype)
     names = [target.name(condition, np.bool_), target.name(x1, dtype), target.name(x2, dtype)]
-    return _result(target, target.node("Where", names), dtype)
+    return in_dtype_of_result(target, target.node("Where", names), dtype)
 
 
 def _install_operators() -> None:
@@ -253,7 +254,7 @@ def _install_operators() -> None:
     for name, function in compared.items():
         setattr(Symbol, f"__{name}__", lambda self, other, function=function: function(self, other))
     # equality is elementwise, and takes the hash away
-    operators = {"hash": _Operators.__hash__, "neg": negative, "abs": abs, "invert": _inverted}
+    operators = {"hash": ToldApartByIdentity.__hash__, "neg": negative, "abs": abs, "invert": _inverted}
     for name, function in operators.items():
         setattr(Symbol, f"__{name}__", lambda self, function=function: function(self))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlweave.backends.numpy_.ops import indexing as reference
 from rlweave.backends.onnx_.ops.creation import asarray
+from rlweave.backends.onnx_.ops.shapes import expand_dims
 from rlweave.backends.onnx_.symbol import Size, Symbol
 from rlweave.backends.onnx_.symbolic import Target, composed, no_form, symbolic, without_form
 
@@ -75,7 +76,7 @@ def picked(x: Array, key: Any) -> Array:
     position = 0
     for k in keys:
         if k is None:
-            x = _widened(x, position)
+            x = expand_dims(x, position)
             position += 1
         elif isinstance(k, slice):
             position += 1
@@ -88,12 +89,6 @@ def _is_number(key: Any) -> bool:
 
 def _is_mask(key: Any) -> bool:
     return isinstance(key, bool) or getattr(key, "dtype", None) == np.bool_
-
-
-def _widened(x: Array, axis: int) -> Array:
-    from rlweave.backends.onnx_.ops.shapes import expand_dims
-
-    return expand_dims(x, axis)
 
 
 def _sliced(x: Symbol, keys: tuple[slice, ...]) -> Symbol:

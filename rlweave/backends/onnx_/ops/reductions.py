@@ -34,9 +34,9 @@ def _in_result(op_type: str, function: Operator) -> Operator:
 
     @symbolic(function)
     def write(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
-        dtype = elementwise._computed_in(target.dtype)
+        dtype = elementwise.computed_in(target.dtype)
         found = _reduced(target, op_type, _source(target, x, dtype), axis, keepdims)
-        return elementwise._result(target, found, dtype)
+        return elementwise.in_dtype_of_result(target, found, dtype)
 
     return write
 
@@ -46,11 +46,11 @@ def _extreme(op_type: str, function: Operator) -> Operator:
 
     @symbolic(function)
     def write(target: Target, x: Array, axis: Axis = None, keepdims: bool = False) -> str:
-        dtype = elementwise._computed_in(target.dtype)
+        dtype = elementwise.computed_in(target.dtype)
         name = _source(target, x, dtype)
         found = _reduced(target, op_type, name, axis, keepdims)
         if dtype.kind != "f":
-            return elementwise._result(target, found, dtype)
+            return elementwise.in_dtype_of_result(target, found, dtype)
         wrong = target.model.cast(target.node("IsNaN", [name]), np.int32)
         wrong = target.model.cast(_reduced(target, "ReduceMax", wrong, axis, keepdims), np.bool_)
         return str(target.node("Where", [wrong, target.model.constant(np.nan, dtype), found]))
@@ -103,7 +103,7 @@ def logsumexp(target: Target, x: Array, axis: Axis = None, keepdims: bool = Fals
 def _index(op_type: str, function: Operator) -> Operator:
     @symbolic(function)
     def write(target: Target, x: Array, axis: int | None = None, keepdims: bool = False) -> str:
-        name = _source(target, x, elementwise._computed_in(x.dtype))
+        name = _source(target, x, elementwise.computed_in(x.dtype))
         if axis is None:
             flat = target.node("Reshape", [name, target.model.constant([-1], np.int64)])
             found = target.node(op_type, [flat], axis=0, keepdims=0)

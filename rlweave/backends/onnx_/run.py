@@ -48,7 +48,7 @@ class OnnxRun:
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs the model."""
-        random = SimpleNamespace(value=arguments[0][0] if self._draws_from_state else None)
+        random = SimpleNamespace(value=arguments[0][0]) if self._draws_from_state else None
         position = int(self._draws_from_state)
         kept: tuple[Any, ...] = ()
         if len(self._states) > position:
@@ -74,7 +74,7 @@ class OnnxRun:
                     held.append(x)
                 binding.bind_cpu_input(name, x)
                 shapes.append(x.shape)
-            if self._draws_from_state:
+            if random is not None:
                 held += self._bind_random(random, leaves)
             if shapes != self._shapes:
                 # results of another shape need memory of their own; they are copied out of it in any case
@@ -84,7 +84,7 @@ class OnnxRun:
             self._session.run_with_iobinding(binding)
             found = binding.copy_outputs_to_cpu()
         result = self._build(found)
-        return (result, (random.value,)) if self._draws_from_state else result
+        return result if random is None else (result, (random.value,))
 
     def _bind_weights(self, kept: tuple[Any, ...]) -> None:
         """Hands over new weights, those that are not the same arrays as before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
 from rlweave.agents.config import Config, setting
 from rlweave.agents.trajectories import finite, fitted
 from rlweave.errors import CheckpointError, ConfigError, ExecutionError
@@ -24,11 +26,18 @@ Batch = Any
 Metrics = dict[str, Any]
 
 
+#: The `acting_backend` that is chosen by measuring.
+AUTO = "auto"
+
+
 class AgentConfig(Config):
     """Settings that all agents share."""
 
     acting_backend: str | None = setting(
-        None, "what computes actions: numpy, torch, jax or tensorflow; null: the backend that learns"
+        None,
+        "what computes actions: numpy, onnx (ONNX Runtime), torch, jax or tensorflow; null: the backend that learns; "
+        "auto: the fastest of numpy, onnx and that one, measured when training starts (another machine, or day, may "
+        "choose another, whose exploration draws other random numbers)",
     )
 
 
@@ -77,6 +86,10 @@ class Agent(ABC):
         #: Set by who changes weights more often than anyone acts: the next look at `actor` copies them.
         self._actor_is_behind = False
         self._actor_paths: tuple[str, ...] = ()
+        #: How many observations are acted on at once, for who measures that.
+        self.acting_batch_size = 1
+        #: What `acting_backend="auto"` measured and chose; None before, and where a backend is named.
+        self.acting_choice: ActingChoice | None = None
         self.env_steps = 0
 
     # -- the graph -----------------------------------------------------------------------------------------------
@@ -109,13 +122,32 @@ class Agent(ABC):
         root = self.make_root()
         options.setdefault("static", self.static_arguments)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
-        acting = self.config.acting_backend
+        acting, measured = self.config.acting_backend, None
+        if acting == AUTO:
+            acting, measured = self._choose_acting_backend()
         if acting is None or acting == self.backend:
             self._actor = self._executor
         else:
-            self._actor = self.build_actor(acting)
+            self._actor = self.build_actor(acting) if measured is None else measured
             self._copy_to_actor()
         return self
+
+    def _choose_acting_backend(self) -> tuple[str, GraphExecutor]:
+        """Measures who acts fastest, and puts that backend into the configuration; (its name, its executor)."""
+        assert self._executor is not None
+        made = {self.backend: self._executor}
+
+        def actor(name: str) -> GraphExecutor:
+            if name not in made:
+                made[name] = self.build_actor(name)
+            return made[name]
+
+        executors = {name: functools.partial(actor, name) for name in candidates(self.backend)}
+        method = self.acting_methods[0]
+        self.acting_choice = choose_acting_backend(executors, method, self.input_spaces(), self.acting_batch_size)
+        chosen = self.acting_choice.backend
+        self.config = self.config.model_copy(update={"acting_backend": chosen})
+        return chosen, made[chosen]
 
     def build_actor(self, backend: str, seed: int | None = None) -> GraphExecutor:
         """An executor of the acting methods alone, with a store of its own (for workers elsewhere)."""

@@ -21,7 +21,8 @@ from rlweave.errors import ConfigError, nearest
 
 #: Packages whose versions can change what a run computes.
 _PACKAGES = (
-    "rlweave", "numpy", "gymnasium", "jax", "jaxlib", "optax", "flax", "torch", "tensorflow", "ray", "ale-py",
+    "rlweave", "numpy", "gymnasium", "jax", "jaxlib", "optax", "flax", "torch", "tensorflow", "onnx",
+    "onnxruntime", "ray", "ale-py",
 )  # fmt: skip
 
 
@@ -85,7 +86,7 @@ class RunDirectory:
             stamp = time.strftime("%Y%m%d-%H%M%S")
             run = cls(_make_new(Path(root), _safe(f"{algorithm}-{settings['env']}-{stamp}-seed{settings['seed']}")))
         run.checkpoints.mkdir()
-        run.config_file.write_text(to_yaml({"algorithm": algorithm, **settings}), encoding="utf-8")
+        run.write_settings(algorithm, settings)
         run.write_versions()
         run.note_command(command)
         return run
@@ -128,6 +129,10 @@ class RunDirectory:
         """
         wanted = tensorboard_is_installed() if tensorboard is None else tensorboard
         return MetricsLog(self.metrics_file, self.tensorboard if wanted else None)
+
+    def write_settings(self, algorithm: str, settings: Mapping[str, Any]) -> None:
+        """Writes the resolved configuration."""
+        self.config_file.write_text(to_yaml({"algorithm": algorithm, **settings}), encoding="utf-8")
 
     def write_versions(self) -> None:
         """Notes the versions of what runs now."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.agents.agent import Agent
+from rlweave.agents.acting import candidates
+from rlweave.agents.agent import AUTO, Agent
 from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import Report
@@ -59,6 +60,10 @@ class PlanTrainer:
         self.parts = make_parts(config)
         self.agent = self.parts.agent
         _set_threads(config, self.agent)
+        #: What a user should read once, a line each.
+        self.notes: list[str] = []
+        if self.agent.config.acting_backend == AUTO:
+            self._choose_acting_backend()
         self.plan = self.parts.plan()
         self._begin_episodes(0)
         self._count_events_from(0)
@@ -91,6 +96,16 @@ class PlanTrainer:
                     self._begin_episodes(steps)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
+
+    def _choose_acting_backend(self) -> None:
+        """Measures who acts fastest, and notes it in the run's settings: a run that is resumed acts with the same."""
+        self.agent.acting_batch_size = max(self.config.num_envs, 1)
+        self.agent.build()
+        self.notes.append(str(self.agent.acting_choice))
+        section = self.config.agent.model_copy(update={"acting_backend": self.agent.config.acting_backend})  # type: ignore[attr-defined]
+        self.config = self.config.model_copy(update={"agent": section})
+        if self.run is not None:
+            self.run.write_settings(self.run.read_config()[0], self.config.to_data())
 
     def _next_event(self) -> int:
         steps = self.env_steps
@@ -258,7 +273,8 @@ def _set_threads(config: TrainConfig, agent: Agent) -> None:
         threads = 1 if numbers <= _SMALL_OBSERVATION else None
     if threads is None:
         return
-    names = {agent.backend, agent.config.acting_backend or agent.backend}
+    acting = agent.config.acting_backend or agent.backend
+    names = {agent.backend, *(candidates(agent.backend) if acting == AUTO else (acting,))}
     taken = [get_backend(name).set_threads(threads) for name in sorted(names)]
     if config.threads is not None and not any(taken):
         raise ConfigError(

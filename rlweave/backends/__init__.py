@@ -10,7 +10,7 @@ from rlweave.backends.base import Array, Backend, Cell
 from rlweave.backends.registration import register_loaders
 from rlweave.errors import BackendError, nearest
 
-__all__ = ["BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
+__all__ = ["ACTING_ONLY", "BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
 
 #: Backend name -> (top-level module that it needs, extra that installs it).
 BACKENDS = {
@@ -18,7 +18,13 @@ BACKENDS = {
     "torch": ("torch", "torch"),
     "jax": ("jax", "jax"),
     "tensorflow": ("tensorflow", "tensorflow"),
+    "onnx": ("onnxruntime", "onnx"),
 }
+
+#: Backends that no algorithm can learn on; they act for one that learns elsewhere.
+ACTING_ONLY = ("numpy", "onnx")
+#: Further modules that a backend needs.
+_ALSO_NEEDED = {"onnx": ("onnx",)}
 
 register_loaders()
 
@@ -28,7 +34,8 @@ _lock = threading.Lock()
 
 def is_installed(name: str) -> bool:
     """Whether the framework of a backend is there (without importing it)."""
-    return importlib.util.find_spec(BACKENDS[name][0]) is not None
+    modules = (BACKENDS[name][0], *_ALSO_NEEDED.get(name, ()))
+    return all(importlib.util.find_spec(module) is not None for module in modules)
 
 
 def get_backend(name: str) -> Backend:
@@ -41,11 +48,10 @@ def get_backend(name: str) -> Backend:
         raise BackendError("unknown backend", received=repr(name), fix=nearest(str(name), BACKENDS))
     with _lock:
         if name not in _loaded:
-            module, extra = BACKENDS[name]
-            if importlib.util.find_spec(module) is None:
+            if not is_installed(name):
                 raise BackendError(
                     f"backend {name!r} is not installed",
-                    fix=f'install its extra: pip install "rlweave[{extra}]"',
+                    fix=f'install its extra: pip install "rlweave[{BACKENDS[name][1]}]"',
                 )
             _loaded[name] = importlib.import_module(f"rlweave.backends.{name}_").BACKEND
         return _loaded[name]

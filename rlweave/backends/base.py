@@ -92,6 +92,8 @@ class Backend(ABC):
     maps_devices = True
     #: Gradients exist.
     differentiable: bool = True
+    #: Graphs that write variables (random state apart) or take gradients are refused.
+    acts_only: bool = False
     #: Extra to install for it.
     extra: str
 
@@ -142,6 +144,12 @@ class Backend(ABC):
     @abstractmethod
     def random_module(self) -> Any:
         """The module with `FastRandom`, `initial_state`, `state_to_numpy`, `state_from_numpy`."""
+
+    def portable_random(self, cell: Any) -> Any:
+        """The source of the random numbers that are the same on all backends, over the cell of their state."""
+        from rlweave.backends.portable_random import PortableRandom
+
+        return PortableRandom(self.ops, cell)
 
     @abstractmethod
     def runtime(self) -> dict[str, Any]:

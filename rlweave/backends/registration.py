@@ -13,6 +13,7 @@ _BACKENDS = {
     "torch": (("torch",), "rlweave.backends.torch_.ops"),
     "jax": (("jax", "jaxlib"), "rlweave.backends.jax_.ops"),
     "tensorflow": (("tensorflow",), "rlweave.backends.tensorflow_.ops"),
+    "onnx": ((), "rlweave.backends.onnx_.ops"),
 }
 
 

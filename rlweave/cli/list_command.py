@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
-from rlweave.backends import BACKENDS, is_installed
+from rlweave.backends import ACTING_ONLY, BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
 from rlweave.errors import ConfigError, nearest
 
@@ -43,7 +43,8 @@ def backends() -> Rows:
     rows = []
     for name, (module, extra) in BACKENDS.items():
         if is_installed(name):
-            rows.append((name, f"installed: {module} {_version(module)}"))
+            use = "; acts only (agent.acting_backend)" if name in ACTING_ONLY else ""
+            rows.append((name, f"installed: {module} {_version(module)}{use}"))
         else:
             rows.append((name, f"not installed: pip install 'rlweave[{extra}]'"))
     return rows

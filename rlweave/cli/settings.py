@@ -114,7 +114,7 @@ def check_learning_backend(spec: AlgorithmSpec, name: str) -> None:
             f"the {name} backend acts but cannot learn: it has no gradients",
             where="backend",
             received=repr(name),
-            fix="learn with --backend jax or --backend torch; --set agent.acting_backend=numpy acts with NumPy",
+            fix=f"learn with --backend jax or --backend torch; --set agent.acting_backend={name} acts with {name}",
         )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from rlweave.algorithms.checkpoint import find_checkpoint, list_checkpoints, set_aside_newer
-from rlweave.algorithms.config import TrainConfig, resolve_config, to_yaml
+from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.metrics import MetricsLog
 from rlweave.algorithms.registry import AlgorithmSpec, Trainer, get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
@@ -116,7 +116,7 @@ def resume(
                 where=str(directory.path), fix="give a greater length with --steps",
             )  # fmt: skip
         # Only now: a resume that fails leaves the run as it was.
-        directory.config_file.write_text(to_yaml({"algorithm": name, **resolved.to_data()}), encoding="utf-8")
+        directory.write_settings(name, getattr(trainer, "config", resolved).to_data())
         directory.write_versions()
         directory.note_command(_command())
         for path in set_aside_newer(directory.checkpoints, trainer.env_steps):
@@ -136,6 +136,8 @@ def final_evaluation_seed(seed: int) -> int:
 
 
 def _run(spec: AlgorithmSpec, config: TrainConfig, trainer: Trainer, run: RunDirectory, metrics: MetricsLog) -> None:
+    for note in getattr(trainer, "notes", ()):
+        output().print(note)
     title = f"{spec.name} {config.env} {config.backend} seed {config.seed}"
     try:
         with (

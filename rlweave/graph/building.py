@@ -45,7 +45,7 @@ def build(
         root: The component whose API methods the executor offers.
         input_spaces: Space of each API input by parameter name, or by "method.parameter" where methods differ. A
             function of the root that returns a variable collection stands for arrays by variable path (gradients).
-        backend: "numpy", "torch", "jax" or "tensorflow".
+        backend: "numpy", "torch", "jax" or "tensorflow"; "onnx" for methods that only act.
         seed: Seeds initial weights (by variable path) and random state.
         mode: "compiled", or "eager": API methods run step by step, so that a debugger stops in them.
         rng: "fast", or "portable": the same random numbers on every backend.

@@ -12,6 +12,7 @@ import numpy as np
 from rlweave.backends import Cell
 from rlweave.errors import ExecutionError, nearest
 from rlweave.graph import guard
+from rlweave.graph.acting import refuse_learning
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
@@ -194,6 +195,8 @@ class GraphExecutor:
     def install(self, graph: Graph) -> None:
         """Takes a traced graph in; it is lowered when it is first called."""
         drop_dead_nodes(graph)
+        if self.backend.acts_only:
+            refuse_learning(graph, self.root.path, self.backend)
         self.graphs[graph.name, static_key(graph.static.values())] = graph
         for node in graph.nodes:
             self.inplace_paths.update(node.extra.get("row_writes", ()))

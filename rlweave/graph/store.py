@@ -49,7 +49,7 @@ def make_binder(
         ops = bind_ops(backend.ops, None, float_dtype, device)
         ops.random = module.PortableRandom(ops, cell)
     else:
-        random = source(cell) if source is not None else module.PortableRandom(backend.ops, cell)
+        random = source(cell) if source is not None else backend.portable_random(cell)
         ops = bind_ops(backend.ops, random, float_dtype, device)
     return Binder(ops, keep_module_names=backend.name != "torch")
 

@@ -12,7 +12,7 @@ from rlweave import ops
 from rlweave.backends import is_installed
 from rlweave.backends.portable_random import PortableRandom
 
-BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+BACKENDS = ("numpy", "torch", "jax", "tensorflow", "onnx")
 
 
 def backend_ops(name: str) -> Any:

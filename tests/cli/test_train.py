@@ -213,3 +213,20 @@ def test_version(rlweave):
     import rlweave as package
 
     assert rlweave("--version").out == f"rlweave {package.__version__}\n"
+
+
+def test_the_measured_choice_of_who_acts_is_printed_once_and_written_down(rlweave, tmp_path):
+    options = ["--env", "CartPole-v1", "--backend", "torch", "--steps", 64, "--no-presets", "--run-dir", "run"]
+    sets = ["agent.acting_backend=auto", "agent.rollout_steps=16", "num_envs=2", "final_episodes=0"]
+    result = rlweave("train", "ppo", *options, *[word for text in sets for word in ("--set", text)])
+    assert result.code == 0, result.err
+    assert result.out.count("measured for 2 observations at once") == 1
+    chosen = parse_yaml((tmp_path / "run" / "config.yaml").read_text())["agent"]["acting_backend"]
+    assert f"acting on {chosen}:" in result.out
+
+
+def test_no_algorithm_learns_on_a_backend_that_only_acts(rlweave):
+    result = rlweave("train", "ppo", "--env", "CartPole-v1", "--backend", "onnx")
+    assert result.code != 0
+    assert "the onnx backend acts but cannot learn" in result.err
+    assert "--set agent.acting_backend=onnx" in result.err

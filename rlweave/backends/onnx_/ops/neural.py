@@ -1,0 +1,114 @@
+"""Neural operators as ONNX nodes."""
+# ruff: noqa: D103 (documented once, in rlweave.ops)
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlweave.backends.numpy_.ops import neural as reference
+from rlweave.backends.onnx_.blocked_convolution import blocked_conv2d
+from rlweave.backends.onnx_.ops.creation import astype
+from rlweave.backends.onnx_.ops.elementwise import abs, equal, less_equal, multiply, square, subtract, where
+from rlweave.backends.onnx_.ops.linear_algebra import ACTIVATIONS
+from rlweave.backends.onnx_.ops.reductions import mean
+from rlweave.backends.onnx_.ops.shapes import expand_dims
+from rlweave.backends.onnx_.symbol import Symbol
+from rlweave.backends.onnx_.symbolic import Operator, Target, composed, model_of, symbolic
+
+Array = Any
+
+
+def _activation(op_type: str, function: Operator, names: tuple[str, ...] = ()) -> Operator:
+    """A function of floats; further arguments are attributes."""
+
+    @symbolic(function)
+    def write(target: Target, x: Array, *values: Any, **attributes: Any) -> str:
+        return str(
+            target.node(op_type, [target.name(x, target.dtype)], **dict(zip(names, values, strict=False)), **attributes)
+        )
+
+    return write
+
+
+relu = _activation("Relu", reference.relu)
+sigmoid = _activation("Sigmoid", reference.sigmoid)
+softplus = _activation("Softplus", reference.softplus)
+softmax = _activation("Softmax", reference.softmax, ("axis",))
+log_softmax = _activation("LogSoftmax", reference.log_softmax, ("axis",))
+elu = _activation("Elu", reference.elu, ("alpha",))
+
+
+@symbolic(reference.leaky_relu)
+def leaky_relu(target: Target, x: Array, negative_slope: float = 0.01) -> str:
+    return str(target.node("LeakyRelu", [target.name(x, target.dtype)], alpha=float(negative_slope)))
+
+
+@symbolic(reference.gelu)
+def gelu(target: Target, x: Array, approximate: bool = False) -> str:
+    form = "tanh" if approximate else "none"
+    return str(target.node("Gelu", [target.name(x, target.dtype)], approximate=form))
+
+
+@composed(reference.silu)
+def silu(x: Array) -> Array:
+    return multiply(x, sigmoid(x))
+
+
+@composed(reference.one_hot)
+def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:
+    return astype(equal(expand_dims(indices, -1), np.arange(num_classes, dtype=np.int32)), dtype)
+
+
+@composed(reference.huber_loss)
+def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:
+    error = subtract(predictions, targets)
+    size = abs(error)
+    loss = where(less_equal(size, delta), multiply(square(error), 0.5), multiply(subtract(size, 0.5 * delta), delta))
+    return mean(loss) if reduction == "mean" else loss
+
+
+def conv2d(
+    x: Array,
+    kernel: Array,
+    stride: int | tuple[int, int] = 1,
+    padding: str = "valid",
+    bias: Array | None = None,
+    activation: str | None = None,
+) -> Array:
+    if model_of((x, kernel, bias)) is None:
+        return reference.conv2d(x, kernel, stride, padding, bias, activation)
+    found = blocked_conv2d(x, kernel, stride, padding, bias, activation)
+    return _conv2d(x, kernel, stride, padding, bias, activation) if found is None else found
+
+
+@symbolic(reference.conv2d)
+def _conv2d(
+    target: Target,
+    x: Array,
+    kernel: Array,
+    stride: int | tuple[int, int] = 1,
+    padding: str = "valid",
+    bias: Array | None = None,
+    activation: str | None = None,
+) -> str:
+    """The operator of ONNX, which has channels first."""
+    model, dtype = target.model, target.dtype
+    if isinstance(kernel, Symbol) and kernel.weight is not None:
+        filters = model.derived_weight(kernel, "channels_first", _channels_first)
+    else:
+        filters = model.node("Transpose", [target.name(kernel, dtype)], perm=[3, 2, 0, 1])
+    inputs = [model.node("Transpose", [target.name(x, dtype)], perm=[0, 3, 1, 2]), filters]
+    if bias is not None:
+        inputs.append(target.name(bias, dtype))
+    steps = [stride, stride] if isinstance(stride, int) else list(stride)
+    form = "SAME_UPPER" if padding == "same" else "VALID"
+    found = model.node("Conv", inputs, strides=steps, auto_pad=form, kernel_shape=list(kernel.shape[:2]))
+    if activation is not None:
+        found = model.node(ACTIVATIONS[activation], [found])
+    return str(model.node("Transpose", [found], perm=[0, 2, 3, 1]))
+
+
+def _channels_first(kernel: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(kernel.transpose(3, 2, 0, 1))

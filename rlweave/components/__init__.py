@@ -24,11 +24,12 @@ from rlweave.components.normalization import RunningNormalization
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
 from rlweave.components.policies import Policy
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
-from rlweave.components.recurrent import LSTM
+from rlweave.components.recurrent import GRU, LSTM, RecurrentLayer
 from rlweave.components.returns import GeneralizedAdvantageEstimation
 from rlweave.components.value_functions import ValueFunction
 
 __all__ = [
+    "GRU",
     "LSTM",
     "SGD",
     "Activation",
@@ -58,6 +59,7 @@ __all__ = [
     "PrioritizedReplay",
     "QPolicy",
     "RMSProp",
+    "RecurrentLayer",
     "ReplayMemory",
     "RingBuffer",
     "Rollout",

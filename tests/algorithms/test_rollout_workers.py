@@ -60,6 +60,8 @@ class CountingEnv:
 
 
 class Agent:
+    recurrent = False
+
     def __init__(self):
         self.steps = 0
 

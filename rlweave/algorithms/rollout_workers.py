@@ -175,7 +175,10 @@ class TransitionWorker(_EnvWorker):
         env_steps = 0
         for _ in range(self.steps):
             observations = self.observations()
-            actions = self.agent.act(observations, explore=True)
+            if self.agent.recurrent:
+                actions, extra = self._act(observations)
+            else:
+                actions, extra = self.agent.act(observations, explore=True), {}
             result = self._step(self.agent.env_actions(actions))
             env_steps += int(np.count_nonzero(result.valid))
             self.agent.count_steps(int(np.count_nonzero(result.valid)))
@@ -187,6 +190,7 @@ class TransitionWorker(_EnvWorker):
                 result.truncated,
                 result.next_observations,
                 None if result.valid.all() else result.valid,
+                **extra,
             )
             if len(complete["rewards"]):
                 parts.append(complete)

@@ -6,7 +6,7 @@ from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
-from rlweave.components.losses import DQNLoss, PPOLoss
+from rlweave.components.losses import DQNLoss, PPOLoss, SequenceDQNLoss
 from rlweave.components.memories import (
     FIFOQueue,
     GraphPrioritizedReplay,
@@ -65,6 +65,7 @@ __all__ = [
     "Rollout",
     "RolloutStorage",
     "RunningNormalization",
+    "SequenceDQNLoss",
     "StateEncoder",
     "TorchModule",
     "ValueFunction",

@@ -1,7 +1,6 @@
 """Trees of arrays (dicts, tuples, lists, None) for backends whose framework brings no tree functions of its own.
 
-Entries of a dict stand in the order of their keys, whatever order they were put in: a carry of `{"a", "b"}` that comes
-back as `{"b", "a"}` is the same carry. Plain recursion: `torch.compile` traces through it, and small trees cost less than a general library's registry.
+Plain recursion: `torch.compile` traces through it, and small trees cost less than a general library's registry.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     if tree is None:
         return None
     if isinstance(tree, dict):
-        return {key: tree_map(f, tree[key], *[other[key] for other in rest]) for key in sorted(tree)}
+        return {key: tree_map(f, value, *[other[key] for other in rest]) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
         items = [tree_map(f, *values) for values in zip(tree, *rest, strict=True)]
         if isinstance(tree, list):
@@ -29,7 +28,7 @@ def tree_leaves(tree: Any) -> list[Any]:
     if tree is None:
         return []
     if isinstance(tree, dict):
-        return [leaf for key in sorted(tree) for leaf in tree_leaves(tree[key])]
+        return [leaf for value in tree.values() for leaf in tree_leaves(value)]
     if isinstance(tree, (tuple, list)):
         return [leaf for value in tree for leaf in tree_leaves(value)]
     return [tree]

@@ -231,5 +231,5 @@ def layer_recur(layer: Any, inputs: Any, state: Any, episode_start: Any) -> Any:
 
 def is_recurrent(network: NetworkSpec) -> bool:
     """Whether a network of these layers would carry a state from step to step."""
-    layers = make_layers(network)
-    return any(getattr(layer.component if isinstance(layer, Shared) else layer, "is_recurrent", False) for layer in layers)
+    layers = [layer.component if isinstance(layer, Shared) else layer for layer in make_layers(network)]
+    return any(getattr(layer, "is_recurrent", False) for layer in layers)

@@ -256,7 +256,7 @@ class GRU(RecurrentLayer):
     The last axis of kernels and bias holds the three gates in the order r, z, n: reset, update, candidate. With
     a = x W + b and u = h U:
 
-        r = sigmoid(a_r + u_r),    z = sigmoid(a_z + u_z),    n = tanh(a_n + r * (u_n + c)),    h' = (1 - z) * n + z * h.
+        r = sigmoid(a_r + u_r),  z = sigmoid(a_z + u_z),  n = tanh(a_n + r * (u_n + c)),  h' = (1 - z) * n + z * h.
 
     The reset gate acts on the product with the recurrent kernel (and on its own bias c), so that all three products
     are one; in the paper it acts on h before the product. In the paper's own notation z and 1 - z are swapped.

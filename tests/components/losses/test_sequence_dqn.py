@@ -70,7 +70,8 @@ def oracle(x, n, double, delta, eta):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("n", "double", "mask", "delta"), [(1, True, True, 1.0), (3, True, True, None), (3, False, False, 1.0), (9, True, True, 1.0)]
+    ("n", "double", "mask", "delta"),
+    [(1, True, True, 1.0), (3, True, True, None), (3, False, False, 1.0), (9, True, True, 1.0)],
 )
 def test_it_equals_a_loop(backend, n, double, mask, delta):
     loss = SequenceDQNLoss(G, n, double, delta, priority_eta=0.7)

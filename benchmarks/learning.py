@@ -50,6 +50,7 @@ class Task:
         threshold: What the result has to reach.
         higher_is_better: Whether the result must be at least the threshold, or below it.
         settings: Dotted settings besides the tuned ones.
+        backends: Where it is trained unless asked otherwise.
         clear: Column and value of a report that leave no doubt that the threshold is reached; None: only the end tells.
     """
 
@@ -62,6 +63,7 @@ class Task:
     higher_is_better: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     clear: tuple[str, float] | None = None
+    backends: tuple[str, ...] = BACKENDS
 
     def reached(self, result: float) -> bool:
         """Whether a result is good enough; NaN never is."""
@@ -151,6 +153,7 @@ TASKS = {
         f"{algorithm}-cue-{layer}": Task(
             algorithm, "rlweave/CueRecall-v0", 20_480, greedy_return(500), f"{_BEST}, 500 greedy episodes", 0.9,
             settings={"agent.network": [{"type": layer, "units": 16}]}, clear=("best_evaluation_return", 1.0),
+            backends=BACKENDS if (algorithm, layer) == ("ppo", "lstm") else ("jax",),
         )
         for algorithm in ("ppo", "dqn")
         for layer in ("lstm", "gru")
@@ -160,6 +163,7 @@ TASKS = {
         f"{algorithm}-cue-feedforward": Task(
             algorithm, "rlweave/CueRecall-v0", 20_480, greedy_return(500), f"{_BEST}, 500 greedy episodes", 0.6,
             higher_is_better=False, settings={"agent.network": [{"type": "dense", "units": 64, "activation": "tanh"}]},
+            backends=("jax",),
         )
         for algorithm in ("ppo", "dqn")
     },
@@ -266,8 +270,8 @@ def main() -> int:
         "--backends",
         nargs="+",
         choices=(*BACKENDS, *SECOND_TIER),
-        default=list(BACKENDS),
-        help="default: jax and torch",
+        default=None,
+        help="default: jax and torch, or what the task says",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 to 4")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: one per core)")
@@ -276,7 +280,7 @@ def main() -> int:
     jobs = [
         (name, backend, seed, arguments.settings)
         for name in arguments.tasks
-        for backend in arguments.backends
+        for backend in arguments.backends or TASKS[name].backends
         for seed in arguments.seeds
     ]
     arguments.output.mkdir(parents=True, exist_ok=True)

@@ -325,35 +325,39 @@ _add(
     constants={"td_loss": _TARGETS},
 )
 _SEQUENCE_TARGETS = ("rewards", "target_q_next", "online_q_next")
-for _name, _q, _taken, _loss in (
-    ("sequence-dqn-loss", FloatBox(shape=(3,)), IntBox(3), lambda: c.SequenceDQNLoss(n_step=2)),
-    (
-        "sequence-dqn-loss-components",
-        Dict(a=FloatBox(shape=(2, 3)), b=FloatBox(shape=(2,))),
-        Dict(a=IntBox(3, shape=(2,)), b=BoolBox()),
-        lambda: c.SequenceDQNLoss(n_step=3, huber_delta=None, reduce_components="td"),
+
+
+def _sequence_losses(q_values: Space, actions: Space) -> dict[str, Space]:
+    q_values, actions = (space.with_batch_rank().with_time_rank() for space in (q_values, actions))
+    return {
+        **{name: q_values for name in ("q_values", "target_q_next", "online_q_next")},
+        "actions": actions,
+        "rewards": SEQUENCE,
+        **{name: SEQUENCE_FLAGS for name in ("terminated", "truncated", "mask")},
+        "weights": _floats(low=0.1, high=1.0),
+    }
+
+
+_add(
+    "sequence-dqn-loss",
+    c.SequenceDQNLoss,
+    lambda: c.SequenceDQNLoss(n_step=2),
+    _sequence_losses(FloatBox(shape=(3,)), IntBox(3)),
+    calls=("sequence_loss",),
+    differentiated={"sequence_loss": _first},
+    constants={"sequence_loss": _SEQUENCE_TARGETS},
+)
+_add(
+    "sequence-dqn-loss-components",
+    c.SequenceDQNLoss,
+    lambda: c.SequenceDQNLoss(n_step=3, huber_delta=None, reduce_components="td"),
+    _sequence_losses(
+        Dict(a=FloatBox(shape=(2, 3)), b=FloatBox(shape=(2,))), Dict(a=IntBox(3, shape=(2,)), b=BoolBox())
     ),
-):
-    _q, _taken = (space.with_batch_rank().with_time_rank() for space in (_q, _taken))
-    _add(
-        _name,
-        c.SequenceDQNLoss,
-        _loss,
-        {
-            "q_values": _q,
-            "actions": _taken,
-            "rewards": SEQUENCE,
-            "terminated": SEQUENCE_FLAGS,
-            "truncated": SEQUENCE_FLAGS,
-            "target_q_next": _q,
-            "online_q_next": _q,
-            "weights": _floats(low=0.1, high=1.0),
-            "mask": SEQUENCE_FLAGS,
-        },
-        calls=("sequence_loss",),
-        differentiated={"sequence_loss": _first},
-        constants={"sequence_loss": _SEQUENCE_TARGETS},
-    )
+    calls=("sequence_loss",),
+    differentiated={"sequence_loss": _first},
+    constants={"sequence_loss": _SEQUENCE_TARGETS},
+)
 _PPO_CONSTANTS = ("old_log_probs", "advantages", "returns", "old_values")
 _PPO_INPUTS: dict[str, Space] = {
     "log_probs": _floats(low=-2.0, high=-0.5),

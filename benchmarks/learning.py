@@ -291,14 +291,14 @@ def main() -> int:
     pool = concurrent.futures.ProcessPoolExecutor(
         arguments.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
     )
-    print(f"{'task':<17}{'backend':<9}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
+    print(f"{'task':<21}{'backend':<9}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
     new = []
     with pool:
         for future in concurrent.futures.as_completed([pool.submit(_train_in_process, job) for job in jobs]):
             row = future.result()
             new.append(row)
             print(
-                f"{row['task']:<17}{row['backend']:<9}{row['seed']:>4}{row['steps']:>9,}"
+                f"{row['task']:<21}{row['backend']:<9}{row['seed']:>4}{row['steps']:>9,}"
                 f"{row['result']:>10.4g}{row['threshold']:>9.4g}  {'yes' if row['ok'] else 'NO'}",
                 flush=True,
             )

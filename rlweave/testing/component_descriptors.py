@@ -330,10 +330,10 @@ _SEQUENCE_TARGETS = ("rewards", "target_q_next", "online_q_next")
 def _sequence_losses(q_values: Space, actions: Space) -> dict[str, Space]:
     q_values, actions = (space.with_batch_rank().with_time_rank() for space in (q_values, actions))
     return {
-        **{name: q_values for name in ("q_values", "target_q_next", "online_q_next")},
+        **dict.fromkeys(("q_values", "target_q_next", "online_q_next"), q_values),
         "actions": actions,
         "rewards": SEQUENCE,
-        **{name: SEQUENCE_FLAGS for name in ("terminated", "truncated", "mask")},
+        **dict.fromkeys(("terminated", "truncated", "mask"), SEQUENCE_FLAGS),
         "weights": _floats(low=0.1, high=1.0),
     }
 

@@ -79,6 +79,16 @@ def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting
         assert any("recurrent_kernel" in path for path in moved)
 
 
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
+def test_the_ratio_is_one_in_every_minibatch_where_nothing_is_learned(backend):
+    """The sequences of a minibatch come with their own initial states."""
+    agent = make(backend, epochs=2, minibatches=2, lr=1e-12)
+    _, state = rollout(agent)
+    metrics = agent.update(rollout(agent, 1, state)[0])
+    assert abs(metrics["approx_kl"]) < 1e-6
+    assert metrics["clip_fraction"] == 0.0
+
+
 @pytest.mark.parametrize("backend", ["numpy", *LEARNING])
 def test_values_bootstrap_by_the_state_of_the_episode_that_ended(backend):
     agent = make(backend, gae_lambda=0.0, discount=0.5, network=GRU)

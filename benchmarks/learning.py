@@ -16,6 +16,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -49,6 +50,7 @@ class Task:
         threshold: What the result has to reach.
         higher_is_better: Whether the result must be at least the threshold, or below it.
         settings: Dotted settings besides the tuned ones.
+        backends: Where it is trained unless asked otherwise.
         clear: Column and value of a report that leave no doubt that the threshold is reached; None: only the end tells.
     """
 
@@ -61,6 +63,7 @@ class Task:
     higher_is_better: bool = True
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     clear: tuple[str, float] | None = None
+    backends: tuple[str, ...] = BACKENDS
 
     def reached(self, result: float) -> bool:
         """Whether a result is good enough; NaN never is."""
@@ -68,8 +71,13 @@ class Task:
 
     def command(self, backend: str, seed: int) -> str:
         """The command line that trains the same."""
-        sets = "".join(f" --set {key}={value}" for key, value in self.settings.items())
+        sets = "".join(f" --set {shlex.quote(f'{key}={_yaml(value)}')}" for key, value in self.settings.items())
         return f"rlweave train {self.algorithm} --env {self.env} --backend {backend} --seed {seed}{sets}"
+
+
+def _yaml(value: Any) -> str:
+    """A setting as `--set` reads it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def greedy_return(episodes: int) -> Callable[[PlanTrainer], float]:
@@ -141,6 +149,24 @@ TASKS = {
         higher_is_better=False,
         settings={"env_options.world": "2x2"},
     ),
+    **{
+        f"{algorithm}-cue-{layer}": Task(
+            algorithm, "rlweave/CueRecall-v0", 20_480, greedy_return(500), f"{_BEST}, 500 greedy episodes", 0.9,
+            settings={"agent.network": [{"type": layer, "units": 16}]}, clear=("best_evaluation_return", 1.0),
+            backends=BACKENDS if (algorithm, layer) == ("ppo", "lstm") else ("jax",),
+        )
+        for algorithm in ("ppo", "dqn")
+        for layer in ("lstm", "gru")
+    },
+    # controls: nobody without a memory does better than guess, or the task would show nothing
+    **{
+        f"{algorithm}-cue-feedforward": Task(
+            algorithm, "rlweave/CueRecall-v0", 20_480, greedy_return(500), f"{_BEST}, 500 greedy episodes", 0.6,
+            higher_is_better=False, settings={"agent.network": [{"type": "dense", "units": 64, "activation": "tanh"}]},
+            backends=("jax",),
+        )
+        for algorithm in ("ppo", "dqn")
+    },
 }  # fmt: skip
 
 
@@ -244,8 +270,8 @@ def main() -> int:
         "--backends",
         nargs="+",
         choices=(*BACKENDS, *SECOND_TIER),
-        default=list(BACKENDS),
-        help="default: jax and torch",
+        default=None,
+        help="default: jax and torch, or what the task says",
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 to 4")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: one per core)")
@@ -254,7 +280,7 @@ def main() -> int:
     jobs = [
         (name, backend, seed, arguments.settings)
         for name in arguments.tasks
-        for backend in arguments.backends
+        for backend in arguments.backends or TASKS[name].backends
         for seed in arguments.seeds
     ]
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -265,14 +291,14 @@ def main() -> int:
     pool = concurrent.futures.ProcessPoolExecutor(
         arguments.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
     )
-    print(f"{'task':<15}{'backend':<9}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
+    print(f"{'task':<21}{'backend':<9}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
     new = []
     with pool:
         for future in concurrent.futures.as_completed([pool.submit(_train_in_process, job) for job in jobs]):
             row = future.result()
             new.append(row)
             print(
-                f"{row['task']:<15}{row['backend']:<9}{row['seed']:>4}{row['steps']:>9,}"
+                f"{row['task']:<21}{row['backend']:<9}{row['seed']:>4}{row['steps']:>9,}"
                 f"{row['result']:>10.4g}{row['threshold']:>9.4g}  {'yes' if row['ok'] else 'NO'}",
                 flush=True,
             )

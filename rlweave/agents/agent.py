@@ -16,7 +16,9 @@ from safetensors.numpy import load_file, save_file
 
 from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
 from rlweave.agents.config import Config, setting
+from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
+from rlweave.components.network import is_recurrent
 from rlweave.errors import CheckpointError, ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.building import InputSpace
@@ -41,7 +43,7 @@ class AgentConfig(Config):
     )
 
 
-class Agent(ABC):
+class Agent(RecurrentActing, ABC):
     """An algorithm as a component graph, behind one API.
 
     The graph is made by `build`, or at the first use. Acting may run on another backend than learning
@@ -91,6 +93,8 @@ class Agent(ABC):
         #: What `acting_backend="auto"` measured and chose; None before, and where a backend is named.
         self.acting_choice: ActingChoice | None = None
         self.env_steps = 0
+        #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
+        self.recurrent = is_recurrent(getattr(self.config, "network", None))
 
     # -- the graph -----------------------------------------------------------------------------------------------
 
@@ -105,7 +109,7 @@ class Agent(ABC):
     #: API methods that an acting graph needs.
     acting_methods: ClassVar[tuple[str, ...]] = ("act",)
     #: Prefixes (below the root) of the variables that acting needs.
-    acting_prefixes: ClassVar[tuple[str, ...]] = ("policy",)
+    acting_prefixes: tuple[str, ...] = ("policy",)
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
@@ -195,6 +199,11 @@ class Agent(ABC):
     ) -> Any:
         """Actions for a batch of observations.
 
+        The state of recurrent networks is kept inside for each environment, and each call is taken as one step of
+        these environments. It starts anew after `observe` was told of an episode's end, or `begin_episodes` was
+        called. Looks with `explore=False` have states of their own, and disturb none. `act_recurrently` takes and
+        returns the state instead.
+
         Args:
             states: Nested arrays (B, ...) of the state space; a single observation (...) gives a single action.
             env_ids: Names of the environments that the rows belong to; 0 to B-1 when None.
@@ -227,6 +236,20 @@ class Agent(ABC):
             next_state: Observation after the action; may be left out only where the episode goes on.
             env_id: Name of the environment.
         """
+
+    def _check_names(self, names: Sequence[Any], rows: int) -> None:
+        """Refuses names of environments that do not tell the rows of a batch apart.
+
+        Raises:
+            ExecutionError: Not one distinct name per row.
+        """
+        if len(names) != rows or len(set(names)) != len(names):
+            raise ExecutionError(
+                "each row of the observations needs the name of its environment",
+                where=f"{self.name}.get_actions",
+                received=f"{rows} rows, env_ids={list(names)}",
+                fix="pass one distinct name per row",
+            )
 
     def _fit_step(
         self, state: Any, action: Any, reward: Any, next_state: Any, env_id: Any
@@ -317,6 +340,7 @@ class Agent(ABC):
         own = {path: value for path, value in state.items() if not path.startswith("actor:")}
         self.executor.load_state_dict(own)
         self._copy_to_actor()
+        self.begin_episodes()  # recurrent states belong to environments, which go on from nowhere
         acting = {path.removeprefix("actor:"): v for path, v in state.items() if path.startswith("actor:")}
         if acting and self._actor is not None and self._actor is not self._executor:
             self._actor.set_weights(acting)

@@ -6,14 +6,17 @@ returns.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rlweave import graph
-from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
-from rlweave.agents.config import setting
+from rlweave.agents.agent import Agent, Batch, Metrics
+from rlweave.agents.dqn_config import DQNConfig
+from rlweave.agents.dqn_graph import DQNGraph
+from rlweave.agents.recurrent_dqn_graph import RecurrentDQNGraph
+from rlweave.agents.sequences import SequenceAccumulator, sequence_space
 from rlweave.agents.trajectories import StepAssembler, add_axis, first_row, is_single
 from rlweave.components import (
     DQNLoss,
@@ -25,155 +28,20 @@ from rlweave.components import (
     PrioritizedReplay,
     QPolicy,
     ReplayMemory,
+    SequenceDQNLoss,
 )
 from rlweave.components.schedules import make_schedule
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.graph import Component, api
+from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
+from rlweave.graph.ir import map_structure
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
-
-
-class DQNConfig(AgentConfig):
-    """Settings of DQN."""
-
-    network: list[dict[str, Any]] = setting(
-        [
-            {"type": "dense", "units": 64, "activation": "relu"},
-            {"type": "dense", "units": 64, "activation": "relu"},
-        ],
-        "layers of the Q network",
-    )
-    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
-    dueling: bool = setting(True, "state value and advantages in streams of their own")
-    double: bool = setting(True, "the online network chooses the next action, the target network values it")
-    n_step: int = setting(3, "steps of a return before it bootstraps", ge=1, unit="steps")
-    discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
-    huber_delta: float | None = setting(1.0, "where the loss becomes linear; null: squared everywhere")
-    memory_capacity: int = setting(100_000, "transitions kept", ge=1, unit="transitions")
-    memory_place: Literal["host", "graph"] = setting(
-        "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
-    )
-    prioritized: bool = setting(True, "draw transitions by their TD error")
-    priority_alpha: float = setting(0.6, "how much priorities matter; 0: evenly", ge=0)
-    priority_beta: float | dict[str, Any] = setting(
-        0.4, "strength of the importance weights, or a schedule over inserted transitions"
-    )
-    batch_size: int = setting(64, "transitions in an update", ge=1, unit="transitions")
-    learning_starts: int = setting(1_000, "environment steps before the first update", ge=1, unit="environment steps")
-    samples_per_step: float = setting(
-        16.0, "transitions trained on for each environment step", gt=0, unit="transitions per environment step"
-    )
-    target_update_interval: int = setting(
-        500, "distance of two copies to the target network", ge=1, unit="environment steps"
-    )
-    epsilon: float | dict[str, Any] = setting(
-        {"type": "linear", "start": 1.0, "end": 0.05, "steps": 10_000},
-        "share of random actions, or a schedule over environment steps",
-    )
-    optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
-    lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps")
-    max_grad_norm: float | None = setting(10.0, "global norm that gradients are clipped to; null: not clipped")
-    reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
-
 
 #: Memories by place: without and with priorities.
 MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] = {
     "host": (ReplayMemory, PrioritizedReplay),
     "graph": (GraphReplay, GraphPrioritizedReplay),
 }
-
-
-class DQNGraph(Component):
-    """The component graph of DQN.
-
-    Args:
-        policy: The Q network.
-        memory: Replay memory.
-        loss: The DQN loss.
-        optimizer: Moves the Q network.
-        exploration: Epsilon-greedy choice.
-    """
-
-    def __init__(
-        self,
-        policy: Component,
-        memory: Component,
-        loss: DQNLoss,
-        optimizer: Component,
-        exploration: EpsilonGreedy,
-        scope: str = "dqn",
-    ) -> None:
-        super().__init__(scope)
-        self.policy, self.memory, self.loss, self.optimizer = policy, memory, loss, optimizer
-        self.exploration = exploration
-        self.target_policy = policy.copy(scope="target-policy", trainable=False)
-
-    @api
-    def act(self, states: Any, epsilon: Any) -> Any:
-        """Epsilon-greedy actions for observations (B, ...)."""
-        return self.exploration.select(self.policy.q_values(states), epsilon)
-
-    @api
-    def act_greedily(self, states: Any) -> Any:
-        """Actions of the largest Q value."""
-        return self.policy.greedy(states)
-
-    @api
-    def q_values(self, states: Any) -> Any:
-        """Q values (B, ..., actions)."""
-        return self.policy.q_values(states)
-
-    @api
-    def insert(self, records: Any) -> None:
-        """Stores transitions."""
-        self.memory.insert(records)
-
-    @api(static=("batch_size",))
-    def update(self, batch_size: int) -> Any:
-        """Learns from transitions of the memory, and gives them their new priorities."""
-        records, indices, weights = self.memory.sample(batch_size)
-        loss, td_errors = self._learn(records, weights)
-        self.memory.update_priorities(indices, td_errors)
-        return loss
-
-    @api
-    def update_from(self, records: Any) -> Any:
-        """Learns from transitions that are passed in."""
-        loss, _ = self._learn(records, None)
-        return loss
-
-    @api
-    def gradients(self, records: Any) -> Any:
-        """Gradients of the loss on transitions, by variable path."""
-        loss, _ = self._loss(records, None)
-        return graph.gradients(loss, self.policy.variables())
-
-    @api
-    def apply(self, gradients: Any) -> None:
-        """One optimizer step with given gradients, by variable path."""
-        self.optimizer.apply(gradients, self.policy.variables())
-
-    @api
-    def sync_target(self) -> None:
-        """Copies the Q network to the target network."""
-        self.target_policy.sync(self.policy)
-
-    def _learn(self, records: Any, weights: Any) -> Any:
-        loss, td_errors = self._loss(records, weights)
-        self.optimizer.step(loss, self.policy.variables())
-        return loss, td_errors
-
-    def _loss(self, records: Any, weights: Any) -> Any:
-        return self.loss.td_loss(
-            self.policy.q_values(records["states"]),
-            records["actions"],
-            records["rewards"],
-            records["terminated"],
-            self.target_policy.q_values(records["next_states"]),
-            graph.stop_gradient(self.policy.q_values(records["next_states"])) if self.loss.double else None,
-            weights,
-            records["discounts"],
-        )
 
 
 class DQN(Agent):
@@ -209,6 +77,8 @@ class DQN(Agent):
                 received=f"{self.config.learning_starts} with room for {self.config.memory_capacity} transitions",
                 fix="lower learning_starts, or raise memory_capacity",
             )
+        if self.recurrent:
+            self._check_sequences()
         if not _has_q_values(self.action_space):
             raise ConfigError(
                 "DQN needs one discrete action space, with the same number of choices in each component",
@@ -217,13 +87,33 @@ class DQN(Agent):
                 fix="use PPO, which takes any action space",
             )
         self._epsilon = make_schedule(self.config.epsilon)
-        self._accumulators: dict[Any, NStepAccumulator] = {}
+        self._accumulators: dict[Any, NStepAccumulator | SequenceAccumulator] = {}
+        self._acted: dict[Any, dict[str, Any]] = {}
         self._steps = StepAssembler()
         self.inserted = 0
         self._syncs = 0
 
+    def _check_sequences(self) -> None:
+        config = self.config
+        if config.batch_size % config.unroll:
+            raise ConfigError(
+                "a batch of recurrent networks is made of whole sequences",
+                where="batch_size",
+                received=f"{config.batch_size} transitions, with sequences of {config.unroll} (unroll)",
+                fix=f"choose a multiple of {config.unroll}",
+            )
+        if config.overlap >= config.unroll:
+            raise ConfigError(
+                "neighbouring sequences share more than a sequence has",
+                where="overlap",
+                received=f"overlap={config.overlap}, unroll={config.unroll}",
+                fix=f"choose less than {config.unroll}",
+            )
+
     def make_root(self) -> DQNGraph:
-        return DQNGraph(**self.graph_arguments())
+        if not self.recurrent:
+            return DQNGraph(**self.graph_arguments())
+        return RecurrentDQNGraph(burn_in=self.config.burn_in, **self.graph_arguments())
 
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""
@@ -236,31 +126,44 @@ class DQN(Agent):
         )
         even, prioritized = MEMORIES[config.memory_place]
         memory: Component
+        # a sequence brings so many new transitions
+        capacity = max(config.memory_capacity // self._new_steps, 1) if self.recurrent else config.memory_capacity
         if config.prioritized:
-            memory = prioritized(config.memory_capacity, config.priority_alpha, config.priority_beta)
+            memory = prioritized(capacity, config.priority_alpha, config.priority_beta)
         else:
-            memory = even(config.memory_capacity)
+            memory = even(capacity)
         return {
             "policy": policy,
             "memory": memory,
-            "loss": DQNLoss(
-                discount=config.discount,
-                n_step=config.n_step,
-                double=config.double,
-                huber_delta=config.huber_delta,
-                reduce_components=config.reduce_components,
-            ),
+            "loss": self._make_loss(),
             "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
             ),
             "exploration": EpsilonGreedy(),
         }
 
-    def record_space(self) -> Space:
-        """Space of one transition over up to `n_step` steps.
+    def _make_loss(self) -> DQNLoss:
+        config = self.config
+        settings: dict[str, Any] = {
+            "discount": config.discount,
+            "n_step": config.n_step,
+            "double": config.double,
+            "huber_delta": config.huber_delta,
+            "reduce_components": config.reduce_components,
+        }
+        if self.recurrent:
+            return SequenceDQNLoss(**settings, priority_eta=config.priority_eta)
+        return DQNLoss(**settings)
 
-        `rewards` is their discounted sum, `discounts` is discount^(steps used).
+    def record_space(self) -> Space:
+        """Space of one transition over up to `n_step` steps, or of one sequence for recurrent networks.
+
+        Of a transition `rewards` is their discounted sum, `discounts` is discount^(steps used). For a sequence see
+        `rlweave.agents.sequences.sequence_space`.
         """
+        if self.recurrent:
+            length = self.config.burn_in + self.config.unroll
+            return sequence_space(self.state_space, self.action_space, self.recurrent_space, length)
         return Dict(
             states=self.state_space,
             actions=self.action_space,
@@ -272,18 +175,34 @@ class DQN(Agent):
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
-        return {"update": {"batch_size": self.config.batch_size}}
+        return {"update": {"batch_size": self._batch_rows}}
+
+    @property
+    def _batch_rows(self) -> int:
+        """Records in a batch: transitions, or sequences of `unroll` transitions."""
+        return self.config.batch_size // self.config.unroll if self.recurrent else self.config.batch_size
+
+    @property
+    def _new_steps(self) -> int:
+        """Transitions by which a sequence goes on from the one before."""
+        return self.config.unroll - self.config.overlap
 
     def input_spaces(self) -> dict[str, InputSpace]:
-        return {
+        spaces: dict[str, InputSpace] = {
             "states": self.state_space.with_batch_rank(),
             "epsilon": FloatBox(add_batch_rank=True),
             "records": self.record_space().with_batch_rank(),
             "gradients": lambda root: root.policy.variables(),
         }
+        if self.recurrent:
+            spaces["recurrent_state"] = self.recurrent_space.with_batch_rank()
+            spaces["episode_start"] = BoolBox(add_batch_rank=True)
+        return spaces
 
-    def make_accumulator(self, num_envs: int) -> NStepAccumulator:
-        """What turns steps of environments into transitions over several steps."""
+    def make_accumulator(self, num_envs: int) -> NStepAccumulator | SequenceAccumulator:
+        """What turns steps of environments into records of the memory: transitions over several steps, or sequences."""
+        if self.recurrent:
+            return SequenceAccumulator(self.config.burn_in, self.config.unroll, self.config.overlap, num_envs)
         return NStepAccumulator(self.config.n_step, self.config.discount, num_envs)
 
     # -- acting --------------------------------------------------------------------------------------------------
@@ -300,12 +219,32 @@ class DQN(Agent):
         rows = _rows(states)
         return self.actor.act(states, np.full(rows, self.epsilon, np.float32))
 
+    def act_recurrently(
+        self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
+    ) -> tuple[Any, dict[str, Any], Any]:
+        if not explore:
+            actions, after = self.actor.act_greedily(states, recurrent_state, episode_start)
+        else:
+            epsilon = np.full(len(episode_start), self.epsilon, np.float32)
+            actions, after = self.actor.act(states, epsilon, recurrent_state, episode_start)
+        return actions, {}, after
+
     def get_actions(
         self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
-        if is_single(self.state_space, states):
-            return first_row(self.env_actions(self.act(add_axis(states), explore)))
-        return self.env_actions(self.act(states, explore))
+        single = is_single(self.state_space, states)
+        batch = add_axis(states) if single else states
+        if self.recurrent:
+            names = list(range(_rows(batch))) if env_ids is None else list(env_ids)
+            self._check_names(names, _rows(batch))
+            actions, extra = self._act_by_name(batch, names, explore, preprocess)
+            if explore:
+                for row, name in enumerate(names):
+                    self._acted[name] = map_structure(operator.itemgetter(row), extra)
+        else:
+            actions = self.act(batch, explore)
+        actions = self.env_actions(actions)
+        return first_row(actions) if single else actions
 
     def env_actions(self, actions: Any) -> Any:
         """Actions as the environment takes them: booleans where it has booleans."""
@@ -322,13 +261,30 @@ class DQN(Agent):
         env_id: Any = 0,
     ) -> None:
         state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
-        for step in self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state):
+        extra = self._recurrent_fields(env_id)
+        for step in self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state, **extra):
             if env_id not in self._accumulators:
                 self._accumulators[env_id] = self.make_accumulator(1)
-            rows = self._accumulators[env_id].add(*(add_axis(step[key]) for key in STEP_KEYS))
+            more = {key: add_axis(step[key]) for key in extra}
+            rows = self._accumulators[env_id].add(*(add_axis(step[key]) for key in STEP_KEYS), **more)
             if _rows(rows["rewards"]):
                 self.insert(rows)
+        if terminated or truncated:
+            self.begin_episodes([env_id])
         self.count_steps(1)
+
+    def _recurrent_fields(self, env_id: Any) -> dict[str, Any]:
+        """The recurrent state before the step that is observed, and whether an episode began with it."""
+        if not self.recurrent:
+            return {}
+        if env_id not in self._acted:
+            raise ExecutionError(
+                "a step was observed whose action this agent did not choose",
+                where=f"environment {env_id!r}",
+                fix="call get_actions(states, env_ids=[...]) before observe(..., env_id=...): recurrent networks "
+                "store the state that they acted from",
+            )
+        return self._acted.pop(env_id)
 
     # -- learning ------------------------------------------------------------------------------------------------
 
@@ -358,10 +314,10 @@ class DQN(Agent):
                     received=f"{self.env_steps} environment steps, {self.inserted} transitions",
                     fix=f"observe {self.config.learning_starts} steps first (learning_starts), or ask agent.ready()",
                 )
-            loss = self.executor.update(batch_size=self.config.batch_size)
+            loss = self.executor.update(batch_size=self._batch_rows)
             samples = self.config.batch_size
         else:
-            samples = _rows(batch["rewards"])
+            samples = _rows(batch["rewards"]) * (self.config.unroll if self.recurrent else 1)
             if not samples:
                 raise ExecutionError("a batch without transitions", where="dqn.update", fix="pass at least one")
             loss = self.executor.update_from(batch)

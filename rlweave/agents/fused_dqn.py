@@ -121,7 +121,7 @@ class FusedDQN(DQN):
         seed: As in `Agent`.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: It does not, or the network is recurrent.
     """
 
     def __init__(
@@ -133,6 +133,13 @@ class FusedDQN(DQN):
         seed: int = 0,
     ) -> None:
         super().__init__(environment.observation_space, environment.action_space, config, backend=backend, seed=seed)
+        if self.recurrent:
+            raise ConfigError(
+                "fused DQN has no recurrent networks: its memory in the graph takes transitions, not sequences",
+                where="network",
+                received=str(self.config.network),
+                fix="placement=local, or algorithm ppo",
+            )
         self.config = self.config.model_copy(update={"memory_place": "graph"})
         self.environment, self.num_envs = environment, environment.num_envs
         self.vector_steps, self.updates = rounds(self.num_envs * self.config.samples_per_step / self.config.batch_size)

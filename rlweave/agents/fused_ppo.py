@@ -9,13 +9,16 @@ import numpy as np
 
 from rlweave import graph
 from rlweave.agents.agent import Metrics
-from rlweave.agents.ppo import PPO, PPOConfig, PPOGraph
+from rlweave.agents.ppo import PPO, PPOConfig
+from rlweave.agents.ppo_graph import PPOGraph
+from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
+from rlweave.components import RunningNormalization
 from rlweave.envs.in_graph import EnvironmentStepper, GraphEnvironment
-from rlweave.graph import api
+from rlweave.graph import Component, api
 
 
-class FusedPPOGraph(PPOGraph):
-    """The component graph of PPO with its environments.
+class FusedTraining:
+    """What a graph of PPO with its environments can do besides.
 
     Args:
         environment: The environments.
@@ -23,9 +26,12 @@ class FusedPPOGraph(PPOGraph):
         arguments: Those of `PPOGraph`.
     """
 
+    actor: Component
+    normalization: RunningNormalization | None
+
     def __init__(self, environment: GraphEnvironment, rollout_steps: int, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.stepper = EnvironmentStepper(environment, self.policy, rollout_steps, self.normalization)
+        self.stepper = EnvironmentStepper(environment, self.actor, rollout_steps, self.normalization)
 
     @api
     def rollout(self) -> Any:
@@ -46,11 +52,19 @@ class FusedPPOGraph(PPOGraph):
 
         def iteration(carry: Any, _: Any) -> Any:
             batch = self.stepper.rollout()
-            self.update(batch)
+            self.update(batch)  # type: ignore[attr-defined]
             names = ("terminated", "truncated", "episode_returns", "episode_steps")
             return carry, {name: batch[name] for name in names}
 
         return graph.scan(iteration, (), length=iterations)[1]
+
+
+class FusedPPOGraph(FusedTraining, PPOGraph):
+    """The component graph of PPO with its environments."""
+
+
+class FusedRecurrentPPOGraph(FusedTraining, RecurrentPPOGraph):
+    """The component graph of PPO with recurrent networks, with its environments."""
 
 
 class FusedPPO(PPO):
@@ -75,8 +89,8 @@ class FusedPPO(PPO):
         super().__init__(*spaces, config, num_envs=environment.num_envs, backend=backend, seed=seed)
         self.environment = environment
 
-    def make_root(self) -> FusedPPOGraph:
-        return FusedPPOGraph(
+    def make_root(self) -> PPOGraph:
+        return (FusedRecurrentPPOGraph if self.recurrent else FusedPPOGraph)(
             environment=self.environment.copy("environment", initial="fresh"),
             rollout_steps=self.config.rollout_steps,
             **self.graph_arguments(),

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlweave import graph, ops
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
+from rlweave.agents.ppo_graph import PPOGraph
+from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
 from rlweave.agents.trajectories import TrajectoryAssembler, add_axis, bounds_of, clipped, first_row, is_single, same
 from rlweave.components import (
     GeneralizedAdvantageEstimation,
@@ -20,10 +21,10 @@ from rlweave.components import (
     ValueFunction,
 )
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.graph import Component, api, graph_fn
+from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
-from rlweave.graph.ir import map_structure
-from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
+from rlweave.graph.ir import leaves_of, map_structure
+from rlweave.spaces import BoolBox, Dict, FloatBox, Space
 
 
 class PPOConfig(AgentConfig):
@@ -54,146 +55,6 @@ class PPOConfig(AgentConfig):
     reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
 
 
-class PPOGraph(Component):
-    """The component graph of PPO.
-
-    Args:
-        policy: The actor.
-        value_function: The critic.
-        advantages: Advantage estimation.
-        loss: The PPO loss.
-        optimizer: One optimizer for both.
-        normalization: Running normalization of observations, or None.
-        epochs: Passes over a rollout.
-        minibatches: Minibatches in a pass; what does not fill the last one is left out of that pass, at random.
-        reward_scale: Factor on rewards.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        value_function: ValueFunction,
-        advantages: GeneralizedAdvantageEstimation,
-        loss: PPOLoss,
-        optimizer: Component,
-        normalization: RunningNormalization | None,
-        epochs: int,
-        minibatches: int,
-        reward_scale: float = 1.0,
-        scope: str = "ppo",
-    ) -> None:
-        super().__init__(scope)
-        self.policy, self.value_function = policy, value_function
-        self.normalization = normalization
-        self.advantages, self.loss, self.optimizer = advantages, loss, optimizer
-        self.epochs, self.minibatches, self.reward_scale = epochs, minibatches, reward_scale
-
-    @api(static=("explore", "preprocess"))
-    def act(self, states: Any, explore: bool = True, preprocess: bool = True) -> Any:
-        """Actions and their log-probabilities for observations (B, ...)."""
-        return self.policy.act(self._normalized(states) if preprocess else states, explore=explore)
-
-    @api
-    def update(self, batch: Any) -> Any:
-        """Learns from a rollout (T, B, ...): advantages once, then epochs x minibatches of optimizer steps."""
-        rows = self.postprocess(batch)
-        graph.repeat(self.epochs, lambda: self._epoch(rows))
-        if self.normalization is not None:
-            # after the update, so that the ratio is 1 at the first minibatch of the next one
-            self.normalization.update(batch["states"])
-
-    def _epoch(self, rows: Any) -> None:
-        def step(carry: Any, indices: Any) -> Any:
-            self._step(graph.batch_rank(self._take(rows, indices)))
-            return carry, None
-
-        graph.scan(step, (), self._shuffle(rows["log_probs"]))
-
-    def _step(self, minibatch: Any) -> None:
-        loss = self._minibatch_loss(minibatch)
-        self.optimizer.step(loss, self.trained())
-
-    @api
-    def postprocess(self, batch: Any) -> Any:
-        """Rows (T*B, ...) with advantages and value targets from a rollout (T, B, ...).
-
-        `next_states` are the true next observations: the final one where an episode ended.
-        """
-        states, next_states = self._normalized(batch["states"]), self._normalized(batch["next_states"])
-        values, next_values = self.value_function.call(states), self.value_function.call(next_states)
-        advantages, targets = self.advantages.estimate(
-            self._scale(batch["rewards"]), values, next_values, batch["terminated"], batch["truncated"]
-        )
-        return self._fold(
-            {
-                "states": states,
-                "actions": batch["actions"],
-                "log_probs": batch["log_probs"],
-                "values": values,
-                "advantages": advantages,
-                "value_targets": targets,
-            }
-        )
-
-    @api
-    def gradients(self, rows: Any) -> Any:
-        """Gradients of the loss on post-processed rows, by variable path."""
-        return graph.gradients(self._minibatch_loss(rows), self.trained())
-
-    @api
-    def apply(self, gradients: Any) -> None:
-        """One optimizer step with given gradients, by variable path."""
-        self.optimizer.apply(gradients, self.trained())
-
-    def _minibatch_loss(self, rows: Any) -> Any:
-        log_probs, entropies = self.policy.log_prob_and_entropy(rows["states"], rows["actions"])
-        loss, metrics = self.loss.loss(
-            log_probs,
-            rows["log_probs"],
-            rows["advantages"],
-            self.value_function.call(rows["states"]),
-            rows["value_targets"],
-            entropies,
-            rows["values"] if self.loss.value_clip is not None else None,
-        )
-        for name, value in metrics.items():
-            graph.metric(name, value)
-        return loss
-
-    def trained(self) -> Any:
-        """Variables that the optimizer moves."""
-        return self.policy.variables() + self.value_function.variables()
-
-    def _normalized(self, states: Any) -> Any:
-        return states if self.normalization is None else self.normalization.call(states)
-
-    @graph_fn(split=True, differentiable=False)
-    def _fold(self, leaf: Any) -> Any:
-        return ops.fold_ranks(leaf, 2)
-
-    @graph_fn
-    def _scale(self, rewards: Any) -> Any:
-        return rewards * self.reward_scale
-
-    @graph_fn(spaces="_shuffle_spaces")
-    def _shuffle(self, rows: Any) -> Any:
-        """Random indices (M, N // M) of N rows for M minibatches."""
-        size = rows.shape[0] // self.minibatches
-        return ops.reshape(ops.random.permutation(rows.shape[0])[: self.minibatches * size], (self.minibatches, size))
-
-    def _shuffle_spaces(self, rows: Any) -> Any:
-        size = rows.concrete_shape({})[0] // self.minibatches
-        return IntBox(shape=(self.minibatches, size))
-
-    def _take(self, rows: Any, indices: Any) -> Any:
-        return self._take_rows(rows, indices)
-
-    @graph_fn(flatten=True, differentiable=False)
-    def _take_rows(self, rows: Any, indices: Any) -> Any:
-        chosen = next(iter(indices.values()))
-        return {key: ops.take(leaf, chosen, axis=0) for key, leaf in rows.items()}
-
-
 class PPO(Agent):
     """PPO for discrete, multi-discrete, box and nested action spaces.
 
@@ -209,7 +70,7 @@ class PPO(Agent):
     name: ClassVar[str] = "ppo"
     config_class = PPOConfig
     config: PPOConfig
-    acting_prefixes: ClassVar[tuple[str, ...]] = ("policy", "normalization")
+    acting_prefixes: tuple[str, ...] = ("policy", "normalization")
 
     def __init__(
         self,
@@ -223,7 +84,16 @@ class PPO(Agent):
     ) -> None:
         super().__init__(state_space, action_space, config, backend=backend, seed=seed)
         self.num_envs = num_envs
+        if self.recurrent:
+            self.acting_prefixes = (*self.acting_prefixes, "value_function")  # its state is carried along
         rows = self.config.rollout_steps * num_envs
+        if self.recurrent and num_envs % self.config.minibatches:
+            raise ConfigError(
+                "minibatches of recurrent networks are whole sequences, and cannot be cut equally",
+                where="minibatches",
+                received=f"{num_envs} environments into {self.config.minibatches}",
+                fix=f"choose a divisor of {num_envs}, or another num_envs",
+            )
         if rows % self.config.minibatches:
             raise ConfigError(
                 "the rollout cannot be cut into equal minibatches",
@@ -240,11 +110,11 @@ class PPO(Agent):
                 fix="use fewer minibatches, or normalize_advantages=false",
             )
         self._trajectories = TrajectoryAssembler(self.config.rollout_steps)
-        self._acted: dict[Any, tuple[Any, Any]] = {}
+        self._acted: dict[Any, tuple[Any, dict[str, Any]]] = {}
         self._bounds = bounds_of(self.action_space)
 
     def make_root(self) -> PPOGraph:
-        return PPOGraph(**self.graph_arguments())
+        return (RecurrentPPOGraph if self.recurrent else PPOGraph)(**self.graph_arguments())
 
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""
@@ -276,8 +146,12 @@ class PPO(Agent):
         }
 
     def batch_space(self) -> Space:
-        """Space of the batch that `update` takes: (T, B, ...)."""
-        leaves = {
+        """Space of the batch that `update` takes: (T, B, ...).
+
+        With recurrent networks also `episode_start` (T, B), and `initial_state`, the recurrent state before the first
+        step, (B, ...).
+        """
+        leaves: dict[str, Space] = {
             "states": self.state_space,
             "next_states": self.state_space,
             "actions": self.action_space,
@@ -286,24 +160,39 @@ class PPO(Agent):
             "terminated": BoolBox(),
             "truncated": BoolBox(),
         }
-        return Dict(leaves).with_batch_rank(self.num_envs).with_time_rank(self.config.rollout_steps)
+        if self.recurrent:
+            leaves["episode_start"] = BoolBox()
+        space = Dict(leaves).with_batch_rank(self.num_envs).with_time_rank(self.config.rollout_steps)
+        if self.recurrent:
+            space = Dict({**space, "initial_state": self.recurrent_space.with_batch_rank(self.num_envs)})
+        return space
 
     def input_spaces(self) -> dict[str, InputSpace]:
-        batch = self.batch_space()
-        rows = {
-            "states": self.state_space,
-            "actions": self.action_space,
-            "log_probs": FloatBox(),
-            "values": FloatBox(),
-            "advantages": FloatBox(),
-            "value_targets": FloatBox(),
-        }
-        return {
+        spaces: dict[str, InputSpace] = {
             "states": self.state_space.with_batch_rank(),
-            "batch": batch,
-            "rows": Dict(rows).with_batch_rank(),
+            "batch": self.batch_space(),
+            "rows": self.rows_space(),
             "gradients": lambda root: root.trained(),
         }
+        if self.recurrent:
+            spaces["recurrent_state"] = self.recurrent_space.with_batch_rank()
+            spaces["episode_start"] = BoolBox(add_batch_rank=True)
+        return spaces
+
+    def rows_space(self) -> Space:
+        """Space of post-processed rows (N, ...); of recurrent networks (T, B, ...)."""
+        rows = Dict(
+            states=self.state_space,
+            actions=self.action_space,
+            log_probs=FloatBox(),
+            values=FloatBox(),
+            advantages=FloatBox(),
+            value_targets=FloatBox(),
+        )
+        if not self.recurrent:
+            return rows.with_batch_rank()
+        sequences = Dict({**rows, "episode_start": BoolBox()}).with_batch_rank().with_time_rank()
+        return Dict({**sequences, "initial_state": self.recurrent_space.with_batch_rank()})
 
     # -- acting --------------------------------------------------------------------------------------------------
 
@@ -312,23 +201,31 @@ class PPO(Agent):
         actions, log_probs = self.actor.act(states, explore=explore, preprocess=preprocess)
         return actions, log_probs
 
+    def act_recurrently(
+        self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
+    ) -> tuple[Any, dict[str, Any], Any]:
+        actions, log_probs, after = self.actor.act(
+            states, recurrent_state, episode_start, explore=explore, preprocess=preprocess
+        )
+        return actions, {"log_probs": log_probs}, after
+
     def get_actions(
         self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
         single = is_single(self.state_space, states)
         batch = add_axis(states) if single else states
-        actions, log_probs = self.act(batch, explore, preprocess)
-        names = list(env_ids) if env_ids is not None else list(range(len(log_probs)))
-        if len(names) != len(log_probs) or len(set(names)) != len(names):
-            raise ExecutionError(
-                "each row of the observations needs the name of its environment",
-                where="ppo.get_actions",
-                received=f"{len(log_probs)} rows, env_ids={names}",
-                fix="pass one distinct name per row",
-            )
+        if self.recurrent:
+            names = list(range(_rows(batch))) if env_ids is None else list(env_ids)
+            self._check_names(names, _rows(batch))
+            actions, extra = self._act_by_name(batch, names, explore, preprocess)
+        else:
+            actions, log_probs = self.act(batch, explore, preprocess)
+            extra = {"log_probs": log_probs}
+            names = list(range(len(log_probs))) if env_ids is None else list(env_ids)
+            self._check_names(names, len(log_probs))
         if explore:  # a greedy look is for evaluation, and no step of an environment
             for row, name in enumerate(names):
-                self._acted[name] = map_structure(operator.itemgetter(row), (actions, log_probs))
+                self._acted[name] = map_structure(operator.itemgetter(row), (actions, extra))
         actions = self.env_actions(actions)
         return first_row(actions) if single else actions
 
@@ -353,7 +250,7 @@ class PPO(Agent):
                 fix="call get_actions(states, env_ids=[...]) before observe(..., env_id=...)",
             )
         # the distribution's own action (a box action may have been clipped for the environment) and its probability
-        chosen, log_prob = self._acted[env_id]
+        chosen, extra = self._acted[env_id]
         state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
         if not same(action, self.env_actions(chosen)):
             raise ExecutionError(
@@ -362,8 +259,10 @@ class PPO(Agent):
                 received=f"{action}, chosen was {self.env_actions(chosen)}",
                 fix="PPO learns from its own actions only; pass the action of the last get_actions",
             )
-        self._trajectories.observe(env_id, state, chosen, reward, terminated, truncated, next_state, log_probs=log_prob)
+        self._trajectories.observe(env_id, state, chosen, reward, terminated, truncated, next_state, **extra)
         del self._acted[env_id]
+        if terminated or truncated:
+            self.begin_episodes([env_id])
         self.count_steps(1)
 
     # -- learning ------------------------------------------------------------------------------------------------
@@ -390,7 +289,7 @@ class PPO(Agent):
                     received=f"{self._trajectories.lengths()} steps by environment",
                     fix=f"observe {self.config.rollout_steps} steps of each of {self.num_envs} environments",
                 )
-            batch = self._trajectories.take(self.num_envs)
+            batch = with_initial_state(self._trajectories.take(self.num_envs))
         _, metrics = self.executor.update(batch, with_metrics=True)
         self._copy_to_actor()
         return {
@@ -409,3 +308,16 @@ class PPO(Agent):
     def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
         self.executor.apply(dict(gradients))
         self._copy_to_actor()
+
+
+def with_initial_state(batch: Batch) -> Batch:
+    """A rollout (T, B, ...) whose `recurrent_state` before each step is reduced to `initial_state`, (B, ...)."""
+    if "recurrent_state" not in batch:
+        return batch
+    kept = {name: value for name, value in batch.items() if name != "recurrent_state"}
+    return {**kept, "initial_state": first_row(batch["recurrent_state"])}
+
+
+def _rows(structure: Any) -> int:
+    """Leading size of a nested batch."""
+    return len(next(leaves_of(structure, np.ndarray)))

@@ -135,6 +135,23 @@ PRESETS: dict[str, dict[str, Any]] = {
             "lr": {"type": "linear", "start": 5e-3, "end": 0.0},
         },
     },
+    "rlweave/CueRecall-v0": {
+        "num_envs": 8,
+        "steps": 20_000,
+        "evaluate_every": 2_000,
+        "evaluation_episodes": 50,
+        "agent": {
+            "network": [{"type": "lstm", "units": 16}],
+            "acting_backend": "numpy",
+            "burn_in": 5,
+            "unroll": 20,
+            "batch_size": 320,
+            "samples_per_step": 32.0,
+            "target_update_interval": 200,
+            "epsilon": {"type": "linear", "start": 1.0, "end": 0.05, "steps": 5_000},
+            "lr": {"type": "linear", "start": 3e-3, "end": 0.0},
+        },
+    },
 }
 
 DQN = AlgorithmSpec(

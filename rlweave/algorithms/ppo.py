@@ -123,6 +123,21 @@ PRESETS: dict[str, dict[str, Any]] = {
             "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
         },
     },
+    "rlweave/CueRecall-v0": {
+        "num_envs": 8,
+        "steps": 20_480,
+        "evaluate_every": 2_000,
+        "evaluation_episodes": 50,
+        "agent": {
+            "network": [{"type": "lstm", "units": 16}],
+            "acting_backend": "numpy",
+            "rollout_steps": 40,
+            "epochs": 4,
+            "minibatches": 2,
+            "entropy_coefficient": 0.01,
+            "lr": {"type": "linear", "start": 3e-3, "end": 0.0},
+        },
+    },
 }
 
 PPO = AlgorithmSpec(

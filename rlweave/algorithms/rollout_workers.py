@@ -10,7 +10,7 @@ import numpy as np
 
 from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN
-from rlweave.agents.ppo import PPO
+from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.envs import VectorEnv
 from rlweave.flow import Episode, SampleBatch
 
@@ -26,10 +26,21 @@ class _EnvWorker:
         self.agent, self.env = agent, env
         self._episodes: list[Episode] = []
         self._observations: Any = None
+        self._episode_start: Any = None
+        self._recurrent_state: Any = None
 
     def start(self, seed: int | None = None) -> None:
         """Begins new episodes everywhere; abandoned ones count nowhere."""
         self._observations = self.env.reset(seed)
+        if self.agent.recurrent:
+            self._recurrent_state = self.agent.initial_state(self.env.num_envs)
+            self._episode_start = np.ones(self.env.num_envs, np.bool_)
+
+    def _act(self, observations: Any) -> tuple[Any, dict[str, Any]]:
+        """Actions (B, ...), and what else to store of the step, (B, ...) by name."""
+        state, start = self._recurrent_state, self._episode_start
+        actions, extra, self._recurrent_state = self.agent.act_recurrently(observations, state, start)
+        return actions, {**extra, "episode_start": start, "recurrent_state": state}
 
     def observations(self) -> Any:
         """What to act on next."""
@@ -41,7 +52,7 @@ class _EnvWorker:
         result = self.env.step(actions)
         if result.episodes:
             self._episodes += [Episode(e.episode_return, e.length) for e in result.episodes]
-        self._observations = result.observations
+        self._observations, self._episode_start = result.observations, result.episode_start
         return result
 
     def set_weights(self, weights: Any, version: int) -> None:
@@ -88,13 +99,17 @@ class TrajectoryWorker(_EnvWorker):
         position = 0
         while True:
             observations = self.observations()
-            actions, log_probs = self.agent.act(observations)
+            if self.agent.recurrent:
+                actions, extra = self._act(observations)
+            else:
+                actions, log_probs = self.agent.act(observations)
+                extra = {"log_probs": log_probs}
             result = self._step(self.agent.env_actions(actions))
             self.agent.count_steps(int(np.count_nonzero(result.valid)))
             row = {
                 "states": observations,
                 "actions": actions,
-                "log_probs": log_probs,
+                **extra,
                 "rewards": result.rewards,
                 "terminated": result.terminated,
                 "truncated": result.truncated,
@@ -125,7 +140,8 @@ class TrajectoryWorker(_EnvWorker):
                 ahead, _map2(lambda a, _: a[self.steps : self.steps + leftover], storage, storage), slice(0, leftover)
             )
             self._ahead = ahead
-        return SampleBatch(batch, "trajectories")
+        timeless = ("initial_state",) if self.agent.recurrent else ()
+        return SampleBatch(with_initial_state(batch), "trajectories", timeless)
 
     def _allocate(self, array: np.ndarray, _: np.ndarray) -> np.ndarray:
         array = np.asarray(array)
@@ -159,7 +175,10 @@ class TransitionWorker(_EnvWorker):
         env_steps = 0
         for _ in range(self.steps):
             observations = self.observations()
-            actions = self.agent.act(observations, explore=True)
+            if self.agent.recurrent:
+                actions, extra = self._act(observations)
+            else:
+                actions, extra = self.agent.act(observations, explore=True), {}
             result = self._step(self.agent.env_actions(actions))
             env_steps += int(np.count_nonzero(result.valid))
             self.agent.count_steps(int(np.count_nonzero(result.valid)))
@@ -171,6 +190,7 @@ class TransitionWorker(_EnvWorker):
                 result.truncated,
                 result.next_observations,
                 None if result.valid.all() else result.valid,
+                **extra,
             )
             if len(complete["rewards"]):
                 parts.append(complete)

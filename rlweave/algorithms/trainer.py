@@ -119,10 +119,7 @@ class PlanTrainer:
         factory = functools.partial(
             make_env, self.config.env, min(episodes, max(self.config.num_envs, 1)), env_kwargs=self.config.env_options
         )
-        return evaluate(self._act_greedily, factory, episodes, seed)
-
-    def _act_greedily(self, observations: Any, episode_start: Any) -> Any:
-        return self.agent.get_actions(observations, explore=False)
+        return evaluate(self.agent.greedy_player(), factory, episodes, seed)
 
     def _evaluation_row(self) -> dict[str, float]:
         evaluation = self.evaluate(self.config.evaluation_episodes, derived_seed(self.config.seed, "evaluation"))

@@ -7,7 +7,7 @@ from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
-from rlweave.components.losses import DQNLoss, PPOLoss
+from rlweave.components.losses import DQNLoss, PPOLoss, SequenceDQNLoss
 from rlweave.components.memories import (
     FIFOQueue,
     GraphPrioritizedReplay,
@@ -25,7 +25,7 @@ from rlweave.components.normalization import RunningNormalization
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
 from rlweave.components.policies import Policy
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
-from rlweave.components.recurrent import LSTM
+from rlweave.components.recurrent import GRU, LSTM, RecurrentLayer
 from rlweave.components.returns import GeneralizedAdvantageEstimation
 from rlweave.components.squashed_normal import SquashedNormal
 from rlweave.components.text import HashText, TokenEmbedding, hash_text
@@ -33,6 +33,7 @@ from rlweave.components.value_functions import ValueFunction
 from rlweave.components.vtrace import VTrace
 
 __all__ = [
+    "GRU",
     "LSTM",
     "SGD",
     "Activation",
@@ -64,11 +65,13 @@ __all__ = [
     "PrioritizedReplay",
     "QPolicy",
     "RMSProp",
+    "RecurrentLayer",
     "ReplayMemory",
     "RingBuffer",
     "Rollout",
     "RolloutStorage",
     "RunningNormalization",
+    "SequenceDQNLoss",
     "SquashedNormal",
     "StateEncoder",
     "TokenEmbedding",

@@ -212,6 +212,10 @@ class StateEncoder(Network):
         self.image_networks: dict[str, Any] = {}
         if image_network is not None:
             self.image_networks = self._make_image_networks(image_network, kernel_initializer)
+        if any(network.is_recurrent for network in self.image_networks.values()):
+            raise SpecError(
+                "an image network cannot be recurrent", where=scope, fix="move the recurrent layer into the network"
+            )
 
     def _make_image_networks(self, spec: NetworkSpec, kernel_initializer: InitializerSpec) -> dict[str, Any]:
         if self.state_space is None:
@@ -279,10 +283,15 @@ class StateEncoder(Network):
         Returns:
             (..., F); what the last layer gives.
         """
+        self.refuse_recurrent("call")
         outputs = self.features(inputs)
         for layer in self.layers:
             outputs = layer.call(outputs)
         return outputs
+
+    def encoded(self, inputs: Any) -> Any:
+        """See `features`."""
+        return self.features(inputs)
 
     @api
     def features(self, inputs: Any) -> Any:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlweave.components.initializers import InitializerSpec
-from rlweave.errors import SpecError
+from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, register
 from rlweave.graph.component import Shared
+from rlweave.spaces import Tuple
 
 LayerSpec = Component | Shared | Mapping[str, Any] | str
 """A component with an API method `call`, `shared(component)`, a spec of one, or a registered name."""
@@ -52,6 +53,9 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
                 fix="a layer has an API method or graph function `call(self, inputs)`",
             )
         chosen = getattr(component, "kernel_initializer", "none")  # a shared layer has its owner's
+        # what suits relu and tanh layers is not what suits gates
+        if getattr(inner, "is_recurrent", False):
+            chosen = "its own"
         if kernel_initializer is not None and chosen is None and isinstance(component, Component):
             component.kernel_initializer = kernel_initializer
         made.append(component)
@@ -105,6 +109,27 @@ class Network(Component):
         super().__init__(scope)
         self.layers: list[Any] = make_layers(layers, kernel_initializer)
 
+    @property
+    def recurrent_layers(self) -> list[Any]:
+        """The layers that carry a state from step to step, in order; networks in it may be such layers."""
+        return [layer for layer in self.layers if getattr(layer, "is_recurrent", False)]
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether a layer carries a state from step to step; then `recur` takes the place of `call`."""
+        return bool(self.recurrent_layers)
+
+    @property
+    def recurrent_space(self) -> Tuple:
+        """Space of the recurrent state of one sequence, without ranks: a tuple, an entry per recurrent layer."""
+        return Tuple(*(layer.recurrent_space for layer in self.recurrent_layers))
+
+    def offers(self, method: str) -> bool:
+        """Recurrent networks are called with a state, others without."""
+        if method in ("recur", "look_ahead", "initial_state"):
+            return self.is_recurrent
+        return method != "call" or not self.is_recurrent
+
     @api
     def call(self, inputs: Any) -> Any:
         """Applies all layers in order.
@@ -114,7 +139,97 @@ class Network(Component):
 
         Returns:
             What the last layer gives, usually (..., units).
+
+        Raises:
+            BuildError: A layer is recurrent.
         """
+        self.refuse_recurrent("call")
         for layer in self.layers:
             inputs = layer.call(inputs)
         return inputs
+
+    def encoded(self, inputs: Any) -> Any:
+        """What the first layer gets of the inputs of `recur` and `look_ahead`: here the inputs themselves."""
+        return inputs
+
+    @api(static=("batch_size",))
+    def initial_state(self, batch_size: int) -> Any:
+        """The recurrent state at the start of an episode, nested (B, ...) as `recurrent_space` says.
+
+        Args:
+            batch_size: Static.
+        """
+        return tuple(layer.initial_state(batch_size=batch_size) for layer in self.recurrent_layers)
+
+    @api
+    def recur(self, inputs: Any, state: Any, episode_start: Any) -> Any:
+        """Applies all layers in order, to sequences or to a single step.
+
+        Args:
+            inputs: What the first layer takes, (T, B, ...) or (B, ...).
+            state: Recurrent state before the first step, nested (B, ...) as `recurrent_space` says.
+            episode_start: Bool (T, B) or (B,): where the state starts anew before the step.
+
+        Returns:
+            What the last layer gives, (T, B, units) or (B, units), and the state after the last step.
+        """
+        outputs = self.encoded(inputs)
+        states: list[Any] = []
+        for layer in self.layers:
+            if getattr(layer, "is_recurrent", False):
+                outputs, after = layer_recur(layer, outputs, state[len(states)], episode_start)
+                states.append(after)
+            else:
+                outputs = layer.call(outputs)
+        return outputs, tuple(states)
+
+    @api
+    def look_ahead(self, inputs: Any, next_inputs: Any, state: Any, episode_start: Any) -> Any:
+        """As `recur` over sequences, and from each step one more that is not gone on from.
+
+        See `RecurrentLayer.look_ahead`.
+
+        Args:
+            inputs: (T, B, ...).
+            next_inputs: What followed each step within its episode, (T, B, ...).
+            state: Recurrent state before the first step.
+            episode_start: Bool (T, B), of `inputs`.
+
+        Returns:
+            Outputs (T, B, units), those of the additional steps, and the state after the last step.
+        """
+        outputs, following = self.encoded(inputs), self.encoded(next_inputs)
+        states: list[Any] = []
+        for layer in self.layers:
+            if getattr(layer, "is_recurrent", False):
+                outputs, following, after = layer.look_ahead(outputs, following, state[len(states)], episode_start)
+                states.append(after)
+            else:
+                outputs, following = layer.call(outputs), layer.call(following)
+        return outputs, following, tuple(states)
+
+    def refuse_recurrent(self, method: str) -> None:
+        """Raises where a state would get lost.
+
+        Raises:
+            BuildError: A layer is recurrent.
+        """
+        if self.is_recurrent:
+            raise BuildError(
+                "a recurrent network was called without a state",
+                where=f"{self.path}.{method}",
+                received=f"recurrent layers: {', '.join(layer.scope for layer in self.recurrent_layers)}",
+                fix="call recur(inputs, state, episode_start), which returns outputs and the state after them",
+            )
+
+
+def layer_recur(layer: Any, inputs: Any, state: Any, episode_start: Any) -> Any:
+    """Outputs and the state after a recurrent layer, which may be a network itself."""
+    method = layer.recur if isinstance(layer, Network) else layer.call
+    return method(inputs, state, episode_start)
+
+
+def is_recurrent(network: NetworkSpec) -> bool:
+    """Whether a network of these layers would carry a state from step to step."""
+    layers = [layer.component if isinstance(layer, Shared) else layer for layer in make_layers(network)]
+    return any(getattr(layer, "is_recurrent", False) for layer in layers)

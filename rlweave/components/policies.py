@@ -10,46 +10,18 @@ from rlweave import ops
 from rlweave.components.action_distribution import Joint
 from rlweave.components.action_leaves import ActionLeaf
 from rlweave.components.distributions import MASKED
-from rlweave.components.encoders import StateEncoder
 from rlweave.components.initializers import InitializerSpec, orthogonal_spec
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
 from rlweave.components.scopes import scope_of_path
+from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.errors import SpecError
 from rlweave.graph import Component, api, graph_fn, register
-from rlweave.graph.component import Shared
 from rlweave.spaces import Space
 
 
-def make_trunk(
-    network: NetworkSpec,
-    image_network: NetworkSpec,
-    state_space: Space | Mapping[str, Any] | None,
-    kernel_initializer: InitializerSpec,
-) -> Any:
-    """What turns observations into features for a policy or a value function.
-
-    A component (or `shared(component)`) that encodes observations itself (a `StateEncoder`, or anything with the
-    attribute `encodes_states = True`) is taken as it is; everything else becomes the network of a StateEncoder.
-
-    Raises:
-        SpecError: An image network or state space for a trunk that is finished.
-    """
-    component = network.component if isinstance(network, Shared) else network
-    if isinstance(component, Component) and getattr(component, "encodes_states", False):
-        if image_network is not None or state_space is not None:
-            raise SpecError(
-                "image_network and state_space belong to the trunk",
-                where=component.path,
-                received=f"a {type(component).__name__} as network",
-                fix="give them to the trunk's own constructor",
-            )
-        return network
-    return StateEncoder(network, image_network, state_space, kernel_initializer, scope="network")
-
-
 @register("policy")
-class Policy(Component):
+class Policy(TrunkUser, Component):
     """A stochastic policy: a trunk, and for each leaf of the action space a head that gives its distribution.
 
     See `Joint` for the parameters. Actions are what the distribution gives: integers are indices from 0, floats are
@@ -151,6 +123,27 @@ class Policy(Component):
             return self.distribution.sample_and_log_prob(parameters)
         return self.distribution.mode_and_log_prob(parameters)
 
+    @api(static=("explore",))
+    def recurrent_act(self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
+        """As `act`, by a recurrent network.
+
+        Args:
+            states: Nested observations, (B, *shape).
+            recurrent_state: Before the step, nested (B, ...); see `recur`.
+            episode_start: Bool (B,): the observation is the first of its episode.
+            explore: Static. True draws from the distribution, False takes its mode.
+
+        Returns:
+            Nested actions (B, *shape), their log-probability (B,), and the recurrent state after the step.
+        """
+        features, after = self.recur(states, recurrent_state, episode_start)
+        parameters = self.parameters_of_features(features)
+        if explore:
+            actions, log_probs = self.distribution.sample_and_log_prob(parameters)
+        else:
+            actions, log_probs = self.distribution.mode_and_log_prob(parameters)
+        return actions, log_probs, after
+
     @api
     def mode(self, states: Any) -> Any:
         """The likeliest actions: nested observations (B, *shape) to nested actions (B, *shape)."""
@@ -168,6 +161,24 @@ class Policy(Component):
             (...), (...).
         """
         return self.distribution.log_prob_and_entropy(self.parameters(states), actions)
+
+    @api
+    def recurrent_log_prob_and_entropy(
+        self, states: Any, actions: Any, recurrent_state: Any, episode_start: Any
+    ) -> Any:
+        """As `log_prob_and_entropy`, by a recurrent network over sequences.
+
+        Args:
+            states: Nested observations, (T, B, *shape).
+            actions: Nested actions, (T, B, *shape).
+            recurrent_state: Before the first step, nested (B, ...).
+            episode_start: Bool (T, B).
+
+        Returns:
+            (T, B), (T, B).
+        """
+        features, _ = self.recur(states, recurrent_state, episode_start)
+        return self.distribution.log_prob_and_entropy(self.parameters_of_features(features), actions)
 
     @api
     def env_actions(self, actions: Any) -> Any:

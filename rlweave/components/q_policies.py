@@ -11,14 +11,15 @@ from rlweave.components.distributions import MASKED
 from rlweave.components.initializers import InitializerSpec
 from rlweave.components.layers import Dense
 from rlweave.components.network import Network, NetworkSpec
-from rlweave.components.policies import arranged, make_trunk
+from rlweave.components.policies import arranged
 from rlweave.components.scopes import scope_of_path
+from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import Space
 
 
 @register("q_policy")
-class QPolicy(Component):
+class QPolicy(TrunkUser, Component):
     """Q-values of every action, and the greedy action.
 
     Each leaf of the action space has a head; within a leaf each component has Q-values of its own. Booleans count as
@@ -74,7 +75,41 @@ class QPolicy(Component):
         Returns:
             Nested like the action space: (B, *action shape, N), N the largest number of categories of the leaf.
         """
-        features = self.network.call(states)
+        return self._q_values_of(self.network.call(states))
+
+    @api
+    def recurrent_q_values(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+        """As `q_values`, by a recurrent network, over sequences or a single step.
+
+        Args:
+            states: Nested observations, (T, B, *shape) or (B, *shape).
+            recurrent_state: Before the first step, nested (B, ...).
+            episode_start: Bool (T, B) or (B,).
+
+        Returns:
+            Nested (T, B, *action shape, N) or (B, *action shape, N), and the recurrent state after the last step.
+        """
+        features, after = self.recur(states, recurrent_state, episode_start)
+        return self._q_values_of(features), after
+
+    @api
+    def look_ahead_q_values(self, states: Any, next_states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+        """Q-values along sequences, and of the observations that each step led to; see `look_ahead`.
+
+        Args:
+            states: Nested observations, (T, B, *shape).
+            next_states: The true next observations, (T, B, *shape).
+            recurrent_state: Before the first step, nested (B, ...).
+            episode_start: Bool (T, B), of `states`.
+
+        Returns:
+            Nested (T, B, *action shape, N), and the same of `next_states`.
+        """
+        features, following, _ = self.look_ahead(states, next_states, recurrent_state, episode_start)
+        return self._q_values_of(features), self._q_values_of(following)
+
+    def _q_values_of(self, features: Any) -> Any:
+        """Q-values from features of the trunk: (..., F) to nested (..., *action shape, N)."""
         flat = {}
         for leaf in self.leaves:
             outputs = self.heads[leaf.path].call(features)
@@ -163,10 +198,8 @@ class DuelingPolicy(QPolicy):
         self.advantage_network = Network(advantage_network, kernel_initializer, scope="advantage-network")
         self.value_head = Dense(1, kernel_initializer=kernel_initializer, scope="value-head")
 
-    @api
-    def q_values(self, states: Any) -> Any:
-        """Q-values of all actions: nested (B, *shape) to nested (B, *action shape, N)."""
-        features = self.network.call(states)
+    def _q_values_of(self, features: Any) -> Any:
+        """Q-values from features of the trunk: (..., F) to nested (..., *action shape, N)."""
         value = self.value_head.call(self.value_network.call(features))
         features = self.advantage_network.call(features)
         return self.action_space.unflatten(

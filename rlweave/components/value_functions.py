@@ -8,13 +8,14 @@ from typing import Any
 from rlweave.components.initializers import orthogonal_spec
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
-from rlweave.components.policies import hidden_initializer, make_trunk
+from rlweave.components.policies import hidden_initializer
+from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import Space
 
 
 @register("value_function")
-class ValueFunction(Component):
+class ValueFunction(TrunkUser, Component):
     """The value V(s) of observations of any space.
 
     Args:
@@ -47,6 +48,37 @@ class ValueFunction(Component):
     def of_features(self, features: Any) -> Any:
         """Values from features of the trunk: (..., F) to (...)."""
         return self._without_axis(self.head.call(features))
+
+    @api
+    def recurrent_values(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+        """As `call`, by a recurrent network, over sequences or a single step.
+
+        Args:
+            states: Nested observations, (T, B, *shape) or (B, *shape).
+            recurrent_state: Before the first step, nested (B, ...).
+            episode_start: Bool (T, B) or (B,).
+
+        Returns:
+            (T, B) or (B,), and the recurrent state after the last step.
+        """
+        features, after = self.recur(states, recurrent_state, episode_start)
+        return self.of_features(features), after
+
+    @api
+    def look_ahead_values(self, states: Any, next_states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+        """Values along sequences, and of the observations that each step led to; see `look_ahead`.
+
+        Args:
+            states: Nested observations, (T, B, *shape).
+            next_states: The true next observations, the final ones where an episode ended, (T, B, *shape).
+            recurrent_state: Before the first step, nested (B, ...).
+            episode_start: Bool (T, B), of `states`.
+
+        Returns:
+            (T, B), and (T, B) of `next_states`, by the state after each step.
+        """
+        features, following, _ = self.look_ahead(states, next_states, recurrent_state, episode_start)
+        return self.of_features(features), self.of_features(following)
 
     @graph_fn
     def _without_axis(self, values: Any) -> Any:

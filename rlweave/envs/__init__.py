@@ -1,11 +1,13 @@
-"""Environments behind one contract: adapters for Gymnasium and its vector environments, and two small tasks.
+"""Environments behind one contract: adapters for Gymnasium and its vector environments, and three small tasks.
 
 `make_env` makes a `VectorEnv` from an id, a function or a vector environment. Whatever it runs on, it yields the same
-list of transitions: see `StepResult`. Importing this registers ``rlweave/GridWorld-v0`` and ``rlweave/Catch-v0``.
+list of transitions: see `StepResult`. Importing this registers ``rlweave/GridWorld-v0``, ``rlweave/Catch-v0`` and
+``rlweave/CueRecall-v0``.
 """
 
 from rlweave.envs.async_env import AsyncEnv
 from rlweave.envs.catch import Catch
+from rlweave.envs.cue_recall import CueRecall
 from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.evaluation import Evaluation, evaluate
 from rlweave.envs.gridworld import GridWorld
@@ -23,6 +25,7 @@ __all__ = [
     "EVALUATION_WORKER",
     "AsyncEnv",
     "Catch",
+    "CueRecall",
     "Episode",
     "EpisodeTracker",
     "Evaluation",

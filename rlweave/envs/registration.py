@@ -11,6 +11,7 @@ from rlweave.errors import EnvError, nearest
 
 GRID_WORLD_ID = "rlweave/GridWorld-v0"
 CATCH_ID = "rlweave/Catch-v0"
+CUE_RECALL_ID = "rlweave/CueRecall-v0"
 
 
 def register_environments() -> None:
@@ -19,6 +20,8 @@ def register_environments() -> None:
         gymnasium.register(GRID_WORLD_ID, "rlweave.envs.gridworld:GridWorld", max_episode_steps=100)
     if CATCH_ID not in gymnasium.registry:
         gymnasium.register(CATCH_ID, "rlweave.envs.catch:Catch")
+    if CUE_RECALL_ID not in gymnasium.registry:
+        gymnasium.register(CUE_RECALL_ID, "rlweave.envs.cue_recall:CueRecall")
 
 
 def resolve(env_id: str) -> EnvSpec:

@@ -199,7 +199,8 @@ class _Builder:
     ) -> None:
         self.session, self.input_spaces, self.static = session, input_spaces, static
         self.declared = api_methods(type(session.root))
-        self.wanted = list(self.declared) if methods is None else list(methods)
+        offered = [name for name in self.declared if session.root.offers(name)]
+        self.wanted = offered if methods is None else list(methods)
         for name in (*self.wanted, *static):
             if name not in self.declared:
                 raise BuildError(

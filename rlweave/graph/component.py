@@ -292,6 +292,13 @@ class Component:
                 object.__setattr__(clone, name, convert(value))
         return clone
 
+    def offers(self, method: str) -> bool:
+        """Whether this instance offers an API method that its class declares; a build of it leaves the others out.
+
+        Override it where the arguments of `__init__` decide (a recurrent network has no method without a state).
+        """
+        return True
+
     # -- variables -----------------------------------------------------------------------------------------------
 
     def create_variables(self, *inputs: Any, **more: Any) -> None:

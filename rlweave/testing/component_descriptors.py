@@ -82,16 +82,48 @@ _add(
     lambda: c.Conv2D(2, (2, 3), padding="valid"),
     {"inputs": FloatBox(shape=(2, 4, 4), add_batch_rank=True, add_time_rank=True, layout="channels_first")},
 )
+for _name, _layer in (("lstm", c.LSTM), ("gru", c.GRU)):
+    for _steps in (True, False):  # sequences, and single steps
+        _inputs = FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=_steps)
+        _add(
+            _name if _steps else f"{_name}-step",
+            _layer,
+            lambda layer=_layer: layer(3),  # type: ignore[misc]
+            {
+                "inputs": _inputs,
+                "state": Dict({part: _floats(3) for part in _layer.state_names}),
+                "episode_start": BoolBox(add_batch_rank=True, add_time_rank=_steps),
+                **({"next_inputs": _inputs} if _steps else {}),
+            },
+            static={"initial_state": {"batch_size": 2}},
+        )
+_RECURRENT = [{"type": "dense", "units": 3, "activation": "tanh"}, {"type": "lstm", "units": 3}]
+_RECURRENT_INPUTS: dict[str, Space] = {
+    "recurrent_state": Tuple(Dict(hidden=_floats(3), cell=_floats(3))),
+    "episode_start": SEQUENCE_FLAGS,
+    "states": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True),
+    "next_states": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True),
+}
 _add(
-    "lstm",
-    c.LSTM,
-    lambda: c.LSTM(3),
-    {
-        "inputs": FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=True),
-        "state": Dict(hidden=_floats(3), cell=_floats(3)),
-        "episode_start": SEQUENCE_FLAGS,
-    },
-    static={"initial_state": {"batch_size": 2}},
+    "value-function-recurrent",
+    c.ValueFunction,
+    lambda: c.ValueFunction(_RECURRENT),
+    _RECURRENT_INPUTS,
+    calls=("recurrent_values", "look_ahead_values"),
+)
+_add(
+    "q-policy-recurrent",
+    c.DuelingPolicy,
+    lambda: c.DuelingPolicy(_RECURRENT, IntBox(3)),
+    _RECURRENT_INPUTS,
+    calls=("recurrent_q_values", "look_ahead_q_values"),
+)
+_add(
+    "policy-recurrent",
+    c.Policy,
+    lambda: c.Policy(_RECURRENT, IntBox(3)),
+    {**_RECURRENT_INPUTS, "actions": IntBox(3, add_batch_rank=True, add_time_rank=True)},
+    calls=("recurrent_log_prob_and_entropy",),
 )
 _add(
     "network",
@@ -325,6 +357,40 @@ _add(
     calls=("td_loss",),
     differentiated={"td_loss": _first},
     constants={"td_loss": _TARGETS},
+)
+_SEQUENCE_TARGETS = ("rewards", "target_q_next", "online_q_next")
+
+
+def _sequence_losses(q_values: Space, actions: Space) -> dict[str, Space]:
+    q_values, actions = (space.with_batch_rank().with_time_rank() for space in (q_values, actions))
+    return {
+        **dict.fromkeys(("q_values", "target_q_next", "online_q_next"), q_values),
+        "actions": actions,
+        "rewards": SEQUENCE,
+        **dict.fromkeys(("terminated", "truncated", "mask"), SEQUENCE_FLAGS),
+        "weights": _floats(low=0.1, high=1.0),
+    }
+
+
+_add(
+    "sequence-dqn-loss",
+    c.SequenceDQNLoss,
+    lambda: c.SequenceDQNLoss(n_step=2),
+    _sequence_losses(FloatBox(shape=(3,)), IntBox(3)),
+    calls=("sequence_loss",),
+    differentiated={"sequence_loss": _first},
+    constants={"sequence_loss": _SEQUENCE_TARGETS},
+)
+_add(
+    "sequence-dqn-loss-components",
+    c.SequenceDQNLoss,
+    lambda: c.SequenceDQNLoss(n_step=3, huber_delta=None, reduce_components="td"),
+    _sequence_losses(
+        Dict(a=FloatBox(shape=(2, 3)), b=FloatBox(shape=(2,))), Dict(a=IntBox(3, shape=(2,)), b=BoolBox())
+    ),
+    calls=("sequence_loss",),
+    differentiated={"sequence_loss": _first},
+    constants={"sequence_loss": _SEQUENCE_TARGETS},
 )
 _PPO_CONSTANTS = ("old_log_probs", "advantages", "returns", "old_values")
 _PPO_INPUTS: dict[str, Space] = {

@@ -44,6 +44,8 @@ class ComponentTest:
         self.missing: dict[str, list[str]] = {}
         methods = []
         for name, method in declared.items():
+            if not component.offers(name):
+                continue
             missing = [
                 parameter
                 for parameter in method.parameters

@@ -75,7 +75,8 @@ class Descriptor:
         for name in self.calls:
             if name not in declared:
                 raise SpecError(f"descriptor {self.name!r}: no API method {name!r}", fix=nearest(name, declared))
-        return self.calls or tuple(name for name in declared if self._has_inputs(declared[name], name))
+        offered = [name for name in declared if root.offers(name)]
+        return self.calls or tuple(name for name in offered if self._has_inputs(declared[name], name))
 
     def _has_inputs(self, declared: Any, method: str) -> bool:
         for parameter in declared.parameters:

@@ -183,7 +183,9 @@ class GradientProbe(Component):
             return result
         if self.differentiated is not None:
             result = self.differentiated(result)
-        return self._project([v for v in leaves_of(result, Value) if v.space.dtype.startswith("float")])
+        # by path: entries of a dict come in an order of their own from each backend
+        leaves = [leaf for _, leaf in sorted(flatten_structure(result).items()) if isinstance(leaf, Value)]
+        return self._project([leaf for leaf in leaves if leaf.space.dtype.startswith("float")])
 
     @api
     def gradients(self, arguments: Any) -> Any:

@@ -1,11 +1,10 @@
 """Agents learn: one seed of every task of `benchmarks/learning.py` on every backend; `make learning` runs all seeds."""
 
-import itertools
 import json
 
 import pytest
 
-from benchmarks.learning import BACKENDS, TASKS, train_task
+from benchmarks.learning import TASKS, train_task
 
 #: Of the second tier: one task for each algorithm.
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
@@ -17,7 +16,7 @@ MINUTES = {"ppo-pendulum": 2, "dqn-cartpole": 1.5, "ppo-catch": 1}
     ("task", "backend"),
     [
         pytest.param(task, backend, marks=pytest.mark.long(minutes=MINUTES.get(task, 0.5)))
-        for task, backend in [*itertools.product(TASKS, BACKENDS), *ON_TENSORFLOW]
+        for task, backend in [*((task, b) for task in TASKS for b in TASKS[task].backends), *ON_TENSORFLOW]
     ],
 )
 def test_learns(task, backend, learning_seed, tmp_path):
@@ -41,6 +40,9 @@ def test_a_threshold_is_no_formality(task):
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,
+        **{f"{algorithm}-cue-{layer}": 0.5 for algorithm in ("ppo", "dqn") for layer in ("lstm", "gru")},
+        # of the controls: what an agent reaches that sees the cue where it should not
+        **{f"{algorithm}-cue-feedforward": 1.0 for algorithm in ("ppo", "dqn")},
     }
     assert not TASKS[task].reached(untrained[task])
     assert not TASKS[task].reached(float("nan"))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rlweave.agents.sequences import SequenceAccumulator
 from rlweave.algorithms.rollout_workers import TrajectoryWorker, TransitionWorker
 from rlweave.components import NStepAccumulator
 from rlweave.envs import Episode, StepResult
@@ -40,6 +41,7 @@ class CountingEnv:
             Episode(int(b), float(self.lengths[b]), int(self.lengths[b]), True) for b in np.flatnonzero(ended)
         )
         self.inside[ended] = 0
+        start = ~valid if self.skip else ended
         if self.skip:
             self.pending = ended
         rewards = np.where(valid, self.clock, -1000.0).astype(np.float32)
@@ -50,7 +52,7 @@ class CountingEnv:
             np.zeros_like(ended),
             following,
             valid,
-            ended,
+            start,
             ({},) * self.num_envs,
             episodes,
         )
@@ -60,6 +62,8 @@ class CountingEnv:
 
 
 class Agent:
+    recurrent = False
+
     def __init__(self):
         self.steps = 0
 
@@ -100,6 +104,61 @@ def test_trajectories_hold_the_next_transitions_of_each_environment(skip):
             ended = (t + 1) % length == 0
             state = 100.0 * b + t
             assert columns[b][t] == (state, state + 1 + 0.5 * ended, t + 1, ended, int(state), -state)
+
+
+class RecurrentAgent(Agent):
+    """Its state counts the steps of the episode; its actions are the state after the step."""
+
+    recurrent = True
+
+    def initial_state(self, num_envs):
+        return {"count": np.zeros((num_envs, 1), np.float32)}
+
+    def act_recurrently(self, states, recurrent_state, episode_start, explore=True, preprocess=True):
+        after = np.where(episode_start[:, None], 0, recurrent_state["count"]) + 1
+        extra = {"log_probs": -states[:, 0]} if self.pairs else {}
+        return after[:, 0].astype(np.int32), extra, {"count": after}
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_recurrent_state_starts_anew_with_each_episode_of_its_environment(skip):
+    lengths = [2, 3, 100]
+    worker = TrajectoryWorker(RecurrentAgent(), CountingEnv(lengths, skip), 4)
+    position = 0
+    for _ in range(5):
+        batch = worker.sample()
+        assert batch.per_trajectory == {"initial_state"}
+        for b, length in enumerate(lengths):
+            inside = (position + np.arange(4)) % length
+            np.testing.assert_array_equal(batch["actions"][:, b], inside + 1)
+            np.testing.assert_array_equal(batch["episode_start"][:, b], inside == 0)
+            if inside[0]:  # where an episode starts the state before does not matter
+                assert batch["initial_state"]["count"][b, 0] == inside[0]
+        position += 4
+    worker.start()
+    batch = worker.sample()
+    assert batch["episode_start"][0].all()
+    np.testing.assert_array_equal(batch["initial_state"]["count"], 0)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_sequences_of_recurrent_agents_hold_the_state_that_was_acted_from(skip):
+    lengths, agent = [2, 5], RecurrentAgent()
+    agent.pairs = False
+    worker = TransitionWorker(agent, CountingEnv(lengths, skip), 3, lambda: SequenceAccumulator(1, 4, 0, len(lengths)))
+    seen = [0, 0]
+    for batch in (worker.sample() for _ in range(12)):
+        for i in range(len(batch.data.get("rewards", ()))):
+            rows = {name: value[i] for name, value in batch.data.items() if name != "initial_state"}
+            b, t = divmod(int(rows["states"][1, 0]), 100)
+            inside = (t + np.arange(-1, 4)) % lengths[b]
+            real = rows["mask"]
+            np.testing.assert_array_equal(rows["actions"][real], (inside + 1)[real])
+            np.testing.assert_array_equal(rows["episode_start"][real], (inside == 0)[real])
+            if real.all() and inside[0]:
+                assert batch["initial_state"]["count"][i, 0] == inside[0]
+            seen[b] += 1
+    assert min(seen) >= 6
 
 
 def test_a_new_start_forgets_what_is_ahead_and_takes_the_seed():

@@ -136,6 +136,75 @@ def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, a
             np.testing.assert_array_equal(here[key], there[key], err_msg=key)
 
 
+#: What makes an agent recurrent, and an environment whose episodes end at different times.
+RECURRENT = {
+    "agent__network": [{"type": "gru", "units": 4}],
+    "env": "rlweave/CueRecall-v0",
+    "env_options": {"length": 3, "max_length": 7},
+    "steps": 450,
+}
+#: Short sequences, which cost torch little.
+SEQUENCES = {"agent__burn_in": 2, "agent__unroll": 4, "agent__overlap": 1}
+
+
+def recurrent(algorithm):
+    return {**RECURRENT, **(SEQUENCES if algorithm == "dqn" else {})}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "backend", "acting"),
+    [
+        ("ppo", "torch", "numpy"),
+        ("dqn", "torch", None),
+        pytest.param("ppo", "jax", "numpy", marks=pytest.mark.slow),
+        pytest.param("dqn", "jax", None, marks=pytest.mark.slow),
+    ],
+)
+def test_a_cut_run_of_recurrent_networks_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, acting):
+    sets = {"backend": backend, "agent__acting_backend": acting, **recurrent(algorithm)}
+    uncut = trainers(algorithm, tmp_path / "uncut", **sets)
+    rows = finish(uncut)
+    path = tmp_path / "cut"
+    begun = cut(trainers(algorithm, path, **sets), 350)
+    resumed = trainers(algorithm, path, **sets)
+    resumed.restore(find_checkpoint(path))
+    checkpoint = resumed.env_steps
+    assert 200 <= checkpoint < 350
+    continued = finish(resumed)
+    assert resumed.env_steps == uncut.env_steps >= uncut.config.steps
+    assert_same_state(state_of(resumed), state_of(uncut))
+    assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_evaluation_does_not_disturb_recurrent_state(trainers, algorithm):
+    often = trainers(algorithm, backend="torch", evaluate_every=70, evaluation_episodes=3, **recurrent(algorithm))
+    never = trainers(algorithm, backend="torch", evaluate_every=0, **recurrent(algorithm))
+    rows = finish(often)
+    for _ in never.train():
+        never.evaluate(1, seed=3)
+    assert sum("evaluation_return" in row for row in rows) > 5
+    assert_same_state(state_of(often), state_of(never))
+
+
+def test_evaluation_carries_recurrent_state_and_starts_it_anew(trainers):
+    """An agent that plays greedily acts as one that is run over each episode from zero."""
+    trainer = trainers("ppo", backend="torch", evaluate_every=0, **{**RECURRENT, "steps": 64})
+    play = trainer.agent.greedy_player()
+    states = np.random.default_rng(0).normal(size=(9, 2, 2)).astype(np.float32)
+    start = np.zeros((9, 2), bool)
+    start[0], start[4, 0], start[6, 1] = True, True, True
+    played = np.stack([play(states[t], start[t]) for t in range(9)])
+    for column, begins in ((0, (0, 4)), (1, (0, 6))):
+        for first, last in zip(begins, (*begins[1:], 9), strict=True):
+            state = trainer.agent.initial_state(1)
+            for t in range(first, last):
+                actions, _, state = trainer.agent.act_recurrently(
+                    states[t, [column]], state, np.zeros(1, bool), explore=False
+                )
+                assert actions[0] == played[t, column]
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_cut_run_equals_an_uncut_one_where_environments_are_in_the_graph(trainers, tmp_path, algorithm):
     """No episode begins anew at a checkpoint: the environments are part of the state."""

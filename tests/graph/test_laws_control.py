@@ -112,6 +112,42 @@ def test_law_12_scan_over_nested_carry_and_inputs(backend):
 
 
 @every
+@pytest.mark.parametrize("inside", [True, False])
+def test_law_12_a_carry_may_come_back_with_its_entries_in_another_order(backend, inside):
+    class Root(Component):
+        @api
+        def call(self, a, b):
+            if inside:
+                return self._inside(a, b)
+            return graph.scan(lambda carry, _: (self._step(carry), None), {"a": a, "b": b}, length=3)[0]
+
+        @api
+        def loop(self, a, b):
+            return graph.while_(self._test, self._step, {"a": a, "b": b})
+
+        @graph_fn(returns=1)
+        def _inside(self, a, b):
+            def step(carry, _):
+                return {"b": carry["b"] * 2.0, "a": carry["a"] + 1.0}, None
+
+            return ops.scan(step, {"a": a, "b": b}, None, 3)[0]
+
+        @graph_fn(returns=1)
+        def _step(self, carry):
+            return {"b": carry["b"] * 2.0, "a": carry["a"] + 1.0}
+
+        @graph_fn
+        def _test(self, carry):
+            return carry["a"] < 4.0
+
+    executor = built(Root("root"), {"a": SCALAR, "b": SCALAR}, backend)
+    for method in (executor.call, executor.loop):
+        last = method(1.0, 5.0)
+        close(last["a"], 4.0)
+        close(last["b"], 40.0)
+
+
+@every
 def test_law_12_scan_over_no_steps_hands_out_the_carry_and_empty_rows(backend):
     executor = built(_Folding(), {"carry": BATCH, "xs": sequences()}, backend)
     carry = np.array([1, -1], np.float32)

@@ -39,6 +39,14 @@ def tensors(tree: Any) -> list[Any]:
     return [tensor_of(leaf) for leaf in tree_leaves(tree)]
 
 
+def in_order_of(first: Any, tree: Any) -> Any:
+    """The same tree with its dicts in the order of those of an equally nested one.
+
+    A carry of `{"a", "b"}` may come back as `{"b", "a"}`; loops here know leaves by their places only.
+    """
+    return tree_map(lambda _, leaf: leaf, first, tree)
+
+
 def rebuilt(tree: Any, leaves: Sequence[Any]) -> Any:
     """A tree of the same structure with these tensors as leaves."""
     return row_builder(tree)(tuple([TensorFlowArray(leaf) for leaf in leaves]))
@@ -53,7 +61,7 @@ def loop(test: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> 
 
     def step(*leaves: Any) -> list[Any]:
         _watch()
-        after = tensors(body(rebuilt(state, leaves)))
+        after = tensors(in_order_of(state, body(rebuilt(state, leaves))))
         for x, before in zip(after, shapes, strict=True):
             # a body that knows less of a shape than the start would be refused
             x.set_shape(before)
@@ -115,7 +123,7 @@ def scan(
         x = build_x(tuple([TensorFlowArray(tf.gather(x, at)) for x in inputs]))
         after, y = f(rebuilt(init, carry), x)
         build_y.tree = y
-        leaves = tensors(after)
+        leaves = tensors(in_order_of(init, after))
         for leaf, before in zip(leaves, shapes, strict=True):
             leaf.set_shape(before)
         return i + 1, leaves, [out.write(at, leaf) for out, leaf in zip(outputs, tensors(y), strict=True)]

@@ -2,5 +2,6 @@
 
 from rlweave.components.losses.dqn import DQNLoss
 from rlweave.components.losses.ppo import PPOLoss
+from rlweave.components.losses.sequence_dqn import SequenceDQNLoss
 
-__all__ = ["DQNLoss", "PPOLoss"]
+__all__ = ["DQNLoss", "PPOLoss", "SequenceDQNLoss"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rlweave import ops
@@ -131,6 +132,25 @@ class DQNLoss(Component):
         discounts: Any,
     ) -> tuple[Any, Any]:
         """Q-values of the taken actions and what they are to become: (B,) both, or (B, components)."""
+        return self._pairs(
+            q_values,
+            actions,
+            rewards,
+            target_q_next,
+            online_q_next,
+            lambda target, online: self._target(rewards, terminated, target, online, discounts),
+        )
+
+    def _pairs(
+        self,
+        q_values: Any,
+        actions: Any,
+        rewards: Any,
+        target_q_next: Any,
+        online_q_next: Any,
+        target_of: Callable[[Any, Any], Any],
+    ) -> tuple[Any, Any]:
+        """Q-values of the taken actions, and targets: of each leaf from its next Q-values (target, online)."""
         if (online_q_next is not None) != self.double:
             raise BuildError(
                 "double Q-learning needs online_q_next"
@@ -145,7 +165,7 @@ class DQNLoss(Component):
         for path, taken in flatten_structure(actions).items():
             chosen.append(self._chosen(self._leaf(q_values, path), taken, rewards))
             online = None if online_q_next is None else self._leaf(online_q_next, path)
-            targets.append(self._target(rewards, terminated, self._leaf(target_q_next, path), online, discounts))
+            targets.append(target_of(self._leaf(target_q_next, path), online))
         if len(chosen) == 1:
             return chosen[0], targets[0]
         return self._join(chosen, rewards), self._join(targets, rewards)
@@ -168,16 +188,17 @@ class DQNLoss(Component):
 
     @graph_fn(differentiable=False)
     def _target(self, rewards: Any, terminated: Any, target_q_next: Any, online_q_next: Any, discounts: Any) -> Any:
-        if self.double:
-            q_next = ops.take_last(target_q_next, ops.argmax(online_q_next, -1))
-        else:
-            q_next = ops.max(target_q_next, -1)
-        q_next = _columns(q_next, rewards)
+        q_next = self._next_values(target_q_next, online_q_next, rewards)
         factor = self.discount**self.n_step if discounts is None else discounts
         if len(q_next.shape) > len(rewards.shape):
             rewards, terminated = ops.expand_dims(rewards, -1), ops.expand_dims(terminated, -1)
             factor = factor if discounts is None else ops.expand_dims(factor, -1)
         return rewards + factor * ops.where(terminated, 0.0, q_next)
+
+    def _next_values(self, target_q_next: Any, online_q_next: Any, rewards: Any) -> Any:
+        if self.double:
+            return _columns(ops.take_last(target_q_next, ops.argmax(online_q_next, -1)), rewards)
+        return _columns(ops.max(target_q_next, -1), rewards)
 
     @graph_fn
     def _join(self, leaves: Any, rewards: Any) -> Any:

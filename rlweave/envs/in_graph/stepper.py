@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlweave import graph
+from rlweave import graph, ops
+from rlweave.components.scopes import scope_of_path
 from rlweave.envs.in_graph.environment import GraphEnvironment
 from rlweave.errors import EnvError
-from rlweave.graph import Component, api, shared
+from rlweave.graph import Component, api, graph_fn, shared
+from rlweave.graph.ir import flatten_structure
+from rlweave.spaces import Box, Space
 
 
 class EnvironmentStepper(Component):
@@ -18,7 +21,8 @@ class EnvironmentStepper(Component):
     Args:
         environment: What is stepped.
         policy: Has `act(states)`, which returns actions and their log-probabilities, and `env_actions(actions)`;
-            owned elsewhere.
+            owned elsewhere. A recurrent one has `recurrent_act(states, recurrent_state, episode_start)`, which returns
+            the state after the step besides; the state stays here from one rollout to the next.
         steps: Length T of a rollout.
         preprocessor: Has `call(states)`; what the policy sees of observations. Owned elsewhere.
         scope: Name within the owner.
@@ -40,6 +44,22 @@ class EnvironmentStepper(Component):
             raise EnvError("a rollout needs a whole number of steps", where=scope, received=f"steps={steps!r}")
         self.environment, self.policy, self.steps = environment, shared(policy), steps
         self.preprocessor = None if preprocessor is None else shared(preprocessor)
+        self.recurrent_space: Space | None = None
+        if hasattr(type(policy), "recurrent_act") and policy.offers("recurrent_act"):
+            self.recurrent_space = policy.recurrent_space
+
+    def create_variables(self) -> None:
+        """Of a recurrent policy: its state in all environments, (N, ...) per leaf, and where an episode begins."""
+        if self.recurrent_space is None:
+            return
+        envs = self.environment.num_envs
+        leaves = self.recurrent_space.flatten()
+        assert all(isinstance(leaf, Box) for leaf in leaves.values())
+        self.recurrent_state = {
+            path: self.variable(scope_of_path("recurrent_state", path), (envs, *leaf.feature_shape), trainable=False)
+            for path, leaf in leaves.items()
+        }
+        self.episode_start = self.variable("episode_start", (envs,), True, trainable=False, dtype="bool")
 
     @api
     def rollout(self) -> Any:
@@ -47,20 +67,57 @@ class EnvironmentStepper(Component):
 
         Returns:
             A dict of nested arrays (T, N, ...): `states`, `actions`, `log_probs`, and what `GraphEnvironment.step`
-            hands out: `next_states`, `rewards`, `terminated`, `truncated`, `episode_returns`, `episode_steps`.
+            hands out: `next_states`, `rewards`, `terminated`, `truncated`, `episode_returns`, `episode_steps`. With a
+            recurrent policy also `episode_start` (T, N), True where `states` is the first of an episode, and
+            `initial_state`, the recurrent state before the first step, (N, ...).
         """
+        initial_state = None if self.recurrent_space is None else graph.batch_rank(self._recurrent_state())
 
         def step(carry: Any, _: Any) -> Any:
             return carry, self.step()
 
         _, batch = graph.scan(step, (), length=self.steps)
-        return graph.time_rank(batch)
+        batch = graph.time_rank(batch)
+        return batch if self.recurrent_space is None else {**batch, "initial_state": initial_state}
 
     @api
     def step(self) -> Any:
-        """One step of every environment; as `rollout`, without the time rank."""
+        """One step of every environment; as `rollout`, without the time rank and `initial_state`."""
         states = self.environment.observations()
         seen = states if self.preprocessor is None else self.preprocessor.call(states)
-        actions, log_probs = self.policy.act(seen)
+        if self.recurrent_space is None:
+            actions, log_probs = self.policy.act(seen)
+            taken = self.environment.step(self.policy.env_actions(actions))
+            return {"states": states, "actions": actions, "log_probs": log_probs, **taken}
+        before, start = graph.batch_rank(self._recurrent_state()), graph.batch_rank(self._episode_start())
+        actions, log_probs, after = self.policy.recurrent_act(seen, before, start)
         taken = self.environment.step(self.policy.env_actions(actions))
-        return {"states": states, "actions": actions, "log_probs": log_probs, **taken}
+        self._keep(after, taken["terminated"], taken["truncated"])
+        return {"states": states, "actions": actions, "log_probs": log_probs, "episode_start": start, **taken}
+
+    @api
+    def begin_episodes(self) -> Any:
+        """Begins new episodes everywhere, and returns their first observations, nested (N, ...)."""
+        if self.recurrent_space is not None:
+            self._begin()
+        return self.environment.reset()
+
+    @graph_fn(returns=1, differentiable=False)
+    def _recurrent_state(self) -> Any:
+        assert self.recurrent_space is not None
+        return self.recurrent_space.unflatten({path: variable.value for path, variable in self.recurrent_state.items()})
+
+    @graph_fn(differentiable=False)
+    def _episode_start(self) -> Any:
+        return self.episode_start.value
+
+    @graph_fn(differentiable=False)
+    def _keep(self, state: Any, terminated: Any, truncated: Any) -> None:
+        """Takes over the state after a step; where an episode ended the next step begins one."""
+        for path, value in flatten_structure(state).items():
+            self.recurrent_state[path].assign(value)
+        self.episode_start.assign(ops.logical_or(terminated, truncated))
+
+    @graph_fn(differentiable=False)
+    def _begin(self) -> None:
+        self.episode_start.assign(ops.ones((self.environment.num_envs,), dtype="bool"))

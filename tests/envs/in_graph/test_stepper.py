@@ -10,7 +10,7 @@ from rlweave.components import Policy, RunningNormalization
 from rlweave.envs.in_graph import CartPole, EnvironmentStepper, GridWorld, Pendulum
 from rlweave.errors import BuildError, EnvError
 from rlweave.graph import Component, api, build
-from rlweave.spaces import FloatBox
+from rlweave.spaces import BoolBox, FloatBox
 from tests.graph.toys import BACKENDS
 
 every = pytest.mark.parametrize("backend", BACKENDS)
@@ -50,6 +50,86 @@ def test_a_rollout_equals_single_steps(backend, make, normalize):
     goes_on = ~ended[:-1]
     np.testing.assert_array_equal(batch["states"][1:][goes_on], batch["next_states"][:-1][goes_on])
     assert ended.any()
+
+
+class RecurrentRoot(Root):
+    def __init__(self, environment, layer, normalize=False):
+        Component.__init__(self, "root")
+        self.policy = Policy(
+            [{"type": "dense", "units": 4}, {"type": layer, "units": 3}, {"type": "dense", "units": 4}],
+            environment.action_space,
+            state_space=environment.observation_space,
+        )
+        self.normalization = RunningNormalization() if normalize else None
+        self.stepper = EnvironmentStepper(environment, self.policy, STEPS, self.normalization)
+        self.recurrent_space = self.policy.recurrent_space
+
+    @api
+    def begin(self):
+        return self.stepper.begin_episodes()
+
+    @api
+    def act(self, states, recurrent_state, episode_start):
+        return self.policy.recurrent_act(states, recurrent_state, episode_start, explore=False)
+
+    @api
+    def likelihood(self, states, actions, recurrent_state, sequence_start):
+        return self.policy.recurrent_log_prob_and_entropy(states, actions, recurrent_state, sequence_start)
+
+
+def build_recurrent(environment, backend, layer, normalize=False):
+    root = RecurrentRoot(environment, layer, normalize)
+    states, actions = (s.with_batch_rank() for s in (environment.observation_space, environment.action_space))
+    spaces = {
+        "act.states": states,
+        "likelihood.states": states.with_time_rank(),
+        "actions": actions.with_time_rank(),
+        "recurrent_state": root.recurrent_space.with_batch_rank(),
+        "episode_start": BoolBox(add_batch_rank=True),
+        "sequence_start": BoolBox(add_batch_rank=True, add_time_rank=True),
+    }
+    return build(root, spaces, backend=backend, rng="portable")
+
+
+def world():
+    """Ends by holes and goals at any step, and by its time limit."""
+    return GridWorld(N, "2x2", one_hot=True, max_episode_steps=4)
+
+
+@pytest.mark.parametrize(
+    ("backend", "layer"),
+    [("numpy", "lstm"), ("numpy", "gru"), ("torch", "lstm"), ("jax", "gru"), ("tensorflow", "lstm")],
+)
+def test_a_rollout_carries_recurrent_state(backend, layer):
+    """Rollouts equal single steps, and both equal the policy run over the sequence, with a reset where one ended."""
+    executor, one_by_one = (build_recurrent(world(), backend, layer) for _ in range(2))
+    batches = [executor.rollout() for _ in range(2)]
+    steps = [one_by_one.step() for _ in range(2 * STEPS)]
+    for name in steps[0]:
+        together = np.concatenate([batch[name] for batch in batches])
+        np.testing.assert_allclose(together, np.stack([step[name] for step in steps]), rtol=1e-5, atol=1e-6)
+    start = np.concatenate([batch["episode_start"] for batch in batches])
+    ended = np.concatenate([batch["terminated"] | batch["truncated"] for batch in batches])
+    np.testing.assert_array_equal(start, np.concatenate([np.ones((1, N), bool), ended[:-1]]))
+    assert (ended.any(1) & ~ended.all(1)).any(), "some end where others go on"
+    states = executor.root.recurrent_space.with_batch_rank().zeros(N)
+    for batch in batches:
+        for name, value in batch["initial_state"][0].items():
+            np.testing.assert_allclose(value, states[0][name], rtol=1e-4, atol=1e-6)
+        log_probs, _ = executor.likelihood(batch["states"], batch["actions"], states, batch["episode_start"])
+        np.testing.assert_allclose(batch["log_probs"], log_probs, rtol=1e-4, atol=1e-5)
+        for t in range(STEPS):
+            _, _, states = executor.act(batch["states"][t], states, batch["episode_start"][t])
+
+
+def test_new_episodes_begin_without_the_old_state():
+    executor = build_recurrent(CartPole(N, 50), "numpy", "gru", normalize=True)
+    executor.rollout()
+    assert not executor.step()["episode_start"].any()
+    first = executor.begin()
+    step = executor.step()
+    np.testing.assert_array_equal(step["states"], first)
+    assert step["episode_start"].all()
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])

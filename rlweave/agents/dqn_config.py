@@ -1,0 +1,61 @@
+"""Settings of DQN."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from rlweave.agents.agent import AgentConfig
+from rlweave.agents.config import setting
+
+
+class DQNConfig(AgentConfig):
+    """Settings of DQN."""
+
+    network: list[dict[str, Any]] = setting(
+        [
+            {"type": "dense", "units": 64, "activation": "relu"},
+            {"type": "dense", "units": 64, "activation": "relu"},
+        ],
+        "layers of the Q network",
+    )
+    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    dueling: bool = setting(True, "state value and advantages in streams of their own")
+    double: bool = setting(True, "the online network chooses the next action, the target network values it")
+    n_step: int = setting(3, "steps of a return before it bootstraps", ge=1, unit="steps")
+    discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
+    huber_delta: float | None = setting(1.0, "where the loss becomes linear; null: squared everywhere")
+    memory_capacity: int = setting(100_000, "transitions kept", ge=1, unit="transitions")
+    memory_place: Literal["host", "graph"] = setting(
+        "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
+    )
+    prioritized: bool = setting(True, "draw transitions by their TD error")
+    priority_alpha: float = setting(0.6, "how much priorities matter; 0: evenly", ge=0)
+    priority_beta: float | dict[str, Any] = setting(
+        0.4, "strength of the importance weights, or a schedule over inserted transitions"
+    )
+    burn_in: int = setting(
+        8, "recurrent networks: steps before those trained on, from which the state recovers", ge=0, unit="steps"
+    )
+    unroll: int = setting(16, "recurrent networks: steps of a sequence that are trained on", ge=1, unit="steps")
+    overlap: int = setting(
+        0, "recurrent networks: steps that the trained parts of neighbouring sequences share", ge=0, unit="steps"
+    )
+    priority_eta: float = setting(
+        0.9, "recurrent networks: weight of the largest error of a sequence against the mean", ge=0, le=1
+    )
+    batch_size: int = setting(64, "transitions in an update", ge=1, unit="transitions")
+    learning_starts: int = setting(1_000, "environment steps before the first update", ge=1, unit="environment steps")
+    samples_per_step: float = setting(
+        16.0, "transitions trained on for each environment step", gt=0, unit="transitions per environment step"
+    )
+    target_update_interval: int = setting(
+        500, "distance of two copies to the target network", ge=1, unit="environment steps"
+    )
+    epsilon: float | dict[str, Any] = setting(
+        {"type": "linear", "start": 1.0, "end": 0.05, "steps": 10_000},
+        "share of random actions, or a schedule over environment steps",
+    )
+    optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
+    lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps")
+    max_grad_norm: float | None = setting(10.0, "global norm that gradients are clipped to; null: not clipped")
+    reduce_components: str = setting("loss", "how several action components are reduced: loss or td")

@@ -1,0 +1,102 @@
+"""The component graph of DQN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave import graph
+from rlweave.components import DQNLoss, EpsilonGreedy
+from rlweave.graph import Component, api
+
+
+class DQNGraph(Component):
+    """The component graph of DQN.
+
+    Args:
+        policy: The Q network.
+        memory: Replay memory.
+        loss: The DQN loss.
+        optimizer: Moves the Q network.
+        exploration: Epsilon-greedy choice.
+    """
+
+    def __init__(
+        self,
+        policy: Component,
+        memory: Component,
+        loss: DQNLoss,
+        optimizer: Component,
+        exploration: EpsilonGreedy,
+        scope: str = "dqn",
+    ) -> None:
+        super().__init__(scope)
+        self.policy, self.memory, self.loss, self.optimizer = policy, memory, loss, optimizer
+        self.exploration = exploration
+        self.target_policy = policy.copy(scope="target-policy", trainable=False)
+
+    @api
+    def act(self, states: Any, epsilon: Any) -> Any:
+        """Epsilon-greedy actions for observations (B, ...)."""
+        return self.exploration.select(self.policy.q_values(states), epsilon)
+
+    @api
+    def act_greedily(self, states: Any) -> Any:
+        """Actions of the largest Q value."""
+        return self.policy.greedy(states)
+
+    @api
+    def q_values(self, states: Any) -> Any:
+        """Q values (B, ..., actions)."""
+        return self.policy.q_values(states)
+
+    @api
+    def insert(self, records: Any) -> None:
+        """Stores transitions."""
+        self.memory.insert(records)
+
+    @api(static=("batch_size",))
+    def update(self, batch_size: int) -> Any:
+        """Learns from transitions of the memory, and gives them their new priorities."""
+        records, indices, weights = self.memory.sample(batch_size)
+        loss, td_errors = self._learn(records, weights)
+        self.memory.update_priorities(indices, td_errors)
+        return loss
+
+    @api
+    def update_from(self, records: Any) -> Any:
+        """Learns from transitions that are passed in."""
+        loss, _ = self._learn(records, None)
+        return loss
+
+    @api
+    def gradients(self, records: Any) -> Any:
+        """Gradients of the loss on transitions, by variable path."""
+        loss, _ = self._loss(records, None)
+        return graph.gradients(loss, self.policy.variables())
+
+    @api
+    def apply(self, gradients: Any) -> None:
+        """One optimizer step with given gradients, by variable path."""
+        self.optimizer.apply(gradients, self.policy.variables())
+
+    @api
+    def sync_target(self) -> None:
+        """Copies the Q network to the target network."""
+        self.target_policy.sync(self.policy)
+
+    def _learn(self, records: Any, weights: Any) -> Any:
+        loss, td_errors = self._loss(records, weights)
+        self.optimizer.step(loss, self.policy.variables())
+        return loss, td_errors
+
+    def _loss(self, records: Any, weights: Any) -> Any:
+        return self.loss.td_loss(
+            self.policy.q_values(records["states"]),
+            records["actions"],
+            records["rewards"],
+            records["terminated"],
+            self.target_policy.q_values(records["next_states"]),
+            graph.stop_gradient(self.policy.q_values(records["next_states"])) if self.loss.double else None,
+            weights,
+            records["discounts"],
+        )

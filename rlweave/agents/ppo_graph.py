@@ -1,0 +1,160 @@
+"""The component graph of PPO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave import graph, ops
+from rlweave.components import GeneralizedAdvantageEstimation, Policy, PPOLoss, RunningNormalization, ValueFunction
+from rlweave.graph import Component, api, graph_fn
+from rlweave.spaces import IntBox
+
+
+class PPOGraph(Component):
+    """The component graph of PPO.
+
+    Args:
+        policy: The actor.
+        value_function: The critic.
+        advantages: Advantage estimation.
+        loss: The PPO loss.
+        optimizer: One optimizer for both.
+        normalization: Running normalization of observations, or None.
+        epochs: Passes over a rollout.
+        minibatches: Minibatches in a pass; what does not fill the last one is left out of that pass, at random.
+        reward_scale: Factor on rewards.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        value_function: ValueFunction,
+        advantages: GeneralizedAdvantageEstimation,
+        loss: PPOLoss,
+        optimizer: Component,
+        normalization: RunningNormalization | None,
+        epochs: int,
+        minibatches: int,
+        reward_scale: float = 1.0,
+        scope: str = "ppo",
+    ) -> None:
+        super().__init__(scope)
+        self.policy, self.value_function = policy, value_function
+        self.normalization = normalization
+        self.advantages, self.loss, self.optimizer = advantages, loss, optimizer
+        self.epochs, self.minibatches, self.reward_scale = epochs, minibatches, reward_scale
+
+    @api(static=("explore", "preprocess"))
+    def act(self, states: Any, explore: bool = True, preprocess: bool = True) -> Any:
+        """Actions and their log-probabilities for observations (B, ...)."""
+        return self.policy.act(self._normalized(states) if preprocess else states, explore=explore)
+
+    @api
+    def update(self, batch: Any) -> Any:
+        """Learns from a rollout (T, B, ...): advantages once, then epochs x minibatches of optimizer steps."""
+        rows = self.postprocess(batch)
+        graph.repeat(self.epochs, lambda: self._epoch(rows))
+        if self.normalization is not None:
+            # after the update, so that the ratio is 1 at the first minibatch of the next one
+            self.normalization.update(batch["states"])
+
+    def _epoch(self, rows: Any) -> None:
+        def step(carry: Any, indices: Any) -> Any:
+            self._step(graph.batch_rank(self._take(rows, indices)))
+            return carry, None
+
+        graph.scan(step, (), self._shuffle(rows["log_probs"]))
+
+    def _step(self, minibatch: Any) -> None:
+        loss = self._minibatch_loss(minibatch)
+        self.optimizer.step(loss, self.trained())
+
+    @api
+    def postprocess(self, batch: Any) -> Any:
+        """Rows (T*B, ...) with advantages and value targets from a rollout (T, B, ...).
+
+        `next_states` are the true next observations: the final one where an episode ended.
+        """
+        states, next_states = self._normalized(batch["states"]), self._normalized(batch["next_states"])
+        values, next_values = self.value_function.call(states), self.value_function.call(next_states)
+        advantages, targets = self.advantages.estimate(
+            self._scale(batch["rewards"]), values, next_values, batch["terminated"], batch["truncated"]
+        )
+        return self._fold(
+            {
+                "states": states,
+                "actions": batch["actions"],
+                "log_probs": batch["log_probs"],
+                "values": values,
+                "advantages": advantages,
+                "value_targets": targets,
+            }
+        )
+
+    @api
+    def gradients(self, rows: Any) -> Any:
+        """Gradients of the loss on post-processed rows, by variable path."""
+        return graph.gradients(self._minibatch_loss(rows), self.trained())
+
+    @api
+    def apply(self, gradients: Any) -> None:
+        """One optimizer step with given gradients, by variable path."""
+        self.optimizer.apply(gradients, self.trained())
+
+    def _minibatch_loss(self, rows: Any) -> Any:
+        log_probs, entropies, values = self._predictions(rows)
+        loss, metrics = self.loss.loss(
+            log_probs,
+            rows["log_probs"],
+            rows["advantages"],
+            values,
+            rows["value_targets"],
+            entropies,
+            rows["values"] if self.loss.value_clip is not None else None,
+        )
+        for name, value in metrics.items():
+            graph.metric(name, value)
+        return loss
+
+    def _predictions(self, rows: Any) -> Any:
+        """Log-probabilities of the actions, entropies and values, by the networks that are trained."""
+        log_probs, entropies = self.policy.log_prob_and_entropy(rows["states"], rows["actions"])
+        return log_probs, entropies, self.value_function.call(rows["states"])
+
+    def trained(self) -> Any:
+        """Variables that the optimizer moves."""
+        return self.policy.variables() + self.value_function.variables()
+
+    @property
+    def actor(self) -> Component:
+        """What chooses actions in environments."""
+        return self.policy
+
+    def _normalized(self, states: Any) -> Any:
+        return states if self.normalization is None else self.normalization.call(states)
+
+    @graph_fn(split=True, differentiable=False)
+    def _fold(self, leaf: Any) -> Any:
+        return ops.fold_ranks(leaf, 2)
+
+    @graph_fn
+    def _scale(self, rewards: Any) -> Any:
+        return rewards * self.reward_scale
+
+    @graph_fn(spaces="_shuffle_spaces")
+    def _shuffle(self, rows: Any) -> Any:
+        """Random indices (M, N // M) of N rows for M minibatches."""
+        size = rows.shape[0] // self.minibatches
+        return ops.reshape(ops.random.permutation(rows.shape[0])[: self.minibatches * size], (self.minibatches, size))
+
+    def _shuffle_spaces(self, rows: Any) -> Any:
+        size = rows.concrete_shape({})[0] // self.minibatches
+        return IntBox(shape=(self.minibatches, size))
+
+    def _take(self, rows: Any, indices: Any) -> Any:
+        return self._take_rows(rows, indices)
+
+    @graph_fn(flatten=True, differentiable=False)
+    def _take_rows(self, rows: Any, indices: Any) -> Any:
+        chosen = next(iter(indices.values()))
+        return {key: ops.take(leaf, chosen, axis=0) for key, leaf in rows.items()}

@@ -1,0 +1,145 @@
+"""Networks, policies and value functions with recurrent layers: sequences equal single steps, on any observation."""
+
+import numpy as np
+import pytest
+
+from rlweave.components import Network, Policy, QPolicy, StateEncoder, ValueFunction
+from rlweave.errors import BuildError, SpecError
+from rlweave.graph import Component, api, build
+from rlweave.graph.ir import map_structure
+from rlweave.spaces import BoolBox, FloatBox, IntBox
+from rlweave.testing import ComponentTest
+from tests.agents.rollouts import NESTED_STATES, SMALL_CONV, row
+from tests.components.gradient_probes import BACKENDS
+
+LAYERS = [
+    {"type": "dense", "units": 5, "activation": "tanh"},
+    {"type": "lstm", "units": 3},
+    {"type": "network", "layers": [{"type": "gru", "units": 4}]},
+    {"type": "dense", "units": 2},
+]
+STEPS, ROWS = 5, 3
+on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+class Both(Component):
+    """The same trunk over sequences and in single steps, in one graph."""
+
+    def __init__(self, trunk):
+        super().__init__("both")
+        self.trunk = trunk
+        self.recurrent_space = trunk.recurrent_space
+
+    @api
+    def sequence(self, states, state, episode_start):
+        return self.trunk.recur(states, state, episode_start)
+
+    @api
+    def step(self, states, state, episode_start):
+        return self.trunk.recur(states, state, episode_start)
+
+    @api
+    def ahead(self, states, next_states, state, episode_start):
+        return self.trunk.look_ahead(states, next_states, state, episode_start)
+
+    @api(static=("batch_size",))
+    def initial_state(self, batch_size):
+        return self.trunk.initial_state(batch_size)
+
+
+def built(trunk, space, backend):
+    sequences = space.with_batch_rank().with_time_rank()
+    root = Both(trunk)
+    return build(
+        root,
+        {
+            "states": sequences,
+            "next_states": sequences,
+            "step.states": space.with_batch_rank(),
+            "state": root.recurrent_space.with_batch_rank(),
+            "episode_start": BoolBox(add_batch_rank=True, add_time_rank=True),
+            "step.episode_start": BoolBox(add_batch_rank=True),
+        },
+        backend=backend,
+        seed=1,
+    )
+
+
+def close(first, second):
+    map_structure(np.asarray, first)
+    for a, b in zip(leaves(first), leaves(second), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def leaves(structure):
+    if isinstance(structure, dict):
+        return [leaf for key in sorted(structure) for leaf in leaves(structure[key])]
+    if isinstance(structure, tuple):
+        return [leaf for item in structure for leaf in leaves(item)]
+    return [structure]
+
+
+@on_every_backend
+@pytest.mark.parametrize(
+    ("make", "space"),
+    [
+        (lambda: Network(LAYERS), FloatBox(shape=(2,))),
+        (lambda: StateEncoder(LAYERS, SMALL_CONV, NESTED_STATES), NESTED_STATES),
+    ],
+)
+def test_sequences_equal_single_steps_and_a_look_ahead_a_step_more(backend, make, space):
+    executor = built(make(), space, backend)
+    sequences = space.with_batch_rank().with_time_rank()
+    states, next_states = (sequences.sample((STEPS, ROWS), rng=seed) for seed in (0, 1))
+    start = np.random.default_rng(2).random((STEPS, ROWS)) < 0.3
+    begin = executor.initial_state(batch_size=ROWS)
+    assert [leaf.shape for leaf in leaves(begin)] == [(ROWS, 3), (ROWS, 3), (ROWS, 4)]
+    outputs, last = executor.sequence(states, begin, start)
+    ahead_outputs, following, ahead_last = executor.ahead(states, next_states, begin, start)
+    state = begin
+    for t in range(STEPS):
+        output, state = executor.step(row(states, t), state, start[t])
+        close(output, outputs[t])
+        # one more step, which does not go on
+        more, _ = executor.step(row(next_states, t), state, np.zeros(ROWS, bool))
+        close(more, following[t])
+    close(state, last)
+    close((ahead_outputs, ahead_last), (outputs, last))
+
+
+def test_a_recurrent_network_refuses_to_lose_its_state():
+    inputs = FloatBox(shape=(2,), add_batch_rank=True)
+    network = Network([{"type": "gru", "units": 3}])
+    assert not network.offers("call")
+    with pytest.raises(BuildError, match="called without a state"):
+        build(network, {"inputs": inputs}, methods=["call"])
+    feedforward = Network([{"type": "dense", "units": 3}])
+    assert not feedforward.is_recurrent
+    assert [name for name in ("call", "recur", "look_ahead", "initial_state") if feedforward.offers(name)] == ["call"]
+    with pytest.raises(SpecError, match="image network cannot be recurrent"):
+        StateEncoder([], [{"type": "flatten"}, {"type": "lstm", "units": 2}])
+
+
+@pytest.mark.parametrize("layer", ["lstm", "gru"])
+def test_policies_offer_methods_with_a_state_or_without(layer):
+    for make in (
+        lambda network: Policy(network, IntBox(2)),
+        lambda network: QPolicy(network, IntBox(2)),
+        ValueFunction,
+    ):
+        recurrent, plain = make([{"type": layer, "units": 3}]), make([{"type": "dense", "units": 3}])
+        assert recurrent.is_recurrent
+        assert not plain.is_recurrent
+        assert recurrent.offers("recur")
+        assert not plain.offers("recur")
+    assert QPolicy([{"type": layer, "units": 3}], IntBox(2)).offers("greedy_of")
+    # a feed-forward one is built as before: with observations alone
+    test = ComponentTest(ValueFunction([{"type": "dense", "units": 3}]), {"states": FloatBox((2,)).with_batch_rank()})
+    assert "recurrent_values" not in test.missing
+
+
+def test_kernels_of_gates_do_not_take_the_gain_of_hidden_layers():
+    policy = Policy([{"type": "dense", "units": 4}, {"type": "lstm", "units": 3}], IntBox(2), initializer="orthogonal")
+    dense, lstm = policy.network.layers
+    assert dense.kernel_initializer is not None
+    assert lstm.kernel_initializer is None

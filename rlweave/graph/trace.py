@@ -203,6 +203,8 @@ class Trace:
             return tuple(Unknown(where) for _ in range(count)) if count else None
         positional, keywords = _pass_on(declared, arguments)
         device = self.session.device_of(component)
+        # what nobody placed has no place of its own: it may follow others
+        device = device if device == "host" or self.session.is_placed(component) else None
         node = Node(
             "call",
             where,
@@ -258,7 +260,7 @@ class Trace:
             return Unknown(where)
         node = Node("call", where, component, function, args, dict(kwargs or {}), differentiable=differentiable)
         variables = variables_of_arguments(args)
-        node.host = bool(variables) and all(self.session.device_of(v.owner) == "host" for v in variables)
+        node.host = bool(variables) and all(self.session.place_of(v) == "host" for v in variables)
         node.extra["plain"] = True
         if op is not None:
             node.extra["op"] = op

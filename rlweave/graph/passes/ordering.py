@@ -104,7 +104,7 @@ def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def _place(node: Node) -> str:
-    return "host" if node.host else "device"
+    return "host" if node.host else node.device or "device"
 
 
 @dataclass(eq=False)

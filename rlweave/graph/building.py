@@ -38,6 +38,7 @@ def build(
     store: Store | None = None,
     float_dtype: str = "float32",
     torch_compile: bool = False,
+    replicas: int | Sequence[str] | None = None,
 ) -> GraphExecutor:
     """Builds a component graph.
 
@@ -59,6 +60,9 @@ def build(
         store: Store of another root to share state with.
         float_dtype: "float64" on NumPy evaluates the whole graph in double precision.
         torch_compile: Hand device runs to torch.compile(fullgraph=True).
+        replicas: Devices over which batches are split for what is differentiated, or how many ("jax" and "torch"). The
+            gradients are averaged, so that the result is that of one device as long as losses are means over the batch
+            (see `rlweave.graph.passes.replication`). A batch has to divide evenly.
 
     Returns:
         The executor.
@@ -72,10 +76,22 @@ def build(
         raise BuildError("float64 graphs run on NumPy only", received=f"{float_dtype} on {backend}", fix="use float32")
     if torch_compile and backend != "torch":
         raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
+    if mode == "eager" and replicas is not None:
+        raise BuildError(
+            "eager mode runs a graph as it is written, without passes",
+            received=f"mode='eager' with replicas={replicas!r}",
+            fix="leave one of them out",
+        )
     with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         chosen = get_backend(backend)
-        session = Session(root, chosen, rng, _devices(root, device))
+        session = Session(root, chosen, rng, _devices(root, device), replicas)
+        if len(session.device_places) > 1 and torch_compile:
+            raise BuildError(
+                "torch_compile compiles for one device",
+                received=f"devices {list(session.device_places)}",
+                fix="leave torch_compile out, or place all on one device",
+            )
         builder = _Builder(session, dict(input_spaces or {}), methods, dict(static or {}))
         builder.run()
         if store is not None:

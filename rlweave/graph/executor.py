@@ -21,6 +21,7 @@ from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
 from rlweave.graph.passes.places import place_nodes
+from rlweave.graph.passes.replication import replicate
 from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
 from rlweave.graph.store import Snapshot, Store, make_binder
@@ -208,6 +209,7 @@ class GraphExecutor:
     def install(self, graph: Graph) -> None:
         """Takes a traced graph in; it is lowered when it is first called."""
         drop_dead_nodes(graph)
+        replicate(graph, self.session)
         place_nodes(graph, self.store)
         partition(graph, self.store, self.functional)
         self.graphs[graph.name, static_key(graph.static.values())] = graph

@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,9 +100,17 @@ class Session:
         backend: Where device nodes run.
         rng: "fast" or "portable".
         devices: Devices by component identity, which come before those that components ask for.
+        replicas: How many replicas of what is differentiated, or their devices; None: no replication.
     """
 
-    def __init__(self, root: Component, backend: Backend, rng: str, devices: dict[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        root: Component,
+        backend: Backend,
+        rng: str,
+        devices: dict[int, str] | None = None,
+        replicas: int | Sequence[str] | None = None,
+    ) -> None:
         self.root, self.backend, self.rng = root, backend, rng
         self.devices = devices or {}
         self.host_backend = get_backend("numpy")
@@ -127,8 +135,11 @@ class Session:
         self.evaluation_seconds = 0.0
         #: Where components are that were placed nowhere; None: no device was named at all.
         self.default_device: str | None = None
-        #: The devices on which components are.
+        #: The devices on which components and replicas are.
         self.device_places: tuple[str, ...] = ()
+        #: The device of each replica of what is differentiated.
+        self.replicas: tuple[str, ...] = ()
+        self._asked_replicas = replicas
         self._add_tree(root)
         self._check_owners()
         self._name_devices()
@@ -196,18 +207,26 @@ class Session:
                     )
                 state.device = None
                 continue
-            try:
-                places[id(component)] = backend.device_name(str(state.device))
-            except BackendError as error:
-                raise BuildError(error.what, where=component.path, received=error.received, fix=error.fix) from None
+            places[id(component)] = self.device_name(str(state.device), component.path)
             state.placed = True
-        if places:
-            self.default_device = backend.device_names()[0]
+        if self._asked_replicas is not None:
+            from rlweave.graph.passes.replication import replica_devices
+
+            self.replicas = replica_devices(self._asked_replicas, self)
+        if places or self.replicas:
+            self.default_device = self.replicas[0] if self.replicas else backend.device_names()[0]
             for component in self.components:
                 state = self.states[id(component)]
                 state.device = "host" if state.device == "host" else places.get(id(component), self.default_device)
             devices = [self.states[id(component)].device for component in self.components]
-            self.device_places = unique(device for device in devices if device not in (None, "host"))
+            self.device_places = unique(d for d in (*devices, *self.replicas) if d not in (None, "host"))
+
+    def device_name(self, name: str, where: str) -> str:
+        """The full name of a device of the backend."""
+        try:
+            return self.backend.device_name(name)
+        except BackendError as error:
+            raise BuildError(error.what, where=where, received=error.received, fix=error.fix) from None
 
     def device_of(self, component: Component) -> str | None:
         """Where a component is placed: by the build, by itself, or like its owner."""

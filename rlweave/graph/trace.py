@@ -216,6 +216,8 @@ class Trace:
             differentiable=declared.differentiable,
             device=device,
         )
+        if declared.mixes_batch:
+            node.extra["mixes_batch"] = True
         self._substitute(node)
         self.session.infer(node, declared)
         self._check_count(declared, node)

@@ -60,6 +60,8 @@ def place_node(node: Node, store: Store) -> None:
 
 
 def _place_of_call(node: Node, store: Store) -> str | None:
+    if "replica" in node.extra:
+        return node.device
     touched: dict[str, str] = {}
     for path in (*node.reads, *node.writes):
         if path not in RANDOM_PATHS:
@@ -96,9 +98,9 @@ def _places_inside(nodes: Iterable[Node], store: Store) -> dict[str, Node]:
             for place, inner in _places_inside([n for b in node.bodies.values() for n in b.nodes], store).items():
                 found.setdefault(place, inner)
         elif node.kind == "call":
-            place = _place_of_call(node, store)
-            if place is not None:
-                found.setdefault(place, node)
+            own = _place_of_call(node, store)
+            if own is not None:
+                found.setdefault(own, node)
     return found
 
 
@@ -129,7 +131,8 @@ def _place_gradient(gradient: Node, store: Store) -> None:
                 received=f"{path} on {store.place_of(path)}, {loss_label} on {place}",
                 fix="put the component of the variable on the device of the loss, or leave it out of the collection",
             )
-    for value in gradient.extra.get("values", ()):
+    # replicas take gradients by weights that come from elsewhere: the derivative does not go on into the transfer
+    for value in gradient.extra.get("values", ()) if "replica" not in gradient.extra else ():
         if value.node is not None and place_of(value.node) != place:
             raise BuildError(
                 "a gradient is taken by a value on another device than its loss",

@@ -90,21 +90,24 @@ def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
     """Cuts the program into runs of one place each, with as few runs as a greedy order finds."""
     if not nodes:
         return []
-    places = [_place(node) for node in nodes]
+    places = [run_of(node) for node in nodes]
     if len(set(places)) == 1:
         return [list(nodes)]
     before = dependencies(nodes)
     order = stable_order(before, lambda i, last: (last is not None and places[i] != places[last], i))
     runs: list[list[Node]] = []
     for i in order:
-        if not runs or _place(runs[-1][-1]) != places[i]:
+        if not runs or run_of(runs[-1][-1]) != places[i]:
             runs.append([])
         runs[-1].append(nodes[i])
     return runs
 
 
-def _place(node: Node) -> str:
-    return "host" if node.host else node.device or "device"
+def run_of(node: Node) -> str:
+    """What the nodes of a run have in common: their place, and the replica that they belong to."""
+    place = "host" if node.host else node.device or "device"
+    replica = node.extra.get("run")
+    return place if replica is None else f"{place}, replica {replica}"
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from rlweave.backends import Backend
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Graph, Node, Structure, Value, leaves_of, map_structure
-from rlweave.graph.passes.ordering import by_place
+from rlweave.graph.passes.ordering import by_place, run_of
 from rlweave.graph.passes.places import HOST, place_of
 from rlweave.graph.store import Store
 
@@ -48,7 +48,7 @@ def runs_of(graph: Graph) -> list[list[Node]]:
     runs: list[list[Node]] = []
     last = ""
     for node in graph.nodes:
-        place = "" if node.kind == "transfer" else place_of(node)
+        place = "" if node.kind == "transfer" else run_of(node)
         if not place or place != last:
             runs.append([])
         runs[-1].append(node)

@@ -17,7 +17,8 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.errors import BuildError, ExecutionError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, leaves_of, map_structure, unique
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, leaves_of, unique
+from rlweave.graph.passes.copying import copy_node
 from rlweave.graph.passes.splitting import batch_axis, batch_size, may_be_split
 from rlweave.graph.session import Session
 from rlweave.graph.trace import make_result
@@ -269,12 +270,17 @@ class _Replication:
         for k, device in enumerate(self.devices):
             values = {key: parts[k] for key, parts in self.parts.items()}
             clone = copy_node(node, values, self.present, device, k)
+            clone.extra["run"] = self._run_of(k)
             self.clones[id(node)].append(clone)
             self.nodes.append(clone)
             made.append(values)
         for value in node.values():
             self.parts[id(value)] = [values[id(value)] for values in made]
         return split
+
+    def _run_of(self, replica: int) -> int | None:
+        """Replicas on several devices are runs of their own, which do not wait for each other."""
+        return replica if len(set(self.devices)) > 1 else None
 
     def _bring_together(self, value: Value, node: Node) -> None:
         parts, axis = self.parts[id(value)], batch_axis(value.space)
@@ -313,75 +319,12 @@ class _Replication:
         for k, device in enumerate(self.devices):
             loss = self.parts[id(gradient.extra["loss"])][k]
             clone = Node("gradient", f"{gradient.label}_{k}", args=(loss, values), device=device)
-            clone.extra.update(loss=loss, values=tuple(values.values()), replica=k)
+            clone.extra.update(loss=loss, values=tuple(values.values()), replica=k, run=self._run_of(k))
             clone.extra["path"] = tuple(self.clones[id(node)][k] for node in gradient.extra["path"])
             clone.result = make_result(clone, {path: self.variables[path].space for path in paths})
             self.nodes.append(clone)
             results.append(clone.result)
         self._add(average, f"{self.graph.name}.mean_gradients", (results,), gradient.result)
-
-
-def copy_node(
-    node: Node, values: dict[int, Value], variables: dict[str, Value], device: str, replica: int, inner: bool = False
-) -> Node:
-    """A node once more, on a device, with other values for those that it uses, and values in place of variables.
-
-    Args:
-        node: The node.
-        values: By id of a value the one to use instead; those that the copy makes are added.
-        variables: By path the value to read.
-        device: Where it runs.
-        replica: Its number, which goes into its name.
-        inner: Whether it stands in a body.
-    """
-
-    def chosen(leaf: Any) -> Any:
-        return values.get(id(leaf), leaf) if isinstance(leaf, Value) else leaf
-
-    path, _, function = node.label.rpartition(".")
-    function = function.lstrip("_")
-    name = path.rpartition("/")[2] if function in ("call", "") else function
-    copy = Node(
-        node.kind,
-        node.label if inner else f"{path}.{name}_{replica}",
-        node.component,
-        node.function,
-        map_structure(chosen, node.args),
-        map_structure(chosen, node.kwargs),
-        differentiable=node.differentiable,
-        substitution={key: chosen(value) for key, value in node.substitution.items()},
-        extra={**node.extra, "replica": replica},
-        aliases=node.aliases,
-        device=device,
-    )
-    for name in ("alias_variables", "aliased_writes"):
-        copy.extra.pop(name, None)
-    if not node.bodies:
-        copy.substitution.update({key: variables[key] for key in node.reads})
-    for name, body in node.bodies.items():
-        copy.bodies[name] = _copy_body(body, values, variables, device, replica)
-
-    def made(leaf: Any) -> Any:
-        if not isinstance(leaf, Value):
-            return leaf
-        values[id(leaf)] = value = Value(leaf.space, copy, leaf.key, leaf.name)
-        return value
-
-    copy.result = map_structure(made, node.result)
-    return copy
-
-
-def _copy_body(body: Graph, values: dict[int, Value], variables: dict[str, Value], device: str, replica: int) -> Graph:
-    def entering(leaf: Any) -> Any:
-        if not isinstance(leaf, Value):
-            return leaf
-        values[id(leaf)] = value = Value(leaf.space, None, leaf.key, leaf.name)
-        return value
-
-    copy = Graph(body.name, body.parameters, map_structure(entering, body.inputs), static=body.static)
-    copy.nodes = [copy_node(node, values, variables, device, replica, inner=True) for node in body.nodes]
-    copy.outputs = map_structure(lambda x: values.get(id(x), x) if isinstance(x, Value) else x, body.outputs)
-    return copy
 
 
 def _mixes(node: Node) -> bool:

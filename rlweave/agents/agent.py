@@ -30,6 +30,12 @@ class AgentConfig(Config):
     acting_backend: str | None = setting(
         None, "what computes actions: numpy, torch, jax or tensorflow; null: the backend that learns"
     )
+    device: str | dict[str, str] | None = setting(
+        None, "where the learning graph is: a device (cuda:0, cpu:1), or devices by component path; null: the default"
+    )
+    replicas: int | list[str] | None = setting(
+        None, "devices (or how many) over which the batch of an update is split; null: one"
+    )
 
 
 class Agent(ABC):
@@ -108,6 +114,8 @@ class Agent(ABC):
         options = dict(options or {})
         root = self.make_root()
         options.setdefault("static", self.static_arguments)
+        options.setdefault("device", self.config.device)
+        options.setdefault("replicas", self.config.replicas)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
         acting = self.config.acting_backend
         if acting is None or acting == self.backend:

@@ -7,7 +7,7 @@ returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -74,6 +74,13 @@ class DQNConfig(AgentConfig):
     lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps")
     max_grad_norm: float | None = setting(10.0, "global norm that gradients are clipped to; null: not clipped")
     reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
+    prefetch: int = setting(
+        0,
+        "batches drawn and copied to the device ahead of the update (host memory only); each sees the memory, and sets "
+        "priorities, as many updates late",
+        ge=0,
+        unit="batches",
+    )
 
 
 #: Memories by place: without and with priorities.
@@ -176,6 +183,34 @@ class DQNGraph(Component):
         )
 
 
+class PrefetchingDQNGraph(DQNGraph):
+    """DQN that draws and learns in two calls, so that batches can be under way between them."""
+
+    @api(static=("batch_size",))
+    def draw_batch(self, batch_size: int) -> Any:
+        """Transitions of the memory, where they lie, and their importance weights."""
+        return self.memory.sample(batch_size)
+
+    @api
+    def update_drawn(self, records: Any, indices: Any, weights: Any) -> Any:
+        """Learns from transitions that were drawn before, and gives them their new priorities."""
+        loss, td_errors = self._learn(records, weights)
+        self.memory.update_priorities(indices, td_errors)
+        return loss
+
+
+class DrawnBatch(NamedTuple):
+    """Transitions that were drawn, on their way to an update.
+
+    Attributes:
+        arguments: Of `update_drawn`.
+        num_steps: How many transitions.
+    """
+
+    arguments: tuple[Any, ...]
+    num_steps: int
+
+
 class DQN(Agent):
     """DQN for discrete, multi-discrete and multi-binary action spaces.
 
@@ -209,6 +244,13 @@ class DQN(Agent):
                 received=f"{self.config.learning_starts} with room for {self.config.memory_capacity} transitions",
                 fix="lower learning_starts, or raise memory_capacity",
             )
+        if self.config.prefetch and self.config.memory_place != "host":
+            raise ConfigError(
+                "a memory in the graph has nothing to prefetch",
+                where="prefetch",
+                received=f"{self.config.prefetch} with memory_place={self.config.memory_place!r}",
+                fix="leave prefetch out, or keep the memory on the host",
+            )
         if not _has_q_values(self.action_space):
             raise ConfigError(
                 "DQN needs one discrete action space, with the same number of choices in each component",
@@ -223,7 +265,7 @@ class DQN(Agent):
         self._syncs = 0
 
     def make_root(self) -> DQNGraph:
-        return DQNGraph(**self.graph_arguments())
+        return (PrefetchingDQNGraph if self.config.prefetch else DQNGraph)(**self.graph_arguments())
 
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""
@@ -272,14 +314,17 @@ class DQN(Agent):
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
-        return {"update": {"batch_size": self.config.batch_size}}
+        size = {"batch_size": self.config.batch_size}
+        return {"update": size, "draw_batch": size} if self.config.prefetch else {"update": size}
 
     def input_spaces(self) -> dict[str, InputSpace]:
+        prefetch = self.config.prefetch > 0
         return {
             "states": self.state_space.with_batch_rank(),
             "epsilon": FloatBox(add_batch_rank=True),
             "records": self.record_space().with_batch_rank(),
             "gradients": lambda root: root.policy.variables(),
+            **({"indices": IntBox(add_batch_rank=True), "weights": FloatBox(add_batch_rank=True)} if prefetch else {}),
         }
 
     def make_accumulator(self, num_envs: int) -> NStepAccumulator:
@@ -341,23 +386,33 @@ class DQN(Agent):
         """Whether the memory holds enough for an update without a batch."""
         return self.inserted > 0 and self.env_steps >= self.config.learning_starts
 
-    def update(self, batch: Batch | None = None) -> Metrics:
+    def draw(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Draws a batch for a later update, with the setting `prefetch`: records, indices and importance weights.
+
+        Raises:
+            ExecutionError: The memory holds too little.
+        """
+        self._require_ready()
+        records, indices, weights = self.executor.draw_batch(batch_size=self.config.batch_size)
+        return records, indices, weights
+
+    def stage(self, drawn: tuple[Any, Any, Any]) -> DrawnBatch:
+        """Starts to copy what `draw` gave to the device."""
+        return DrawnBatch(self.executor.stage("update_drawn", *drawn), self.config.batch_size)
+
+    def update(self, batch: Batch | DrawnBatch | None = None) -> Metrics:
         """Learns from the memory, or from a batch of transitions; copies to the target network when it is time.
 
         Args:
-            batch: Dict of arrays (N, ...) as `record_space` says; None draws from the memory.
+            batch: Dict of arrays (N, ...) as `record_space` says, or what `stage` gave; None draws from the memory.
 
         Raises:
             ExecutionError: Without a batch, when the memory holds too little.
         """
-        if batch is None:
-            if not self.ready():
-                raise ExecutionError(
-                    "there is not enough to learn from yet",
-                    where="dqn.update",
-                    received=f"{self.env_steps} environment steps, {self.inserted} transitions",
-                    fix=f"observe {self.config.learning_starts} steps first (learning_starts), or ask agent.ready()",
-                )
+        if isinstance(batch, DrawnBatch):
+            loss, samples = self.executor.update_drawn(*batch.arguments), batch.num_steps
+        elif batch is None:
+            self._require_ready()
             loss = self.executor.update(batch_size=self.config.batch_size)
             samples = self.config.batch_size
         else:
@@ -372,6 +427,15 @@ class DQN(Agent):
         self._copy_to_actor()
         self._checked({"loss": float(loss)})
         return {"loss": float(loss), "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
+
+    def _require_ready(self) -> None:
+        if not self.ready():
+            raise ExecutionError(
+                "there is not enough to learn from yet",
+                where="dqn.update",
+                received=f"{self.env_steps} environment steps, {self.inserted} transitions",
+                fix=f"observe {self.config.learning_starts} steps first (learning_starts), or ask agent.ready()",
+            )
 
     def postprocess(self, batch: Batch) -> Batch:
         return batch

@@ -146,6 +146,10 @@ class Backend(ABC):
         """A function that puts nested arrays (NumPy's as well) on a device; one that is there stays as it is."""
         return lambda x: x
 
+    def stage(self, x: Any, device: str | None = None) -> Array:
+        """A copy of an array, as an entry function takes it without another one, on a device (None: the default)."""
+        return self.from_numpy(np.asarray(x), device)
+
     def watch_ops(self, bound: Any) -> None:  # noqa: B027 - a hook: most backends see intermediate arrays otherwise
         """Makes bound operators of abstract evaluation report intermediate arrays, where `evaluate` cannot see them."""
 

@@ -24,6 +24,7 @@ from rlweave.graph.passes.places import place_nodes
 from rlweave.graph.passes.replication import replicate
 from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
+from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder
 
 _serial = itertools.count()
@@ -242,6 +243,27 @@ class GraphExecutor:
     def execute(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Calls an API method by name."""
         return getattr(self, name)(*args, **kwargs)
+
+    def stage(self, name: str, *args: Any, **kwargs: Any) -> StagedArguments:
+        """Copies the arguments of a later call of an API method to where it uses them; returns at once.
+
+        The caller may refill its buffers right after. While a device works on one batch, the next one travels:
+
+            staged = executor.stage("update", batch)
+            result = executor.update(*staged)
+
+        Args:
+            name: The API method.
+            args: Its arguments in order, static ones left out.
+            kwargs: Others by name.
+
+        Returns:
+            The arguments in the order of the method's parameters; a call with them copies nothing again.
+
+        Raises:
+            ExecutionError: No such method, or arguments that do not fit it.
+        """
+        return stage_arguments(self, name, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -57,6 +57,11 @@ class JaxBackend(Backend):
     def transfer(self, device: str) -> Callable[[Any], Any]:
         return functools.partial(_put, find_device(device))
 
+    def stage(self, x: Any, device: str | None = None) -> Array:
+        # a copy on the host first: on the CPU the caller's memory would be used in place
+        there = None if device is None else find_device(device)
+        return jax.device_put(x if isinstance(x, jax.Array) else np.array(x), there)
+
     def to_numpy(self, x: Array) -> np.ndarray:
         return np.array(x)
 

@@ -88,6 +88,10 @@ class TorchBackend(Backend):
     def constant(self, x: np.ndarray, device: str | None = None) -> Array:
         return self.from_numpy(x, device)
 
+    def stage(self, x: Any, device: str | None = None) -> Array:
+        tensor = x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x))
+        return tensor.clone() if device is None else tensor.to(device, copy=True)
+
     def device_names(self) -> list[str]:
         return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count())), "meta"]
 

@@ -77,19 +77,17 @@ class Prefetch(Operator):
         return f"n={self.n}, {stage}"
 
     def state_dict(self) -> dict[str, Any]:
-        """The items as they came, their ages, and the lags so far."""
-        version = self._version()
+        """The items as they came, the learner updates before each, and the lags so far."""
         return {
             "kept": encode_envelopes([envelope for envelope, _, _ in self._kept], self._name),
-            "ages": [version - made for _, _, made in self._kept],
+            "versions": [version for _, _, version in self._kept],
             "lags": self.lags.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state, and stages its items again."""
         self.lags.load_state_dict(state["lags"])
-        version = self._version()
         self._kept = deque(
-            (envelope, self.stage(envelope.payload), version - int(age))
-            for envelope, age in zip(decode_envelopes(state["kept"]), state["ages"], strict=True)
+            (envelope, self.stage(envelope.payload), int(version))
+            for envelope, version in zip(decode_envelopes(state["kept"]), state["versions"], strict=True)
         )

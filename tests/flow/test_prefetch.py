@@ -94,6 +94,7 @@ def test_a_checkpoint_keeps_what_is_under_way() -> None:
     again.pull()
     assert [int(batch["step"][0]) for batch in learner.batches] == [4, 5]
     assert [int(batch["step"][0]) for batch in cut_learner.batches] == [0, 1, 2, 3]
+    assert again.report().metrics["prefetch/lag"] == pytest.approx((0 + 1 + 2 + 2 + 2 + 2) / 6)
     assert all(batch["staged"].all() for batch in learner.batches)
 
 

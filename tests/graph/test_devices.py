@@ -133,6 +133,24 @@ def test_four_devices_and_the_host_give_what_one_device_gives_bit_for_bit(rng, m
         np.testing.assert_array_equal(ours[path], value, err_msg=path)
 
 
+def test_a_forward_pass_waits_for_what_another_device_computes():
+    """The policy's forward pass stands before the target network's, and its loss needs both."""
+
+    class Root(Learner):
+        @api
+        def update(self, x):
+            prediction = self.policy.call(x)
+            loss = self.loss.between(prediction, self.target.call(self.noise.add(x)))
+            self.optimizer.step(loss, self.policy.variables())
+            return loss, self.counter.note(loss)
+
+    one = built(Root(), X, "jax", rng="portable")
+    many = built(Root(), X, "jax", rng="portable", device={"target": "cpu:1", "noise": "cpu:2"})
+    x = np.ones((4, 3), np.float32)
+    for _ in range(3):
+        np.testing.assert_array_equal(many.update(x), one.update(x))
+
+
 def test_arrays_are_where_their_components_were_placed():
     executor = built(Learner(), X, "jax", device=PLACES)
     expected = {"policy": "cpu:1", "target": "cpu:2", "optimizer": "cpu:1"}

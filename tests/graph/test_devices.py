@@ -120,8 +120,10 @@ def run_all(executor, calls=4):
     return found
 
 
-@pytest.mark.parametrize("rng", ["portable", "fast"])
-@pytest.mark.parametrize("mode", ["compiled", "eager"])
+@pytest.mark.parametrize(
+    ("mode", "rng"),
+    [("compiled", "portable"), ("compiled", "fast"), pytest.param("eager", "portable", marks=pytest.mark.slow)],
+)
 def test_four_devices_and_the_host_give_what_one_device_gives_bit_for_bit(rng, mode):
     one = built(Learner(), X, "jax", rng=rng, mode=mode)
     many = built(Learner(), X, "jax", rng=rng, mode=mode, device=PLACES)
@@ -291,7 +293,8 @@ def test_a_store_is_shared_by_graphs_that_are_placed_alike():
 
 @pytest.mark.parametrize("rng", ["portable", "fast"])
 def test_torch_with_a_second_device(rng):
-    executor = built(Learner(), X, "torch", rng=rng, device={"target": "meta"}, methods=["act", "aim", "copy_over"])
+    methods = ["act", "aim", "copy_over", "approach"]
+    executor = built(Learner(), X, "torch", rng=rng, device={"target": "meta"}, methods=methods)
     for _ in range(2):
         executor.copy_over()
         executor.approach()

@@ -15,6 +15,8 @@ from tests.graph.toys import built, close, rows, sequences
 
 TWO = {"jax": ["cpu:0", "cpu:1"], "torch": ["cpu", "cpu"]}
 both = pytest.mark.parametrize("backend", ["jax", "torch"])
+# JAX compiles an agent's update for several seconds
+slow_on_jax = pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 SPACES = {"x": rows(3), "y": rows(2)}
 
 
@@ -74,8 +76,7 @@ def batch(size=8, seed=0):
 
 
 @both
-@pytest.mark.parametrize("replicas", [2, 4])
-@pytest.mark.parametrize("clip", [0.05, None])
+@pytest.mark.parametrize(("replicas", "clip"), [(2, 0.05), pytest.param(4, None, marks=pytest.mark.slow)])
 def test_replicas_update_as_one_device_does(backend, replicas, clip):
     devices = replicas if backend == "jax" else ["cpu"] * replicas
     one = built(Regression(clip), SPACES, backend, rng="portable")
@@ -121,7 +122,7 @@ def test_what_leads_to_a_loss_row_by_row_is_replicated_too():
     assert {n.device for n in target} == {"cpu:0", "cpu:1"}
 
 
-@both
+@slow_on_jax
 @pytest.mark.parametrize("memory", [None, "host", "graph"])
 def test_dqn(backend, memory):
     config = {"network": SMALL, "batch_size": 8, "learning_starts": 8, "memory_capacity": 64, "lr": 0.01}
@@ -155,7 +156,7 @@ PPO_CONFIG = {
 }
 
 
-@both
+@slow_on_jax
 def test_ppo_gradients_with_advantages_normalized_over_the_whole_batch(backend):
     agents = [
         PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(
@@ -174,7 +175,7 @@ def test_ppo_gradients_with_advantages_normalized_over_the_whole_batch(backend):
         np.testing.assert_allclose(agents[1].get_weights()[path], value, atol=1e-5, err_msg=path)
 
 
-@both
+@slow_on_jax
 def test_ppo_update_with_its_loops(backend):
     agents = [
         PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(

@@ -171,6 +171,9 @@ class GraphExecutor:
     def _program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())
         runtime.update(self.backend.boundary(self.store.device))
+        if len(self.store.device_places) > 1:
+            home = self.backend.transfer(self.store.input_place)
+            runtime.update(from_numpy=home, convert_nested=home)
         for device in self.store.device_places:
             runtime[f"to_{identifier(device)}"] = self.backend.transfer(device)
         runtime.update(

@@ -152,11 +152,14 @@ class _ProgramWriter:
             test = self._fits(name, space)
         line(f"if not ({test}):")
         line(f"    {name} = {checker}({name})")
-        if convert:
+        if convert and len(self.executor.store.device_places) > 1:
+            line(f"{name} = from_numpy({name})  # a tensor may be on any of the devices")
+        elif convert:
             line(f"if type({name}) is ndarray: {name} = from_numpy({name})")
 
     def _on_cpu(self) -> bool:
-        return self.executor.store.device in (None, "cpu")
+        store = self.executor.store
+        return store.device in (None, "cpu") and len(store.device_places) < 2
 
     def _flat_dict(self, name: str, structure: dict[str, Value], checker: str) -> list[str]:
         """Lines that check a dict of arrays, and the names that they give to its leaves."""

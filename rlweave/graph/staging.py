@@ -46,23 +46,23 @@ def stage_arguments(
             received=f"{len(args)} by position, {sorted(kwargs)} by name",
             fix=f"give each of {list(graph.parameters)} once; static arguments belong to the call",
         )
-    places = _places(graph)
+    places = _places(graph, executor.store.input_place)
     return StagedArguments(
         _put(executor, graph.inputs[p], executor.input_check(name, p, graph.inputs[p])(given[p]), places)
         for p in graph.parameters
     )
 
 
-def _places(graph: Graph) -> dict[int, str]:
-    """Where each input is used: the first device, or the host where it is used there only."""
-    found: dict[int, str] = {}
+def _places(graph: Graph, home: str) -> dict[int, str]:
+    """Where each input is used: a device, or the host where it is used there only; `home` where several use it."""
+    found: dict[int, dict[str, None]] = {}
     inputs = {id(value) for value in leaves_of(graph.inputs, Value)}
     for node in graph.nodes:
         for value in node.inputs():
-            place = place_of(node)
-            if id(value) in inputs and found.get(id(value), HOST) == HOST:
-                found[id(value)] = place
-    return found
+            if id(value) in inputs:
+                found.setdefault(id(value), {})[place_of(node)] = None
+    devices = {key: [place for place in places if place != HOST] for key, places in found.items()}
+    return {key: HOST if not used else used[0] if len(used) == 1 else home for key, used in devices.items()}
 
 
 def _put(executor: GraphExecutor, structure: Structure, argument: Any, places: dict[int, str]) -> Any:

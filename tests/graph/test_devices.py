@@ -214,7 +214,12 @@ def test_what_touches_no_variable_runs_where_its_component_is():
         def nothing(self):
             return ops.zeros((2,)) + 1.0
 
+        @graph_fn
+        def drawn(self):
+            return ops.random.uniform((2,))
+
     executor = build(Root("root"), X, backend="jax", device="cpu:3")
+    assert {d.id for d in executor.drawn(as_numpy=False).devices()} == {3}
     x = np.ones((2, 3), np.float32)
     for argument in (x, executor.call(x, as_numpy=False)):
         result = executor.call(argument, as_numpy=False)
@@ -328,6 +333,18 @@ def test_torch_draws_and_computes_on_both_devices():
         first, _, third = plain.call(x)
         np.testing.assert_array_equal(one, first)
         np.testing.assert_array_equal(last, third)
+
+
+def test_tensors_of_any_device_are_inputs():
+    torch = pytest.importorskip("torch")
+    executor = built(Learner(), X, "torch", device={"target": "meta"}, methods=["act", "aim"])
+    there = executor.aim(torch.ones(2, 3), as_numpy=False)
+    assert str(there.device) == "meta"
+    again = built(Learner(), {"x": rows(2)}, "torch", device={"target": "meta"}, methods=["act", "aim"])
+    with pytest.raises(NotImplementedError, match="meta"):  # it was moved to the CPU, which meta's arrays cannot be
+        again.act(there)
+    (staged,) = executor.stage("aim", np.ones((2, 3), np.float32))
+    assert str(staged.device) == "meta"
 
 
 def test_the_cpu_by_name_is_the_cpu():

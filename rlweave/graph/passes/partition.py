@@ -158,4 +158,6 @@ def replace_inputs(node: Node, values: dict[int, Value]) -> None:
 
 def random_travels(backend: Backend, device_places: Sequence[str]) -> bool:
     """Whether the random state has to be where a run is that draws: on torch draws are made on the CPU, and moved."""
-    return backend.name == "jax" and len(device_places) > 1
+    if backend.name != "jax" or not device_places:
+        return False
+    return len(device_places) > 1 or device_places[0] != backend.device_names()[0]

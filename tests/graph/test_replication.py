@@ -272,6 +272,10 @@ class Wrong(Component):
     def _declared(self, y):
         return ops.mean(y)
 
+    def _looped(self, y):
+        last, _ = graph.scan(lambda carry, _: (self._sum(y), None), 0.0, None, 2)
+        return last
+
     @graph_fn
     def _noise(self, y):
         return ops.mean(ops.square(y + ops.random.normal(y.shape)))
@@ -289,6 +293,7 @@ class Wrong(Component):
         ("root", "something else with a batch than with its parts"),
         ("normalized", "something else with a batch than with its parts"),
         ("declared", "something else with a batch than with its parts"),
+        ("looped", "something else with a batch than with its parts"),
         ("noise", "random numbers are drawn inside what is replicated"),
         ("counting", "a variable is written inside what is replicated: root/seen"),
     ],
@@ -297,7 +302,7 @@ def test_what_would_change_its_meaning_is_refused(how, message):
     with pytest.raises(BuildError) as error:
         built(Wrong(how), {"x": rows(3)}, "torch", replicas=["cpu", "cpu"])
     assert message in str(error.value)
-    assert f"root._{how}" in str(error.value)
+    assert f"root._{'sum' if how == 'looped' else how}" in str(error.value)
     built(Wrong(how), {"x": rows(3)}, "torch").update(np.ones((2, 3), np.float32))
 
 

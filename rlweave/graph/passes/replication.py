@@ -157,10 +157,11 @@ class _Replication:
                         node,
                         "write it in a graph function of its own, which then sees the whole batch once",
                     )
-                if _mixes(node) or may_be_split(node, self.session) is False:
+                mixing = [n for n in (node, *inner) if _mixes(n) or may_be_split(n, self.session) is False]
+                if mixing:
                     self._refuse(
                         "a graph function does something else with a batch than with its parts",
-                        node,
+                        mixing[0],
                         "a loss is a mean over rows that do not see each other; what mixes rows (a normalization) "
                         "belongs into a graph function of its own before it, which then runs once on the whole batch",
                     )

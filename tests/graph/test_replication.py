@@ -11,7 +11,7 @@ from rlweave.errors import BuildError, ExecutionError
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import FloatBox, IntBox
 from tests.agents.rollouts import SMALL, rollout, transitions
-from tests.graph.toys import built, close, rows, sequences
+from tests.graph.toys import Descent, built, close, rows, sequences
 
 TWO = {"jax": ["cpu:0", "cpu:1"], "torch": ["cpu", "cpu"]}
 both = pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -234,6 +234,44 @@ def test_a_loop_inside_of_what_is_differentiated(backend):
             close(result, expected, atol=1e-5)
     for path, value in one.get_weights().items():
         close(many.get_weights()[path], value, atol=1e-5)
+
+
+class TwoLosses(Component):
+    """One forward pass, two losses, a step between them; then another pass with the moved weights."""
+
+    def __init__(self):
+        super().__init__("root")
+        self.layer, self.descent = Dense(2, scope="layer"), Descent(0.1)
+
+    @api
+    def update(self, x):
+        y = self.layer.call(x)
+        variables = self.layer.variables()
+        first, second = self._square(y), self._size(y)
+        self.descent.apply(graph.gradients(first, variables), variables)
+        self.descent.apply(graph.gradients(second, variables), variables)
+        again = self._square(self.layer.call(x))
+        self.descent.apply(graph.gradients(again, variables), variables)
+        return first, second, again
+
+    @graph_fn
+    def _square(self, y):
+        return ops.mean(ops.square(y))
+
+    @graph_fn
+    def _size(self, y):
+        return ops.mean(ops.abs(y))
+
+
+@both
+def test_gradients_are_those_of_the_weights_that_the_forward_pass_has_read(backend):
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    one = built(TwoLosses(), {"x": rows(3)}, backend)
+    many = built(TwoLosses(), {"x": rows(3)}, backend, replicas=TWO[backend])
+    for _ in range(4):
+        close(many.update(x), one.update(x))
+    for path, value in one.get_weights().items():
+        close(many.get_weights()[path], value)
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------

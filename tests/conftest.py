@@ -1,9 +1,14 @@
 """Order of the tests, how many seeds the learning tests take, and that Ctrl-C can be tested."""
 
 import importlib.util
+import os
 import signal
 
 import pytest
+
+# JAX makes as many devices of the CPU as it is told before it starts; graphs stay on the first unless they are placed.
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
 
 # TensorFlow traces a graph in the time in which others run a test. Operators and laws show early what is broken; the
 # rest of its rows in the tables over all backends belong to the slow tests.

@@ -41,6 +41,12 @@ class AgentConfig(Config):
         "auto: the fastest of numpy, onnx and that one, measured when training starts (another machine, or day, may "
         "choose another, whose exploration draws other random numbers)",
     )
+    device: str | dict[str, str] | None = setting(
+        None, "where the learning graph is: a device (cuda:0, cpu:1), or devices by component path; null: the default"
+    )
+    replicas: int | list[str] | None = setting(
+        None, "devices (or how many) over which the batch of an update is split; null: one"
+    )
 
 
 class Agent(RecurrentActing, ABC):
@@ -125,6 +131,8 @@ class Agent(RecurrentActing, ABC):
         options = dict(options or {})
         root = self.make_root()
         options.setdefault("static", self.static_arguments)
+        options.setdefault("device", self.config.device)
+        options.setdefault("replicas", self.config.replicas)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
         acting, measured = self.config.acting_backend, None
         if acting == AUTO:

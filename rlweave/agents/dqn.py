@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from rlweave.agents.agent import Agent, Batch, Metrics
 from rlweave.agents.dqn_config import DQNConfig
-from rlweave.agents.dqn_graph import DQNGraph
-from rlweave.agents.recurrent_dqn_graph import RecurrentDQNGraph
+from rlweave.agents.dqn_graph import DQNGraph, PrefetchingDQNGraph
+from rlweave.agents.recurrent_dqn_graph import PrefetchingRecurrentDQNGraph, RecurrentDQNGraph
 from rlweave.agents.sequences import SequenceAccumulator, sequence_space
 from rlweave.agents.trajectories import StepAssembler, add_axis, first_row, is_single
 from rlweave.components import (
@@ -42,6 +42,18 @@ MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] =
     "host": (ReplayMemory, PrioritizedReplay),
     "graph": (GraphReplay, GraphPrioritizedReplay),
 }
+
+
+class DrawnBatch(NamedTuple):
+    """Transitions that were drawn, on their way to an update.
+
+    Attributes:
+        arguments: Of `update_drawn`.
+        num_steps: How many transitions.
+    """
+
+    arguments: tuple[Any, ...]
+    num_steps: int
 
 
 class DQN(Agent):
@@ -79,6 +91,13 @@ class DQN(Agent):
             )
         if self.recurrent:
             self._check_sequences()
+        if self.config.prefetch and self.config.memory_place != "host":
+            raise ConfigError(
+                "a memory in the graph has nothing to prefetch",
+                where="prefetch",
+                received=f"{self.config.prefetch} with memory_place={self.config.memory_place!r}",
+                fix="leave prefetch out, or keep the memory on the host",
+            )
         if not _has_q_values(self.action_space):
             raise ConfigError(
                 "DQN needs one discrete action space, with the same number of choices in each component",
@@ -111,9 +130,11 @@ class DQN(Agent):
             )
 
     def make_root(self) -> DQNGraph:
-        if not self.recurrent:
-            return DQNGraph(**self.graph_arguments())
-        return RecurrentDQNGraph(burn_in=self.config.burn_in, **self.graph_arguments())
+        arguments = self.graph_arguments()
+        if self.recurrent:
+            arguments["burn_in"] = self.config.burn_in
+            return (PrefetchingRecurrentDQNGraph if self.config.prefetch else RecurrentDQNGraph)(**arguments)
+        return (PrefetchingDQNGraph if self.config.prefetch else DQNGraph)(**arguments)
 
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""
@@ -175,7 +196,8 @@ class DQN(Agent):
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
-        return {"update": {"batch_size": self._batch_rows}}
+        size = {"batch_size": self._batch_rows}
+        return {"update": size, "draw_batch": size} if self.config.prefetch else {"update": size}
 
     @property
     def _batch_rows(self) -> int:
@@ -194,6 +216,8 @@ class DQN(Agent):
             "records": self.record_space().with_batch_rank(),
             "gradients": lambda root: root.policy.variables(),
         }
+        if self.config.prefetch:
+            spaces |= {"indices": IntBox(add_batch_rank=True), "weights": FloatBox(add_batch_rank=True)}
         if self.recurrent:
             spaces["recurrent_state"] = self.recurrent_space.with_batch_rank()
             spaces["episode_start"] = BoolBox(add_batch_rank=True)
@@ -297,23 +321,33 @@ class DQN(Agent):
         """Whether the memory holds enough for an update without a batch."""
         return self.inserted > 0 and self.env_steps >= self.config.learning_starts
 
-    def update(self, batch: Batch | None = None) -> Metrics:
+    def draw(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Draws a batch for a later update, with the setting `prefetch`: records, indices and importance weights.
+
+        Raises:
+            ExecutionError: The memory holds too little.
+        """
+        self._require_ready()
+        records, indices, weights = self.executor.draw_batch(batch_size=self._batch_rows)
+        return records, indices, weights
+
+    def stage(self, drawn: tuple[Any, Any, Any]) -> DrawnBatch:
+        """Starts to copy what `draw` gave to the device."""
+        return DrawnBatch(self.executor.stage("update_drawn", *drawn), self.config.batch_size)
+
+    def update(self, batch: Batch | DrawnBatch | None = None) -> Metrics:
         """Learns from the memory, or from a batch of transitions; copies to the target network when it is time.
 
         Args:
-            batch: Dict of arrays (N, ...) as `record_space` says; None draws from the memory.
+            batch: Dict of arrays (N, ...) as `record_space` says, or what `stage` gave; None draws from the memory.
 
         Raises:
             ExecutionError: Without a batch, when the memory holds too little.
         """
-        if batch is None:
-            if not self.ready():
-                raise ExecutionError(
-                    "there is not enough to learn from yet",
-                    where="dqn.update",
-                    received=f"{self.env_steps} environment steps, {self.inserted} transitions",
-                    fix=f"observe {self.config.learning_starts} steps first (learning_starts), or ask agent.ready()",
-                )
+        if isinstance(batch, DrawnBatch):
+            loss, samples = self.executor.update_drawn(*batch.arguments), batch.num_steps
+        elif batch is None:
+            self._require_ready()
             loss = self.executor.update(batch_size=self._batch_rows)
             samples = self.config.batch_size
         else:
@@ -328,6 +362,15 @@ class DQN(Agent):
         self._copy_to_actor()
         self._checked({"loss": float(loss)})
         return {"loss": float(loss), "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
+
+    def _require_ready(self) -> None:
+        if not self.ready():
+            raise ExecutionError(
+                "there is not enough to learn from yet",
+                where="dqn.update",
+                received=f"{self.env_steps} environment steps, {self.inserted} transitions",
+                fix=f"observe {self.config.learning_starts} steps first (learning_starts), or ask agent.ready()",
+            )
 
     def postprocess(self, batch: Batch) -> Batch:
         return batch

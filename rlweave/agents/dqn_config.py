@@ -59,3 +59,10 @@ class DQNConfig(AgentConfig):
     lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps")
     max_grad_norm: float | None = setting(10.0, "global norm that gradients are clipped to; null: not clipped")
     reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
+    prefetch: int = setting(
+        0,
+        "batches drawn and copied to the device ahead of the update (host memory only); each sees the memory, and sets "
+        "priorities, as many updates late",
+        ge=0,
+        unit="batches",
+    )

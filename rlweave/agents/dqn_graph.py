@@ -100,3 +100,19 @@ class DQNGraph(Component):
             weights,
             records["discounts"],
         )
+
+
+class PrefetchingDQNGraph(DQNGraph):
+    """DQN that draws and learns in two calls, so that batches can be under way between them."""
+
+    @api(static=("batch_size",))
+    def draw_batch(self, batch_size: int) -> Any:
+        """Records of the memory, where they lie, and their importance weights."""
+        return self.memory.sample(batch_size)
+
+    @api
+    def update_drawn(self, records: Any, indices: Any, weights: Any) -> Any:
+        """Learns from records that were drawn before, and gives them their new priorities."""
+        loss, td_errors = self._learn(records, weights)
+        self.memory.update_priorities(indices, td_errors)
+        return loss

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlweave.agents.config import setting
 from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that name
-from rlweave.agents.dqn import DQNConfig
+from rlweave.agents.dqn import DQNConfig, DrawnBatch
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.fused import FusedLearner, fused_plan
@@ -17,7 +17,16 @@ from rlweave.algorithms.rollout_workers import TransitionWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
 from rlweave.envs.in_graph import make_graph_environment
-from rlweave.flow import ParallelRollouts, Replay, ReportMetrics, SampleBatch, StoreToBuffer, TrainOneStep, Union
+from rlweave.flow import (
+    ParallelRollouts,
+    Prefetch,
+    Replay,
+    ReportMetrics,
+    SampleBatch,
+    StoreToBuffer,
+    TrainOneStep,
+    Union,
+)
 
 
 class DQNTrainConfig(TrainConfig):
@@ -60,15 +69,28 @@ class GraphMemory:
         return DrawInGraph(self.batch_size)
 
 
+class HostMemory(GraphMemory):
+    """The memory of an agent that draws ahead of its updates: a sample is the drawn transitions themselves."""
+
+    def sample(self) -> SampleBatch:  # type: ignore[override]
+        """Draws transitions."""
+        records, indices, weights = self.agent.draw()
+        return SampleBatch({"records": records, "indices": indices, "weights": weights})
+
+
 class GraphLearner:
-    """The agent as a learner that draws from its own memory."""
+    """The agent as a learner that draws from its own memory, or is given what was drawn and staged before."""
 
     def __init__(self, agent: DQNAgent) -> None:
         self.agent = agent
 
-    def update(self, batch: DrawInGraph) -> dict[str, Any]:
-        """One update from the memory."""
-        return self.agent.update()
+    def update(self, batch: DrawInGraph | DrawnBatch) -> dict[str, Any]:
+        """One update from the memory, or from a batch drawn before."""
+        return self.agent.update(batch if isinstance(batch, DrawnBatch) else None)
+
+    def stage(self, batch: SampleBatch) -> DrawnBatch:
+        """Starts to copy drawn transitions to the device."""
+        return self.agent.stage((batch["records"], batch["indices"], batch["weights"]))
 
     def get_weights(self) -> Any:
         """Weights of the policy."""
@@ -76,10 +98,13 @@ class GraphLearner:
 
 
 def dqn_plan(workers: list[Any], agent: DQNAgent) -> ReportMetrics:
-    """Transitions into the memory, and updates from it in a fixed ratio."""
-    memory, learner = GraphMemory(agent), GraphLearner(agent)
+    """Transitions into the memory, and updates from it in a fixed ratio; with `prefetch` on batches under way."""
+    ahead = agent.config.prefetch
+    memory, learner = (HostMemory if ahead else GraphMemory)(agent), GraphLearner(agent)
     store = ParallelRollouts(workers).gather_async().for_each(StoreToBuffer(memory))
-    train = Replay(memory).for_each(TrainOneStep(learner, workers))
+    samples = Replay(memory)
+    staged = samples.for_each(Prefetch(ahead, learner.stage)) if ahead else samples
+    train = staged.for_each(TrainOneStep(learner, workers))
     limited = train.rate_limit(agent.config.samples_per_step, min_size=agent.config.learning_starts)
     return ReportMetrics(Union(store, limited), workers)
 

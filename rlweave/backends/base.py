@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.errors import BackendError
+from rlweave.errors import BackendError, nearest
 
 Array = Any
 
@@ -120,6 +120,37 @@ class Backend(ABC):
     def handed_dtype(self, name: str) -> Any:
         """`.dtype` of an array that is handed out, where that is another class than inside (`wraps`)."""
         return np.dtype(name)
+
+    def device_names(self) -> list[str]:
+        """Names of the devices that are there; the first is where things are unless a build says otherwise."""
+        return ["cpu"]
+
+    def device_name(self, name: str) -> str:
+        """The one name of a device that may be named in several ways ("cuda" is "cuda:0").
+
+        Raises:
+            BackendError: There is no such device.
+        """
+        if name not in self.device_names():
+            raise self._no_device(name)
+        return name
+
+    def _no_device(self, name: str) -> BackendError:
+        names = self.device_names()
+        return BackendError(
+            f"the {self.name} backend has no such device",
+            where="device",
+            received=f"{name!r}; there are {', '.join(map(repr, names))}",
+            fix=f'{nearest(name, [*names, "host"])} ("host" computes in NumPy)',
+        )
+
+    def transfer(self, device: str) -> Callable[[Any], Any]:
+        """A function that puts nested arrays (NumPy's as well) on a device; one that is there stays as it is."""
+        return lambda x: x
+
+    def stage(self, x: Any, device: str | None = None) -> Array:
+        """A copy of an array, as an entry function takes it without another one, on a device (None: the default)."""
+        return self.from_numpy(np.asarray(x), device)
 
     def watch_ops(self, bound: Any) -> None:  # noqa: B027 - a hook: most backends see intermediate arrays otherwise
         """Makes bound operators of abstract evaluation report intermediate arrays, where `evaluate` cannot see them."""

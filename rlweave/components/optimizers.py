@@ -31,7 +31,8 @@ class Optimizer(Component):
 
     Its slots are variables that cannot be trained, named by the path of what they belong to
     (`<optimizer>/<variable>/mean`), and `<optimizer>/steps`, the number of steps so far (int32). They are part of
-    checkpoints and move between backends. One optimizer serves one collection of variables.
+    checkpoints and move between backends. They live on the device of these variables, wherever the optimizer is
+    placed. One optimizer serves one collection of variables, all on one device.
 
     Args:
         learning_rate: A number above 0, or a schedule of the number of steps (or of `count`, see `step`).
@@ -57,14 +58,20 @@ class Optimizer(Component):
             self._check("max_grad_norm", max_grad_norm, max_grad_norm > 0, "above 0, or None")
 
     def create_variables(self, variables: Any) -> None:
-        self.steps = self.variable("steps", (), 0, trainable=False, dtype="int32")
-        self.slots = {
-            name: [
-                self.variable(f"{path}/{name}", variable.space, 0.0, trainable=False, axis_order=variable.axis_order)
-                for path, variable in variables.items()
-            ]
-            for name in self._used_slots()
-        }
+        first = next(iter(variables), None)
+        self.steps = self.variable("steps", (), 0, trainable=False, dtype="int32", beside=first)
+        self.slots = {name: [self._slot(name, *item) for item in variables.items()] for name in self._used_slots()}
+
+    def _slot(self, name: str, path: str, variable: Any) -> Any:
+        """A variable beside the one that it belongs to."""
+        return self.variable(
+            f"{path}/{name}",
+            variable.space,
+            0.0,
+            trainable=False,
+            axis_order=variable.axis_order,
+            beside=variable,
+        )
 
     @api
     def step(self, loss: Any, variables: Any, count: Any = None) -> None:

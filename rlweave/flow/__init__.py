@@ -24,6 +24,7 @@ from rlweave.flow.engine import Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
+from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
 from rlweave.flow.reports import Report
 from rlweave.flow.rl_operators import StoreToBuffer, TrainOneStep, TrainStats, UpdatePriorities, UpdateWeights
@@ -49,6 +50,7 @@ __all__ = [
     "Memory",
     "Operator",
     "ParallelRollouts",
+    "Prefetch",
     "PrioritizedMemory",
     "Replay",
     "Report",

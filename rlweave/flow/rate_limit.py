@@ -117,10 +117,11 @@ class RateLimit(Node):
     def pull(self, output: int = 0) -> Pulled:
         """An item from upstream when enough is owed; the end when no more will ever be."""
         if not self.may_sample():
-            if all(store.ended for store in self._stores):
-                self.ended = True
-                return END
-            return NOT_READY
+            if not all(store.ended for store in self._stores):
+                return NOT_READY
+            # nothing more will be owed: the memory's stream ends, and what operators on the way still hold comes out
+            for replay in self._replays:
+                replay.limited = False
         item = self._upstream()
         self.ended = item is END
         return item

@@ -15,6 +15,7 @@ from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.explain import Round
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, has_leaf
+from rlweave.graph.passes.partition import random_travels
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, tracing
@@ -38,6 +39,7 @@ def build(
     store: Store | None = None,
     float_dtype: str = "float32",
     torch_compile: bool = False,
+    replicas: int | Sequence[str] | None = None,
 ) -> GraphExecutor:
     """Builds a component graph.
 
@@ -49,12 +51,19 @@ def build(
         seed: Seeds initial weights (by variable path) and random state.
         mode: "compiled", or "eager": API methods run step by step, so that a debugger stops in them.
         rng: "fast", or "portable": the same random numbers on every backend.
-        device: Device of the root, or devices by component path.
+        device: Device of the root, or devices by component path ("" is the root), where the longest path wins: "host",
+            or a device of the backend ("cpu:1", "cuda:0"). Variables live on the device of their component; graph
+            functions run where the variables are that they touch, or else where their component is placed. What is
+            needed elsewhere goes through transfer nodes. A body (scan, cond, ...) and what is differentiated have
+            to be on one device.
         methods: API methods to build; all by default.
         static: Static arguments by method, to trace those variants at build time.
         store: Store of another root to share state with.
         float_dtype: "float64" on NumPy evaluates the whole graph in double precision.
         torch_compile: Hand device runs to torch.compile(fullgraph=True).
+        replicas: Devices over which batches are split for what is differentiated, or how many ("jax" and "torch"). The
+            gradients are averaged, so that the result is that of one device as long as losses are means over the batch
+            (see `rlweave.graph.passes.replication`). A batch has to divide evenly.
 
     Returns:
         The executor.
@@ -68,14 +77,26 @@ def build(
         raise BuildError("float64 graphs run on NumPy only", received=f"{float_dtype} on {backend}", fix="use float32")
     if torch_compile and backend != "torch":
         raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
+    if mode == "eager" and replicas is not None:
+        raise BuildError(
+            "eager mode runs a graph as it is written, without passes",
+            received=f"mode='eager' with replicas={replicas!r}",
+            fix="leave one of them out",
+        )
     with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         chosen = get_backend(backend)
-        session = Session(root, chosen, rng, _devices(root, device))
+        session = Session(root, chosen, rng, _devices(root, device), replicas)
+        if len(session.device_places) > 1 and torch_compile:
+            raise BuildError(
+                "torch_compile compiles for one device",
+                received=f"devices {list(session.device_places)}",
+                fix="leave torch_compile out, or place all on one device",
+            )
         builder = _Builder(session, dict(input_spaces or {}), methods, dict(static or {}))
         builder.run()
         if store is not None:
-            _check_store(store, backend, rng, float_dtype)
+            _check_store(store, session, rng, float_dtype)
         else:
             store = Store(chosen, get_backend("numpy"), rng, seed, float_dtype)
         initial_start = time.perf_counter()
@@ -109,27 +130,31 @@ def _devices(root: Component, device: str | Mapping[str, str] | None) -> dict[in
     by_path = {component.path: component for component in root.tree()}
     found = {}
     for path, name in device.items():
-        full = path if path in by_path else f"{root.path}/{path}"
+        full = path if path in by_path else f"{root.path}/{path}" if path else root.path
         if full not in by_path:
             raise BuildError("a device was given for no component", received=path, fix=nearest(path, by_path))
         found[id(by_path[full])] = name
     return found
 
 
-def _check_store(store: Store, backend: str, rng: str, float_dtype: str) -> None:
+def _check_store(store: Store, session: Session, rng: str, float_dtype: str) -> None:
     """Refuses a store whose arrays or random state another graph cannot use."""
-    ours, theirs = (backend, rng, float_dtype), (store.backend.name, store.rng, store.float_dtype)
+    ours = (session.backend.name, rng, float_dtype, *session.device_places)
+    theirs = (store.backend.name, store.rng, store.float_dtype, *store.device_places)
     if ours != theirs:
         raise BuildError(
             "a store belongs to graphs of another kind",
             where="build(store=...)",
-            received=f"backend, rng and float_dtype {ours}; the store has {theirs}",
+            received=f"backend, rng, float_dtype and devices {ours}; the store has {theirs}",
             fix="build both graphs alike, or move weights with get_weights and set_weights",
         )
 
 
 def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None:
     """Creates the cells of all variables, where the nodes that touch them run."""
+    if not store.cells:
+        store.default_device, store.device_places = session.default_device, session.device_places
+        store.random_travels = random_travels(store.backend, session.device_places)
     touched: dict[str, set[bool]] = {}
     owner: dict[tuple[str, bool], str] = {}
     random: set[str] = set()
@@ -144,7 +169,7 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
     differentiated = {p for graph in graphs for node in all_nodes(graph) for p in node.extra.get("paths", ())}
     for variable in session.all_variables():
         path = variable.path
-        device = session.device_of(variable.owner)
+        device = session.place_of(variable)
         places = touched.get(path, {device == "host"})
         if len(places) > 1:
             raise BuildError(
@@ -164,22 +189,7 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
                 )
         else:
             host = next(iter(places))
-            device = None if device == "host" else device
-            if not host and device not in (None, "cpu") and not store.backend.maps_devices:
-                raise BuildError(
-                    f"the {store.backend.name} backend computes on the CPU only",
-                    where=path,
-                    received=f"device={device!r}",
-                    fix='leave the device out, or use backend="jax" or backend="torch"',
-                )
-            if not host and device is not None and store.device not in (None, device):
-                raise BuildError(
-                    "the variables of a graph are on two devices",
-                    where=path,
-                    received=f"{device} and {store.device}",
-                    fix='use one device besides "host" in a graph',
-                )
-            store.device = store.device if host else (device or store.device)
+            device = session.default_device if device == "host" else device
             trainable = (variable.trainable and variable.owner.trainable) or path in differentiated
             store.add(path, variable.initial_value(store.seed), trainable, host, device, variable.axis_order)
     for path in differentiated:

@@ -315,6 +315,7 @@ class Component:
         trainable: bool = True,
         dtype: str | None = None,
         axis_order: tuple[int, ...] | None = None,
+        beside: Variable | None = None,
     ) -> Variable:
         """Declares a variable; only inside `create_variables`.
 
@@ -326,6 +327,8 @@ class Component:
             dtype: Overrides the dtype (default "float32").
             axis_order: Its axes in the order in which they should lie in memory, slowest first, on a backend where
                 that can be chosen (torch); None: row-major.
+            beside: A variable of another component on whose device this one lives (slots of optimizers); None: on the
+                device of this component.
         """
         session = current_session()
         if session is None or session.creating is not self:
@@ -336,7 +339,7 @@ class Component:
             )
         space = variable_space(shape_or_space, dtype)
         trainable = trainable and space.dtype.startswith("float")
-        variable = Variable(self, name, space, initializer, trainable, axis_order)
+        variable = Variable(self, name, space, initializer, trainable, axis_order, beside)
         session.add_variable(variable)
         return variable
 

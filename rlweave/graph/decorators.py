@@ -222,7 +222,7 @@ def graph_fn(
         with_key: With split: the leaf's path key comes first.
         host: Runs in NumPy on the host.
         returns: Number of results, where it cannot be read from the return statements.
-        mixes_batch: Rows of the batch may meet ((B, B) arrays are meant).
+        mixes_batch: Rows of the batch may meet ((B, B) arrays are meant); replicas compute it once, on the whole batch.
         differentiable: False: gradients stop here (synchronization, optimizers, memories).
         spaces: Name of a method with the same parameters that takes the input spaces and returns the result
             spaces; skips abstract evaluation. Nobody then sees what the function does: it counts as writing all

@@ -15,7 +15,18 @@ import numpy as np
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor, own, static_key
 from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import Graph, Node, Structure, Value, all_nodes, flatten_structure, leaves_of, map_structure
+from rlweave.graph.ir import (
+    RANDOM,
+    Graph,
+    Node,
+    Structure,
+    Value,
+    all_nodes,
+    flatten_structure,
+    leaves_of,
+    map_structure,
+)
+from rlweave.graph.passes.places import place_node
 from rlweave.graph.session import Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, spaces_of, tracing
@@ -100,6 +111,7 @@ class EagerTrace(Trace):
 
     def emit(self, node: Node) -> None:
         super().emit(node)
+        place_node(node, self.executor.store)
         environment: Environment = {}
         self.interpreter.run_node(node, environment)
         for value in node.values():
@@ -174,6 +186,11 @@ class Interpreter:
             arrays = [
                 self.backend.from_numpy(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in arrays
             ]
+            if node.device is not None:
+                arrays = self.backend.transfer(node.device)(arrays)
+        if self.executor.store.random_travels and RANDOM in node.reads:
+            cell = self.executor.store.cells[RANDOM]
+            cell.value = self.backend.transfer(str(node.device))(cell.value)
         args, kwargs = fill_arguments(
             node,
             arrays,

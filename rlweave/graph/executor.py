@@ -17,10 +17,15 @@ from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure, map_structure
+from rlweave.graph.lowering import identifier
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
+from rlweave.graph.passes.partition import partition
+from rlweave.graph.passes.places import place_nodes
+from rlweave.graph.passes.replication import replicate
 from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
+from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder
 
 _serial = itertools.count()
@@ -68,8 +73,7 @@ class GraphExecutor:
         self._substituted: dict[tuple[int, str], Cell] = {}
         self._methods = api_methods(type(self.root))
         self._globals: dict[str, Any] | None = None
-        self._device_binder: Any = None
-        self._host_binder: Any = None
+        self._binders: dict[str, Any] = {}
 
     # -- what the lowering asks for ------------------------------------------------------------------------------
 
@@ -103,19 +107,23 @@ class GraphExecutor:
             self._substituted[key] = fresh
         return self._substituted[key]
 
-    def binder(self, host: bool) -> Any:
-        if host:  # with a random state of its own on NumPy too: portable draws agree on all backends
-            if self._host_binder is None:
-                cell = self.store.add_random(HOST_RANDOM, host=True)
-                self._host_binder = make_binder(self.store.host_backend, self.store.rng, cell, self.store.float_dtype)
-            return self._host_binder
-        if self._device_binder is None:
-            self.store.add_random(RANDOM, host=False)
-            cell = self.working_cell(RANDOM, False)
-            self._device_binder = make_binder(
-                self.backend, self.store.rng, cell, self.store.float_dtype, self.store.device
-            )
-        return self._device_binder
+    def binder(self, node: Node) -> Any:
+        """What binds the graph functions of a node's place."""
+        torch = self.backend.name == "torch"
+        place = "host" if node.host else (node.device or "device") if torch else "device"
+        if place not in self._binders:
+            self._binders[place] = self._make_binder(node)
+        return self._binders[place]
+
+    def _make_binder(self, node: Node) -> Any:
+        store = self.store
+        if node.host:  # with a random state of its own on NumPy too: portable draws agree on all backends
+            cell = store.add_random(HOST_RANDOM, host=True)
+            return make_binder(store.host_backend, store.rng, cell, store.float_dtype)
+        store.add_random(RANDOM, host=False)
+        cell = self.working_cell(RANDOM, False)
+        several = len(store.device_places) > 1
+        return make_binder(self.backend, store.rng, cell, store.float_dtype, node.device, draws_on_cpu=several)
 
     def _cell_of(self, node: Node) -> Callable[[Any], Cell]:
         def cell_of(variable: Any) -> Cell:
@@ -127,14 +135,14 @@ class GraphExecutor:
         return cell_of
 
     def bind(self, node: Node) -> Any:
-        return bind_node_function(self.binder(node.host), node, self._cell_of(node))
+        return bind_node_function(self.binder(node), node, self._cell_of(node))
 
     def bound_collection(self, node: Node, collection: Any, donate: bool) -> Any:
-        return self.binder(node.host).collection(collection, self._cell_of(node), donate)
+        return self.binder(node).collection(collection, self._cell_of(node), donate)
 
     def bound_constant(self, node: Node, value: np.ndarray) -> Any:
         """A NumPy constant as the graph function of a node gets it."""
-        return value if node.host else self.backend.constant(value, self.store.device)
+        return value if node.host else self.backend.constant(value, node.device)
 
     def input_check(self, method: str, parameter: str, structure: Structure) -> InputCheck:
         return InputCheck(f"{self.root.path}.{method}", parameter, structure, self.backend, self.store.float_dtype)
@@ -166,6 +174,11 @@ class GraphExecutor:
     def _program_globals(self) -> dict[str, Any]:
         runtime = dict(self.backend.runtime())
         runtime.update(self.backend.boundary(self.store.device))
+        if len(self.store.device_places) > 1:
+            home = self.backend.transfer(self.store.input_place)
+            runtime.update(from_numpy=home, convert_nested=home)
+        for device in self.store.device_places:
+            runtime[f"to_{identifier(device)}"] = self.backend.transfer(device)
         runtime.update(
             lock=self._lock,
             guard=self._guard,
@@ -179,7 +192,15 @@ class GraphExecutor:
         )
         return runtime
 
-    def compile_run(self, function: Any, states: Sequence[str], inputs: Sequence[Any] = (), whole: bool = True) -> Any:
+    def compile_run(
+        self,
+        function: Any,
+        states: Sequence[str],
+        inputs: Sequence[Any] = (),
+        whole: bool = True,
+        device: str | None = None,
+    ) -> Any:
+        """Compiles a run for a device (None: where its arguments are)."""
         if self.torch_compile:
             return self.backend.compile(function, states, inputs, compiled=True, whole=whole)
 
@@ -188,7 +209,7 @@ class GraphExecutor:
             with self._lock:  # while it is traced its cells hold what is traced, and some runs are called without lock
                 return function(*arguments)
 
-        return self.backend.compile(one_at_a_time, states, inputs)
+        return self.backend.compile(one_at_a_time, states, inputs, device=device)
 
     # -- methods -------------------------------------------------------------------------------------------------
 
@@ -197,6 +218,9 @@ class GraphExecutor:
         drop_dead_nodes(graph)
         if self.backend.acts_only:
             refuse_learning(graph, self.root.path, self.backend)
+        replicate(graph, self.session)
+        place_nodes(graph, self.store)
+        partition(graph, self.store, self.functional)
         self.graphs[graph.name, static_key(graph.static.values())] = graph
         for node in graph.nodes:
             self.inplace_paths.update(node.extra.get("row_writes", ()))
@@ -227,6 +251,27 @@ class GraphExecutor:
     def execute(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Calls an API method by name."""
         return getattr(self, name)(*args, **kwargs)
+
+    def stage(self, name: str, *args: Any, **kwargs: Any) -> StagedArguments:
+        """Copies the arguments of a later call of an API method to where it uses them; returns at once.
+
+        The caller may refill its buffers right after. While a device works on one batch, the next one travels:
+
+            staged = executor.stage("update", batch)
+            result = executor.update(*staged)
+
+        Args:
+            name: The API method.
+            args: Its arguments in order, static ones left out.
+            kwargs: Others by name.
+
+        Returns:
+            The arguments in the order of the method's parameters; a call with them copies nothing again.
+
+        Raises:
+            ExecutionError: No such method, or arguments that do not fit it.
+        """
+        return stage_arguments(self, name, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

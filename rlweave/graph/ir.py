@@ -110,7 +110,7 @@ class Node:
     """One step of a graph.
 
     Args:
-        kind: "call", "gradient", "scan", "cond", "while" or "vmap".
+        kind: "call", "gradient", "scan", "cond", "while", "vmap", or what passes make: "transfer".
         label: Where it comes from, for people: `dqn/policy/dense-0.call`.
         component: The component whose graph function is called.
         function: The undecorated graph function, or a plain callable for "op" nodes.

@@ -13,6 +13,7 @@ import numpy as np
 
 from rlweave.errors import BuildError
 from rlweave.graph.ir import (
+    RANDOM,
     RANDOM_PATHS,
     Graph,
     Node,
@@ -226,6 +227,9 @@ class BlockWriter:
         if node.kind == "gradient":
             self.pull_gradient(node)
             return
+        if node.kind == "transfer":
+            self._transfer(node)
+            return
         if node.function is same:
             self.expressions[id(node.result)] = self.expression(node.args[0])
             return
@@ -275,6 +279,31 @@ class BlockWriter:
                 self.out.line(f"{self._fast_cell(node, path)}.value = None")
         for path in node.extra.get("aliased_writes", ()):
             self.out.line(f"own({self.cell(path, node.host)})")
+
+    def _transfer(self, node: Node) -> None:
+        """Writes the line that takes arrays (or the random state) from one place to another."""
+        target = node.extra["target"]
+        put = "to_host" if target == "host" else "to_device" if target == "device" else f"to_{identifier(target)}"
+        if node.writes:
+            cell = self.names.constant(f"s_{RANDOM}", self.executor.store.cells[RANDOM])
+            self.out.line("if store.held is not None:")
+            self.out.line("    store.release()")
+            self.out.line(f"{cell}.value = {put}({cell}.value)")
+            return
+        (moving,) = node.args
+        call = f"{put}({self.expression(moving)})"
+        there = f"_on_{identifier(target)}"
+        if isinstance(moving, tuple) and all(isinstance(item, Value) for item in moving):
+            names = [self.names.fresh(identifier(self.expressions[id(item)]) + there) for item in moving]
+            self.expressions.update({id(value): name for value, name in zip(node.result, names, strict=True)})
+            self.out.line(f"{tuple_text(names)} = {call}")
+            return
+        held = self.expression(moving) if isinstance(moving, Value) else self._whole(moving)
+        name = self.names.fresh(identifier(held or _result_name(node.extra["of"])) + there)
+        self._name_leaves(node.result, name)
+        if not isinstance(moving, Value):
+            self.containers[id(node)] = name
+        self.out.line(f"{name} = {call}")
 
     def _loop_of(self, node: Node) -> str:
         """The function that runs a scan: compiled torch compiles the innermost bodies and loops around them."""

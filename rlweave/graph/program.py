@@ -9,10 +9,9 @@ from typing import Any
 
 from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
-from rlweave.graph.differentiation import full_path
 from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
 from rlweave.graph.lowering import INLINE_CELLS, BlockWriter, Names, Writer, identifier, register_source, tuple_text
-from rlweave.graph.passes.ordering import by_place
+from rlweave.graph.passes.partition import runs_of
 from rlweave.spaces import BATCH, TIME, Box, Dim
 
 #: Names that generated functions use besides those of the backend's runtime.
@@ -56,7 +55,9 @@ def write_program(executor: Any, graph: Graph) -> Program:
     runs = {}
     for name, states in entry.runs.items():
         inputs = entry.run_inputs.get(name, ())
-        runs[name] = scope[name] = executor.compile_run(scope[name], states, inputs, whole=name not in entry.plain_runs)
+        runs[name] = scope[name] = executor.compile_run(
+            scope[name], states, inputs, whole=name not in entry.plain_runs, device=entry.run_devices.get(name)
+        )
     return Program(source, scope[entry.name], runs)
 
 
@@ -83,6 +84,8 @@ class _ProgramWriter:
         self.runs: dict[str, Sequence[str]] = {}
         #: What is known of the other arguments of each run: nested `OpenArray`s.
         self.run_inputs: dict[str, Sequence[Any]] = {}
+        #: Where each run is compiled for, where a device was named.
+        self.run_devices: dict[str, str | None] = {}
         #: Runs of which only bodies of loops are compiled.
         self.plain_runs: set[str] = set()
         self.name = names.fresh(graph.name)
@@ -150,11 +153,14 @@ class _ProgramWriter:
             test = self._fits(name, space)
         line(f"if not ({test}):")
         line(f"    {name} = {checker}({name})")
-        if convert:
+        if convert and len(self.executor.store.device_places) > 1:
+            line(f"{name} = from_numpy({name})  # a tensor may be on any of the devices")
+        elif convert:
             line(f"if type({name}) is ndarray: {name} = from_numpy({name})")
 
     def _on_cpu(self) -> bool:
-        return self.executor.store.device in (None, "cpu")
+        store = self.executor.store
+        return store.device in (None, "cpu") and len(store.device_places) < 2
 
     def _flat_dict(self, name: str, structure: dict[str, Value], checker: str) -> list[str]:
         """Lines that check a dict of arrays, and the names that they give to its leaves."""
@@ -303,11 +309,10 @@ class _StraightProgram(_ProgramWriter):
         torch = executor.backend.name == "torch"
         writes = bool(graph.writes)
         gradients = any(node.kind == "gradient" or node.bodies for node in graph.nodes)
-        hosts = {id(node) for node in graph.nodes if node.host}
-        mixed = torch and bool(hosts)
+        mixed = torch and len(runs_of(graph)) > 1
         self.inference = torch and not writes and not gradients
         # what computes with cells of its own (substitution, derivatives in a body) or has effects takes the lock
-        pure = not any(node.host or node.substitution for node in graph.nodes)
+        pure = not mixed and not any(node.host or node.substitution for node in graph.nodes)
         if pure and not writes and not gradients and not graph.metrics:
             self._reading(block)
             return
@@ -366,41 +371,10 @@ class _StraightProgram(_ProgramWriter):
             out.indent -= 1
 
     def _mixed(self, block: BlockWriter) -> None:
-        """Host and device nodes in turns; transfers are lines of their own."""
-        graph, out = self.graph, self.out
-        home: dict[int, str] = {id(v): "device" for v in leaves_of(graph.inputs, Value)}
-        moved: dict[tuple[int, str], str] = {}
-        runs = runs_of(graph)
-        for run in runs:
-            place = "host" if run[0].host else "device"
-            inside = {id(v) for n in run for v in n.values()}
-            needed = {id(v): v for n in run for v in n.inputs() if id(v) not in inside}
-            kept: dict[int, str] = {}
-            holders: dict[int, str] = {}
-            for key, value in needed.items():
-                if home[key] != place:
-                    if (key, place) not in moved:
-                        name = self.names.fresh(f"{identifier(block.expressions[key])}_on_{place}")
-                        transfer = "to_host" if place == "host" else "to_device"
-                        out.line(f"{name} = {transfer}({block.expressions[key]})")
-                        moved[key, place] = name
-                    kept[key] = block.expressions[key]
-                    block.expressions[key] = moved[key, place]
-                    node = value.node
-                    if node is not None and id(node) in block.containers:
-                        holders[id(node)] = block.containers.pop(id(node))
-                    if node is None:
-                        holders[-1] = ""
-            parameters = block.parameters
-            if kept:
-                block.parameters = {}
+        """Runs of several places; transfers are lines of their own."""
+        for run in runs_of(self.graph):
             block._escaping = set()
             block.block(run)
-            block.parameters = parameters
-            block.expressions.update(kept)
-            block.containers.update({k: v for k, v in holders.items() if k != -1})
-            home.update(dict.fromkeys(inside, place))
-        self._homes = home
 
     def _results(self, block: BlockWriter, bare: bool = False) -> None:
         fresh = {id(v) for n in self.graph.nodes for v in n.values() if not n.aliases}
@@ -434,16 +408,16 @@ class _FunctionalProgram(_ProgramWriter):
             main._name_leaves(main.parameters[name], name)
         _rename_inputs(graph, self.parameters)
         main.inplace_paths = executor.inplace_paths
-        device_only = len(runs) == 1 and not runs[0][0].host
+        computing = [run for run in runs if run[0].kind != "transfer"]
+        device_only = len(computing) == 1 and not computing[0][0].host
         only_reads = device_only and not graph.writes and executor.backend.functional
         body = main.out
         body.indent = 1 if only_reads else 2
-        on_host: dict[int, str] = {}
         for index, run in enumerate(runs):
             later = {id(v) for other in runs[index + 1 :] for n in other for v in n.inputs()}
-            if run[0].host:
+            if run[0].host or run[0].kind == "transfer":
                 for node in run:
-                    self._host_node(main, node, on_host)
+                    main.node(node)
             else:
                 self._device_run(main, run, outputs | later, only_reads)
         out.line()
@@ -473,24 +447,6 @@ class _FunctionalProgram(_ProgramWriter):
         plain = "handed({})" if foreign or executor.backend.wraps else "{}"
         self.result(main, "numpy_of({})", plain, "copy_numpy_of({})")
 
-    def _host_node(self, main: BlockWriter, node: Node, on_host: dict[int, str]) -> None:
-        """Writes a host node, after a transfer of each device value that it takes; others go on with the device's."""
-        kept: dict[int, str] = {}
-        holders: dict[int, str] = {}
-        for value in node.inputs():
-            key = id(value)
-            if value.node is None or value.node.host or key in kept:
-                continue
-            if key not in on_host:
-                on_host[key] = self.names.fresh(f"to_host_{identifier(main.expressions[key])}")
-                main.out.line(f"{on_host[key]} = to_host({main.expressions[key]})")
-            kept[key], main.expressions[key] = main.expressions[key], on_host[key]
-            if id(value.node) in main.containers:
-                holders[id(value.node)] = main.containers.pop(id(value.node))
-        main.node(node)
-        main.expressions.update(kept)
-        main.containers.update(holders)
-
     def _device_run(self, main: BlockWriter, run: Sequence[Node], wanted: set[int], only_reads: bool) -> None:
         executor, out = self.executor, self.out
         block = BlockWriter(executor, self.names, out, functional=True)
@@ -513,6 +469,7 @@ class _FunctionalProgram(_ProgramWriter):
         name = self.names.fresh("run" if len(self.runs) == 0 else f"run_{len(self.runs) + 1}")
         states = [group for group, paths in (("donated", donated), ("kept", kept)) if paths]
         self.runs[name] = states
+        self.run_devices[name] = run[0].device
         whole = {parameter: main.parameters[parameter] for parameter in main.parameters}
         parameters: list[str] = []
         arguments: list[str] = []
@@ -638,27 +595,6 @@ def _common_axes(leading: Sequence[tuple[str, Box]]) -> dict[str, list[tuple[str
             if dim in (TIME, BATCH):
                 groups.setdefault(str(dim), []).append((text, axis))
     return groups
-
-
-def runs_of(graph: Graph) -> list[list[Node]]:
-    """Runs of one place each.
-
-    Raises:
-        BuildError: A differentiated path lies in several device runs.
-    """
-    runs = by_place(graph.nodes)
-    for run in runs:
-        inside = {id(n) for n in run}
-        for node in run:
-            outside = [n for n in full_path(node) if id(n) not in inside] if node.kind == "gradient" else []
-            if outside:
-                raise BuildError(
-                    "a gradient goes across a host node",
-                    where=node.label,
-                    received=f"{outside[0].label} runs before a host node that the loss depends on",
-                    fix="call the host graph function before the forward pass, or after the gradient",
-                )
-    return runs
 
 
 def _gradient_reads(node: Node) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from rlweave.backends import Backend, get_backend
 from rlweave.backends.base import is_user_file
 from rlweave.backends.bound_ops import BoundOps
-from rlweave.errors import BuildError, RlweaveError, nearest
+from rlweave.errors import BackendError, BuildError, RlweaveError, nearest
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
 from rlweave.graph.component import Component
 from rlweave.graph.current import SESSION
@@ -87,6 +87,7 @@ class ComponentState:
     referenced: list[Component]
     inputs: dict[str, Any] = field(default_factory=dict)
     callers: dict[str, str] = field(default_factory=dict)
+    placed: bool = False
     complete: bool = False
     variables: list[Variable] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -100,9 +101,17 @@ class Session:
         backend: Where device nodes run.
         rng: "fast" or "portable".
         devices: Devices by component identity, which come before those that components ask for.
+        replicas: How many replicas of what is differentiated, or their devices; None: no replication.
     """
 
-    def __init__(self, root: Component, backend: Backend, rng: str, devices: dict[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        root: Component,
+        backend: Backend,
+        rng: str,
+        devices: dict[int, str] | None = None,
+        replicas: int | Sequence[str] | None = None,
+    ) -> None:
         self.root, self.backend, self.rng = root, backend, rng
         self.devices = devices or {}
         self.host_backend = get_backend("numpy")
@@ -127,8 +136,16 @@ class Session:
         #: By component: the components whose settings depend on its attributes.
         self._dependents: dict[int, set[int]] = {}
         self.evaluation_seconds = 0.0
+        #: Where components are that were placed nowhere; None: no device was named at all.
+        self.default_device: str | None = None
+        #: The devices on which components and replicas are.
+        self.device_places: tuple[str, ...] = ()
+        #: The device of each replica of what is differentiated.
+        self.replicas: tuple[str, ...] = ()
+        self._asked_replicas = replicas
         self._add_tree(root)
         self._check_owners()
+        self._name_devices()
 
     # -- composition ---------------------------------------------------------------------------------------------
 
@@ -166,6 +183,53 @@ class Session:
     def path_of(self, component: Component) -> str:
         """The path of a component in this build."""
         return self.states[id(component)].path
+
+    def is_placed(self, component: Component) -> bool:
+        """Whether a place was named for a component, or for an owner of it."""
+        return self.states[id(component)].placed
+
+    def place_of(self, variable: Variable) -> str | None:
+        """Where a variable lives: "host", a device, or None where none was named."""
+        return self.device_of(variable.placed_with)
+
+    def _name_devices(self) -> None:
+        """Gives every component that is not on the host a device by its full name, if any was named."""
+        backend, places = self.backend, {}
+        for component in self.components:
+            state = self.states[id(component)]
+            if state.device in (None, "host"):
+                continue
+            if not backend.maps_devices:
+                # NumPy acts with components that were made for a device of the framework that learns
+                if state.device != "cpu" and (backend.name != "numpy" or self.devices):
+                    raise BuildError(
+                        f"the {backend.name} backend computes on the CPU only",
+                        where=component.path,
+                        received=f"device={state.device!r}",
+                        fix='leave the device out, or use backend="jax" or backend="torch"',
+                    )
+                state.device = None
+                continue
+            places[id(component)] = self.device_name(str(state.device), component.path)
+            state.placed = True
+        if self._asked_replicas is not None:
+            from rlweave.graph.passes.replication import replica_devices
+
+            self.replicas = replica_devices(self._asked_replicas, self)
+        if places or self.replicas:
+            self.default_device = self.replicas[0] if self.replicas else backend.device_names()[0]
+            for component in self.components:
+                state = self.states[id(component)]
+                state.device = "host" if state.device == "host" else places.get(id(component), self.default_device)
+            devices = [self.states[id(component)].device for component in self.components]
+            self.device_places = unique(d for d in (*devices, *self.replicas) if d not in (None, "host"))
+
+    def device_name(self, name: str, where: str) -> str:
+        """The full name of a device of the backend."""
+        try:
+            return self.backend.device_name(name)
+        except BackendError as error:
+            raise BuildError(error.what, where=where, received=error.received, fix=error.fix) from None
 
     def device_of(self, component: Component) -> str | None:
         """Where a component is placed: by the build, by itself, or like its owner."""

@@ -40,12 +40,26 @@ def initial_random_state(backend: Backend, rng: str, seed: int) -> Any:
 
 
 def make_binder(
-    backend: Backend, rng: str, cell: Any, float_dtype: str = "float32", device: str | None = None
+    backend: Backend,
+    rng: str,
+    cell: Any,
+    float_dtype: str = "float32",
+    device: str | None = None,
+    draws_on_cpu: bool = False,
 ) -> Binder:
-    """A binder whose ops draw random numbers from a cell, and make new arrays on a device (torch)."""
+    """A binder whose ops draw random numbers from a cell, and make new arrays on a device (torch).
+
+    Args:
+        backend: What computes.
+        rng: Random mode.
+        cell: Holds the random state.
+        float_dtype: As in `bind_ops`.
+        device: Where new arrays are put.
+        draws_on_cpu: The random state stays on the CPU for several devices; numbers are drawn there, and moved.
+    """
     source, module = random_parts(backend, rng)
     device = device if backend.name == "torch" else None
-    if source is None and device is not None:
+    if source is None and device is not None and not draws_on_cpu:
         ops = bind_ops(backend.ops, None, float_dtype, device)
         ops.random = module.PortableRandom(ops, cell)
     else:
@@ -100,8 +114,13 @@ class Store:
         self.lock = threading.RLock()
         self.cells: dict[str, Cell] = {}
         self.host_paths: set[str] = set()
-        #: The one device besides the host; None: the backend's default.
-        self.device: str | None = None
+        #: Where things are that were placed nowhere; None: no build has named a device, and the backend decides.
+        self.default_device: str | None = None
+        #: The devices on which something is, by name.
+        self.device_places: tuple[str, ...] = ()
+        #: Whether the random state goes to the device of whoever draws.
+        self.random_travels = False
+        self._devices: dict[str, str] = {}
         self._axis_orders: dict[str, tuple[int, ...]] = {}
         self._snapshots: list[weakref.ref[Snapshot]] = []
         #: Counts the beginnings and ends of writes, and how many are under way (within each other): what the guard
@@ -109,6 +128,20 @@ class Store:
         self.version = self.writing = 0
         self.held: tuple[Cell, ...] | None = None
         self.values: tuple[Any, ...] = ()
+
+    @property
+    def device(self) -> str | None:
+        """The one device besides the host; None: the backend's default, or several."""
+        return self.device_places[0] if len(self.device_places) == 1 else None
+
+    @property
+    def input_place(self) -> str:
+        """Where inputs are that entry functions have made arrays of the framework of."""
+        return self.device or self.default_device or "device"
+
+    def place_of(self, path: str) -> str:
+        """Where a variable is: "host", a device by name, or "device" where none was named."""
+        return "host" if path in self.host_paths else self._devices.get(path, "device")
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Lets writes reach a snapshot, as long as somebody uses it."""
@@ -154,6 +187,8 @@ class Store:
             value = value.astype(np.float64)
         if host:
             self.host_paths.add(path)
+        elif device is not None:
+            self._devices[path] = device
         if axis_order is not None and not host and self.backend.strided:
             self._axis_orders[path] = axis_order
             value = _laid_out(value, axis_order)
@@ -200,7 +235,8 @@ class Store:
             return backend.random_module().state_from_numpy(value)
         if path in self._axis_orders:
             value = _laid_out(value, self._axis_orders[path])
-        array = backend.from_numpy(np.asarray(value), None if path in self.host_paths else self.device)
+        device = None if path in self.host_paths else self._devices.get(path, self.device)
+        array = backend.from_numpy(np.asarray(value), device)
         return array.detach().requires_grad_() if backend.name == "torch" and cell.trainable else array
 
 

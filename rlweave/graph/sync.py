@@ -24,6 +24,19 @@ def move_variables(target: Any, source: Any, tau: Any) -> None:
         to.assign(value + tau * (ops.stop_gradient(of.value) - value))
 
 
+def copy_values(target: Any, values: Any) -> None:
+    """Graph function body: `target = values`."""
+    for to, value in zip(target, values, strict=True):
+        to.assign(value)
+
+
+def move_by_values(target: Any, values: Any, tau: Any) -> None:
+    """Graph function body: `target += tau * (values - target)`."""
+    for to, of in zip(target, values, strict=True):
+        value = to.value
+        to.assign(value + tau * (ops.stop_gradient(of) - value))
+
+
 def sync_variables(target: Component, source: Component, tau: Any) -> None:
     """Moves the variables of `target` towards those of `source`; see `Component.sync`.
 
@@ -50,7 +63,20 @@ def sync_variables(target: Component, source: Component, tau: Any) -> None:
         )
     to = VariableCollection({v.path: v for v in ours.values()})
     of = VariableCollection({v.path: v for v in theirs.values()})
-    if isinstance(tau, int | float) and float(tau) == 1.0:
+    plain = isinstance(tau, int | float) and float(tau) == 1.0
+    places = {trace.session.place_of(v) for v in (*ours.values(), *theirs.values())}
+    if len(places) > 1:
+        # read where the source is, and written where the target is: what lies between is a transfer
+        for place in dict.fromkeys(trace.session.place_of(v) for v in ours.values()):
+            here = {name: v for name, v in ours.items() if trace.session.place_of(v) == place}
+            values = VariableCollection({theirs[name].path: theirs[name] for name in here}).read()
+            part = VariableCollection({v.path: v for v in here.values()})
+            ordered = [values[theirs[name].path] for name in here] if isinstance(values, dict) else values
+            arguments = (part, ordered) if plain else (part, ordered, tau)
+            body = copy_values if plain else move_by_values
+            trace.call_internal(body, "sync", arguments, component=target, differentiable=False)
+        return
+    if plain:
         trace.call_internal(copy_variables, "sync", (to, of), component=target, differentiable=False)
         return
     trace.call_internal(move_variables, "sync", (to, of, tau), component=target, differentiable=False)

@@ -203,6 +203,8 @@ class Trace:
             return tuple(Unknown(where) for _ in range(count)) if count else None
         positional, keywords = _pass_on(declared, arguments)
         device = self.session.device_of(component)
+        # what nobody placed has no place of its own: it may follow others
+        device = device if device == "host" or self.session.is_placed(component) else None
         node = Node(
             "call",
             where,
@@ -214,6 +216,8 @@ class Trace:
             differentiable=declared.differentiable,
             device=device,
         )
+        if declared.mixes_batch:
+            node.extra["mixes_batch"] = True
         self._substitute(node)
         self.session.infer(node, declared)
         self._check_count(declared, node)
@@ -258,7 +262,7 @@ class Trace:
             return Unknown(where)
         node = Node("call", where, component, function, args, dict(kwargs or {}), differentiable=differentiable)
         variables = variables_of_arguments(args)
-        node.host = bool(variables) and all(self.session.device_of(v.owner) == "host" for v in variables)
+        node.host = bool(variables) and all(self.session.place_of(v) == "host" for v in variables)
         node.extra["plain"] = True
         if op is not None:
             node.extra["op"] = op

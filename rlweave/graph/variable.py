@@ -31,6 +31,7 @@ class Variable:
         trainable: Whether optimizers see it.
         axis_order: Its axes in the order in which they should lie in memory, slowest first, on a backend where that
             can be chosen (torch); None: row-major.
+        beside: A variable on whose device it lives; None: on that of its owner.
     """
 
     def __init__(
@@ -41,9 +42,12 @@ class Variable:
         initializer: Initializer,
         trainable: bool,
         axis_order: tuple[int, ...] | None = None,
+        beside: Variable | None = None,
     ) -> None:
         self.owner, self.name, self.space, self.initializer, self.trainable = owner, name, space, initializer, trainable
         self.axis_order = axis_order
+        #: The component whose device is the variable's.
+        self.placed_with: Component = owner if beside is None else beside.placed_with
         self.shape = space.concrete_shape({})
         #: Where the store keeps it. It is made by a build, in which no component moves any more.
         self.path = f"{owner.path}/{name}"
@@ -226,7 +230,18 @@ class VariableCollection:
         """Their present values, as a dict of symbolic values by path (inside an API method)."""
         from rlweave.graph.trace import require_trace
 
-        return require_trace("VariableCollection.read").call_internal(read_variables, "read", (self,))
+        trace = require_trace("VariableCollection.read")
+        by_place: dict[Any, dict[str, Variable]] = {}
+        for path, variable in self._by_path.items():
+            by_place.setdefault(trace.session.place_of(variable), {})[path] = variable
+        if len(by_place) < 2:
+            return trace.call_internal(read_variables, "read", (self,))
+        parts = [
+            trace.call_internal(read_variables, "read", (VariableCollection(part, self.root),))
+            for part in by_place.values()
+        ]
+        found = {path: value for part in parts for path, value in part.items()}
+        return {path: found[path] for path in self._by_path}
 
     def __repr__(self) -> str:
         return f"VariableCollection({list(self._by_path)})"

@@ -232,3 +232,44 @@ def test_a_training_that_diverges_is_noticed(backend):
         agent.update(batch)
     with pytest.raises(ExecutionError, match="without transitions"):
         agent.update(transitions(agent, 0))
+
+
+@pytest.mark.parametrize("backend", LEARNING)
+def test_a_batch_that_is_drawn_staged_and_learned_at_once_is_an_update(backend):
+    plain, ahead = make(backend), make(backend, prefetch=1)
+    for agent in (plain, ahead):
+        agent.insert(transitions(agent, 32))
+        agent.count_steps(32)
+    for _ in range(4):
+        expected, found = plain.update(), ahead.update(ahead.stage(ahead.draw()))
+        assert found["trained_samples"] == expected["trained_samples"] == 8
+        np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
+    state = ahead.state_dict()
+    for path, value in plain.state_dict().items():
+        np.testing.assert_allclose(state[path], value, rtol=1e-4, atol=1e-5, err_msg=path)
+
+
+def test_what_cannot_be_prefetched_is_refused():
+    with pytest.raises(ConfigError, match="has nothing to prefetch"):
+        make("jax", prefetch=1, memory_place="graph")
+    with pytest.raises(ExecutionError, match="not enough to learn from"):
+        make("torch", prefetch=1).draw()
+
+
+def test_places_and_replicas_are_settings():
+    placed = make("jax", device={"target-policy": "cpu:1", "memory": "host"}, replicas=["cpu:0", "cpu:2"])
+    plain = make("jax")
+    for agent in (placed, plain):
+        agent.insert(transitions(agent, 32))
+        agent.count_steps(32)
+    losses = [[agent.update()["loss"] for _ in range(4)] for agent in (placed, plain)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    store = placed.executor.store
+    store.release()
+    for path, cell in store.cells.items():
+        if path.startswith(("dqn/target-policy", "dqn/policy", "dqn/optimizer")):
+            assert {d.id for d in cell.value.devices()} == {1 if "target" in path else 0}, path
+    placed.executor.sync_target()
+    online = placed.executor.get_weights("dqn/policy")
+    for path, value in placed.executor.get_weights("dqn/target-policy").items():
+        np.testing.assert_array_equal(value, online[path.replace("target-policy", "policy")])

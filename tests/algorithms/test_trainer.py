@@ -223,6 +223,22 @@ def test_a_cut_run_equals_an_uncut_one_where_environments_are_in_the_graph(train
     assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
 
 
+def test_a_cut_run_with_batches_under_way_equals_an_uncut_one(trainers, tmp_path):
+    sets = {"backend": "torch", "agent__prefetch": 2}
+    uncut = trainers("dqn", tmp_path / "uncut", **sets)
+    rows = finish(uncut)
+    assert rows[-1]["prefetch/lag"] == 2.0
+    assert rows[-1]["updates"] > 50
+    path = tmp_path / "cut"
+    begun = cut(trainers("dqn", path, **sets), 350)
+    resumed = trainers("dqn", path, **sets)
+    resumed.restore(find_checkpoint(path))
+    checkpoint = resumed.env_steps
+    continued = finish(resumed)
+    assert_same_state(state_of(resumed), state_of(uncut))
+    assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_that_is_cut_twice_equals_an_uncut_one(trainers, tmp_path, algorithm):
     uncut = trainers(algorithm, tmp_path / "uncut", backend="torch")

@@ -10,11 +10,12 @@ import pytest
 from PIL import ImageFont
 
 from rlweave import ops
+from rlweave.agents.dqn import DQN
 from rlweave.errors import ExecutionError
 from rlweave.graph import Component, api, build, graph_fn
 from rlweave.graph.drawing import draw
 from rlweave.graph.drawing.dataflow import make_picture
-from rlweave.spaces import FloatBox
+from rlweave.spaces import FloatBox, IntBox
 from tests.graph.drawn_agents import STATES, Dense, build_dqn, build_ppo
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -251,6 +252,18 @@ def test_places_and_kinds_of_variables(executors):
     assert parts["dqn/loss"].kind == ""
     assert parts["dqn/policy/network/dense-0"].variables == 2
     assert parts["dqn/policy/network/dense-0"].sizes == {"trainable": 4 * 64 + 64}
+
+
+def test_devices_and_transfers_between_them_are_named():
+    agent = DQN(FloatBox(shape=(4,)), IntBox(3), {"device": {"target-policy": "cpu:1"}}, backend="jax")
+    picture = make_picture(agent.executor, "update")
+    assert picture.parts["dqn/target-policy"].place == "cpu:1"
+    assert picture.parts["dqn/policy"].place == "cpu:0"
+    assert picture.parts["dqn/memory"].place == "host"
+    labels = [label for flow in picture.flows if flow.source.startswith("dqn/target") for label in flow.labels]
+    assert any("cpu:1 to cpu:0" in label for label in labels)
+    assert "on cpu:1" in agent.executor.draw("svg", "update")
+    assert "on cpu:1" in agent.executor.draw("mermaid", "update")
 
 
 def test_components_that_are_shared_are_named(executors):

@@ -13,9 +13,17 @@ _REFUSALS = (
     "a nested gradient is entangled",
     "the differentiated path starts outside of the body",
 )
+# What a placement may make impossible.
+_PLACES = (
+    "a gradient goes over two devices",
+    "a gradient goes across a host node, or a node on another device",
+    "a gradient is taken by a va",
+    "a graph function touches variables on two devices",
+    "the body of ",
+)
 
 
-def _run(backend, seeds, length, bodies=0, mode="compiled"):
+def _run(backend, seeds, length, bodies=0, mode="compiled", places=()):
     outcomes = {"equal": 0, "refused": 0, "left out": 0}
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -32,11 +40,13 @@ def _run(backend, seeds, length, bodies=0, mode="compiled"):
         if not finite([*expected, *again, *after.values(), *last.values()]):
             outcomes["left out"] += 1
             continue
+        device = {name: str(rng.choice(places)) for name in "abc"} if places else None
         try:
-            executor = built(Program(program), {"x": SCALAR}, backend, mode=mode)
+            executor = built(Program(program), {"x": SCALAR}, backend, mode=mode, device=device)
             results = executor.run(1.5)
         except BuildError as error:
-            assert error.what.startswith(_REFUSALS), error  # noqa: PT017 - which refusals are allowed
+            allowed = _REFUSALS + (_PLACES if places else ())
+            assert error.what.startswith(allowed), error  # noqa: PT017 - which refusals are allowed
             outcomes["refused"] += 1
             continue
         for x, wanted, state_after in ((1.5, expected, after), (-0.5, again, last)):
@@ -67,3 +77,8 @@ def test_random_programs_with_loops_and_branches_mean_what_the_interpreter_says(
 def test_many_random_programs_mean_what_the_interpreter_says(backend, bodies):
     outcomes = _run(backend, range(100, 230), 20, bodies)
     assert outcomes["equal"] >= 40, outcomes
+
+
+def test_random_programs_in_random_places_mean_what_the_interpreter_says():
+    outcomes = _run("jax", range(40), 14, places=("cpu:0", "cpu:1"))
+    assert outcomes["equal"] >= 10, outcomes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,27 @@ class JaxBackend(Backend):
         # a copy: on the CPU an aligned NumPy array would be used in place
         array = jnp.array(x, copy=True)
         return array if device is None else jax.device_put(array, find_device(device))
+
+    def device_names(self) -> list[str]:
+        found = [jax.devices()]
+        if jax.default_backend() != "cpu":
+            found.append(jax.devices("cpu"))
+        return [f"{device.platform}:{index}" for devices in found for index, device in enumerate(devices)]
+
+    def device_name(self, name: str) -> str:
+        kind, _, index = name.partition(":")
+        full = f"{'gpu' if kind == 'cuda' else kind}:{index or 0}"
+        if full not in self.device_names():
+            raise self._no_device(name)
+        return full
+
+    def transfer(self, device: str) -> Callable[[Any], Any]:
+        return functools.partial(_put, find_device(device))
+
+    def stage(self, x: Any, device: str | None = None) -> Array:
+        # a copy on the host first: on the CPU the caller's memory would be used in place
+        there = None if device is None else find_device(device)
+        return jax.device_put(x if isinstance(x, jax.Array) else np.array(x), there)
 
     def to_numpy(self, x: Array) -> np.ndarray:
         return np.array(x)
@@ -94,11 +116,25 @@ class JaxBackend(Backend):
     def compile(
         self, function: Callable[..., Any], states: Sequence[str], inputs: Sequence[Any] = (), **options: Any
     ) -> Callable[..., Any]:
-        return jax.jit(function, donate_argnums=(0,) if "donated" in states else ())
+        compiled = jax.jit(function, donate_argnums=(0,) if "donated" in states else ())
+        device = options.get("device")
+        if device is None or states or inputs:
+            return compiled  # it runs where its arguments are
+        there = find_device(device)
+
+        def run() -> Any:
+            with jax.default_device(there):
+                return compiled()
+
+        return run
 
 
 def _to_host(x: Any) -> Any:
-    return np.asarray(x)
+    return np.asarray(x) if isinstance(x, jax.Array) else tree_map(np.asarray, x)
+
+
+def _put(device: Any, x: Any) -> Any:
+    return jax.device_put(x, device)
 
 
 def _staged(x: Any) -> Any:

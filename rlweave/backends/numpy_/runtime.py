@@ -106,6 +106,7 @@ class NumpyBackend(Backend):
     name, extra = "numpy", ""
     functional = False
     differentiable = False
+    maps_devices = False
 
     def __init__(self) -> None:
         from rlweave.backends.numpy_ import ops

@@ -40,6 +40,9 @@ class TensorFlowBackend(Backend):
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
         return TensorFlowArray(tensor_of(x))
 
+    def stage(self, x: Any, device: str | None = None) -> Any:
+        return tensor_of(np.array(x))
+
     def constant(self, x: np.ndarray, device: str | None = None) -> Array:
         return TensorFlowArray(tensor_of(x))
 

@@ -88,6 +88,23 @@ class TorchBackend(Backend):
     def constant(self, x: np.ndarray, device: str | None = None) -> Array:
         return self.from_numpy(x, device)
 
+    def stage(self, x: Any, device: str | None = None) -> Array:
+        tensor = x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x))
+        return tensor.clone() if device is None else tensor.to(device, copy=True)
+
+    def device_names(self) -> list[str]:
+        return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count())), "meta"]
+
+    def device_name(self, name: str) -> str:
+        kind, _, index = name.partition(":")
+        full = f"{kind}:{index or 0}" if kind == "cuda" else kind if index in ("", "0") else name
+        if full not in self.device_names():
+            raise self._no_device(name)
+        return full
+
+    def transfer(self, device: str) -> Callable[[Any], Any]:
+        return functools.partial(_tree_onto, torch.device(device))
+
     def to_numpy(self, x: Array) -> np.ndarray:
         return np.array(x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x, order="C")
 

@@ -90,6 +90,9 @@ class PPOLoss(Component):
         """
         self._check_given("old_values", old_values is not None, "value_clip", self.value_clip is not None)
         self._check_given("count", count is not None, "a schedule as clip", not isinstance(self.clip, Constant))
+        if self.normalize_advantages:
+            # in a graph function of its own, as it sees the whole batch: replicas of the loss see parts of it
+            advantages = self._normalize(advantages, mask)
         return self._loss(log_probs, old_log_probs, advantages, values, returns, entropies, old_values, mask, count)
 
     def _check_given(self, name: str, given: bool, option: str, used: bool) -> None:
@@ -99,6 +102,10 @@ class PPOLoss(Component):
                 where=f"{self.path}.loss",
                 fix=f"it is needed with {option}, and only then",
             )
+
+    @graph_fn(differentiable=False, mixes_batch=True)
+    def _normalize(self, advantages: Any, mask: Any) -> Any:
+        return normalized(advantages, mask)
 
     @graph_fn(returns=2)
     def _loss(
@@ -114,8 +121,6 @@ class PPOLoss(Component):
         count: Any,
     ) -> Any:
         clip: Any = self.clip.value if isinstance(self.clip, Constant) else self.clip.in_graph(count, ops)
-        if self.normalize_advantages:
-            advantages = normalized(advantages, mask)
         advantages, returns = ops.stop_gradient(advantages), ops.stop_gradient(returns)
         log_ratio = log_probs - ops.stop_gradient(old_log_probs)
         if mask is not None:

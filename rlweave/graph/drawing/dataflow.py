@@ -156,6 +156,8 @@ class _FlowReader:
         for node in graph.nodes:
             if node.bodies:
                 self._bodies(node, starts)
+            elif node.kind == "transfer":
+                self._transfer(node)
             elif node.kind == "gradient":
                 found = [s._replace(gradient=True) for s in self._of(leaves_of(node.args[0], Value))]
                 self._produce(node, found)
@@ -204,6 +206,15 @@ class _FlowReader:
         if owners:
             found.append(_Source(_common(owners), "variables"))
         self._produce(node, found)
+
+    def _transfer(self, node: Node) -> None:
+        """What arrives comes from where it was made; between two devices its name says so."""
+        source, target = node.extra["source"], node.extra["target"]
+        for given, taken in zip(leaves_of(node.args, Value), node.values(), strict=False):
+            found = self._of([given])
+            if source not in ("caller", "host", "device") and target not in ("host", "device"):
+                found = [s._replace(name=f"{s.name}, {source} to {target},".lstrip(", ")) for s in found]
+            self._sources[id(taken)] = found
 
     def _bodies(self, node: Node, starts: list[str]) -> None:
         for body in node.bodies.values():

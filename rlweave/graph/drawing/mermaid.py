@@ -18,6 +18,7 @@ def to_mermaid(picture: Picture) -> str:
 class _Writer:
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
+        self.several_places = len({part.place for part in picture.parts.values()} - {"host"}) > 1
         self.ids: dict[str, str] = {}
         self.lines = ["flowchart TB"]
         self.classes: dict[str, list[str]] = {}
@@ -60,6 +61,7 @@ class _Writer:
     def _part(self, part: Part, indent: str) -> None:
         small = [text for text in (part.class_name, describe_variables(part)) if text]
         small += [f"uses {other}" for other in part.uses]
+        small += [f"on {part.place}"] if self.several_places and not part.children else []
         label = "<br/>".join([f"<b>{part.scope}</b>", *small])
         name = self._id(part.path)
         if part.children or part.path == self.picture.root:

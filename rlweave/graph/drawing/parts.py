@@ -85,8 +85,9 @@ def read_parts(
 
 
 def _place(executor: GraphExecutor, component: Component, seen: list[str]) -> str:
-    if component.device is not None:
-        return component.device
+    device = executor.session.device_of(component)
+    if device is not None:
+        return device
     found = set(seen)
     paths = [variable.path for variable in executor.session.variables_of(component)]
     found |= {"host" if path in executor.store.host_paths else "" for path in paths if path in executor.store.cells}

@@ -90,21 +90,62 @@ def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
     """Cuts the program into runs of one place each, with as few runs as a greedy order finds."""
     if not nodes:
         return []
-    places = [_place(node) for node in nodes]
+    places = [run_of(node) for node in nodes]
     if len(set(places)) == 1:
         return [list(nodes)]
     before = dependencies(nodes)
-    order = stable_order(before, lambda i, last: (last is not None and places[i] != places[last], i))
+
+    def prefer(i: int, last: int | None) -> tuple[bool, int]:
+        return last is not None and places[i] != places[last], i
+
+    try:
+        order = stable_order(_paths_last(nodes, before), prefer)
+    except ValueError:  # paths that wait for each other
+        order = stable_order(before, prefer)
     runs: list[list[Node]] = []
     for i in order:
-        if not runs or _place(runs[-1][-1]) != places[i]:
+        if not runs or run_of(runs[-1][-1]) != places[i]:
             runs.append([])
         runs[-1].append(nodes[i])
     return runs
 
 
-def _place(node: Node) -> str:
-    return "host" if node.host else "device"
+def _paths_last(nodes: Sequence[Node], before: list[set[int]]) -> list[set[int]]:
+    """Dependencies with which a differentiated path begins when all is there that it needs from elsewhere.
+
+    So it lies in one run, whatever the places of what it waits for.
+    """
+    ancestors = _ancestors(before)
+    position = {id(node): i for i, node in enumerate(nodes)}
+    result = [set(items) for items in before]
+    for gradient in (node for node in nodes if node.kind == "gradient"):
+        path = [position[id(n)] for n in full_path(gradient) if id(n) in position]
+        inside = sum(1 << i for i in path)
+        needed = 0
+        for i in path:
+            needed |= ancestors[i]
+        earlier = [i for i in _bits(needed & ~inside) if not ancestors[i] & inside]
+        for i in path:
+            result[i].update(earlier)
+    return result
+
+
+def _ancestors(before: Sequence[set[int]]) -> list[int]:
+    """For each node the positions of all that have to run before it, as bits."""
+    ancestors: list[int] = []
+    for items in before:
+        mask = 0
+        for j in items:
+            mask |= ancestors[j] | (1 << j)
+        ancestors.append(mask)
+    return ancestors
+
+
+def run_of(node: Node) -> str:
+    """What the nodes of a run have in common: their place, and the replica that they belong to."""
+    place = "host" if node.host else node.device or "device"
+    replica = node.extra.get("run")
+    return place if replica is None else f"{place}, replica {replica}"
 
 
 @dataclass(eq=False)
@@ -147,12 +188,7 @@ def pieces(nodes: Sequence[Node]) -> list[Node | Piece]:
 def _cut(
     nodes: Sequence[Node], before: list[set[int]], group_of: dict[int, int], cuts: dict[int, set[int]]
 ) -> list[list[int]]:
-    ancestors: list[int] = []
-    for items in before:
-        mask = 0
-        for j in items:
-            mask |= ancestors[j] | (1 << j)
-        ancestors.append(mask)
+    ancestors = _ancestors(before)
     of_group: dict[int, list[_Cut]] = {}
     made: list[_Cut] = []
     position = {id(node): i for i, node in enumerate(nodes)}

@@ -36,7 +36,8 @@ def einsum(equation: str, *operands: Array) -> Array:
     return torch.einsum(equation, *[_tensor(operand) for operand in operands])
 
 
-_addmm, _relu_ = torch.addmm, torch.relu_
+_addmm: Any = torch.addmm
+_relu_ = torch.relu_
 #: The result of a product belongs to nobody else yet, and their derivatives need only what they return.
 IN_PLACE = {None: lambda x: x, "relu": torch.relu_, "tanh": torch.tanh_}
 

@@ -1,0 +1,93 @@
+"""``Prefetch``: items are made ready for a learner while it trains on earlier ones."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from rlweave.flow.counters import LagHistogram
+from rlweave.flow.envelope import ABSORBED, Envelope, Pulled
+from rlweave.flow.item_state import decode_envelopes, encode_envelopes
+from rlweave.flow.operators import Operator, positive
+
+if TYPE_CHECKING:
+    from rlweave.flow.context import Context
+
+Item = TypeVar("Item")
+
+
+class Prefetch(Operator):
+    """Holds n items back, each staged when it comes: copied to a device, say, while the learner is still busy.
+
+    Order stays; at the end of a stream the last n follow. An item is n items old when it goes on: a sample of a
+    memory does not see what was stored, or which priorities were set, in between. How many learner updates that were
+    is counted in ``lags`` and reported as the metric ``<name>/lag``.
+
+    Args:
+        n: Items held back, at least 1.
+        stage: Makes an item ready, as ``executor.stage`` does; what it returns goes on. Staging must not change
+            anything else, as a resumed plan stages the items of its checkpoint again.
+
+    Raises:
+        ConfigError: If n is below 1.
+    """
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, n: int, stage: Callable[[Any], Any]) -> None:
+        self.n, self.stage = positive("n", n, "prefetch"), stage
+        self.lags = LagHistogram()
+        #: (item as it came, what was made of it, learner updates at that time)
+        self._kept: deque[tuple[Envelope, Any, int]] = deque()
+        self._context: Context | None = None
+        self._name = "prefetch"
+
+    def __call__(self, item: Item) -> Item:
+        """Types only; see ``process``."""
+        raise NotImplementedError("Prefetch works on envelopes")
+
+    def start(self, context: Context, name: str) -> None:
+        """Learns where updates are counted."""
+        self._context, self._name = context, name
+
+    def _version(self) -> int:
+        return 0 if self._context is None else self._context.version()
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Stages the item, and lets the oldest go when there are more than n."""
+        self._kept.append((envelope, self.stage(envelope.payload), self._version()))
+        return self._release() if len(self._kept) > self.n else ABSORBED
+
+    def _release(self) -> Envelope:
+        envelope, staged, version = self._kept.popleft()
+        lag = self._version() - version
+        self.lags.add(lag)
+        if self._context is not None:
+            self._context.metrics.add(self._name, {"lag": lag})
+        return envelope.carrying(staged)
+
+    def flush(self) -> list[Envelope]:
+        """The items still held back."""
+        return [self._release() for _ in range(len(self._kept))]
+
+    def note(self) -> str:
+        """How many, and what makes them ready."""
+        stage = getattr(self.stage, "__qualname__", type(self.stage).__name__)
+        return f"n={self.n}, {stage}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The items as they came, the learner updates before each, and the lags so far."""
+        return {
+            "kept": encode_envelopes([envelope for envelope, _, _ in self._kept], self._name),
+            "versions": [version for _, _, version in self._kept],
+            "lags": self.lags.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state, and stages its items again."""
+        self.lags.load_state_dict(state["lags"])
+        self._kept = deque(
+            (envelope, self.stage(envelope.payload), int(version))
+            for envelope, version in zip(decode_envelopes(state["kept"]), state["versions"], strict=True)
+        )

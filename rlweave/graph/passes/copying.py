@@ -1,0 +1,70 @@
+"""Copies of nodes, with other values in place of those that they use and of variables that they read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave.graph.ir import Graph, Node, Value, map_structure
+
+
+def copy_node(
+    node: Node, values: dict[int, Value], variables: dict[str, Value], device: str, replica: int, inner: bool = False
+) -> Node:
+    """A node once more, on a device, with other values for those that it uses, and values in place of variables.
+
+    Args:
+        node: The node.
+        values: By id of a value the one to use instead; those that the copy makes are added.
+        variables: By path the value to read.
+        device: Where it runs.
+        replica: Its number, which goes into its name.
+        inner: Whether it stands in a body.
+    """
+
+    def chosen(leaf: Any) -> Any:
+        return values.get(id(leaf), leaf) if isinstance(leaf, Value) else leaf
+
+    path, _, function = node.label.rpartition(".")
+    function = function.lstrip("_")
+    name = path.rpartition("/")[2] if function in ("call", "") else function
+    copy = Node(
+        node.kind,
+        node.label if inner else f"{path}.{name}_{replica}",
+        node.component,
+        node.function,
+        map_structure(chosen, node.args),
+        map_structure(chosen, node.kwargs),
+        differentiable=node.differentiable,
+        substitution={key: chosen(value) for key, value in node.substitution.items()},
+        extra={**node.extra, "replica": replica},
+        aliases=node.aliases,
+        device=device,
+    )
+    for name in ("alias_variables", "aliased_writes"):
+        copy.extra.pop(name, None)
+    if not node.bodies:
+        copy.substitution.update({key: variables[key] for key in node.reads})
+    for name, body in node.bodies.items():
+        copy.bodies[name] = _copy_body(body, values, variables, device, replica)
+
+    def made(leaf: Any) -> Any:
+        if not isinstance(leaf, Value):
+            return leaf
+        values[id(leaf)] = value = Value(leaf.space, copy, leaf.key, leaf.name)
+        return value
+
+    copy.result = map_structure(made, node.result)
+    return copy
+
+
+def _copy_body(body: Graph, values: dict[int, Value], variables: dict[str, Value], device: str, replica: int) -> Graph:
+    def entering(leaf: Any) -> Any:
+        if not isinstance(leaf, Value):
+            return leaf
+        values[id(leaf)] = value = Value(leaf.space, None, leaf.key, leaf.name)
+        return value
+
+    copy = Graph(body.name, body.parameters, map_structure(entering, body.inputs), static=body.static)
+    copy.nodes = [copy_node(node, values, variables, device, replica, inner=True) for node in body.nodes]
+    copy.outputs = map_structure(lambda x: values.get(id(x), x) if isinstance(x, Value) else x, body.outputs)
+    return copy

@@ -1,0 +1,163 @@
+"""The partition pass: the program order is cut into runs of one place each, with transfers as nodes between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlweave.backends import Backend
+from rlweave.errors import BuildError
+from rlweave.graph.differentiation import full_path
+from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Graph, Node, Structure, Value, leaves_of, map_structure
+from rlweave.graph.passes.ordering import by_place, run_of
+from rlweave.graph.passes.places import HOST, place_of
+from rlweave.graph.store import Store
+
+#: Where an input of an API method is, as long as nobody has put it anywhere.
+CALLER = "caller"
+
+
+def partition(graph: Graph, store: Store, functional: bool) -> Graph:
+    """Orders the nodes of a placed graph into runs and puts `transfer` nodes before each, in place.
+
+    A transfer node takes what a run needs of one node (or input) that is elsewhere, and is named by both places. The
+    random state is one entry of the store; where several devices draw, it travels, so that numbers do not depend on
+    placement.
+
+    Args:
+        graph: What `place_nodes` left.
+        store: Knows the places of the executor.
+        functional: Whether runs are compiled functions that take the caller's arrays as they are.
+
+    Raises:
+        BuildError: What is differentiated lies in several runs.
+    """
+    if store.backend.name == "numpy":
+        return graph
+    runs = by_place(graph.nodes)
+    _check_gradients(runs)
+    cut = _Partition(graph, store, functional)
+    for run in runs:
+        cut.add(run)
+    graph.nodes = cut.nodes
+    return graph
+
+
+def runs_of(graph: Graph) -> list[list[Node]]:
+    """The runs of a partitioned graph; a transfer stands alone."""
+    runs: list[list[Node]] = []
+    last = ""
+    for node in graph.nodes:
+        place = "" if node.kind == "transfer" else run_of(node)
+        if not place or place != last:
+            runs.append([])
+        runs[-1].append(node)
+        last = place
+    return runs
+
+
+def _check_gradients(runs: Sequence[Sequence[Node]]) -> None:
+    for run in runs:
+        inside = {id(n) for n in run}
+        for node in run:
+            outside = [n for n in full_path(node) if id(n) not in inside] if node.kind == "gradient" else []
+            if outside:
+                raise BuildError(
+                    "a gradient goes across a host node, or a node on another device",
+                    where=node.label,
+                    received=f"{outside[0].label} runs before such a node that the loss depends on",
+                    fix="call that graph function before the forward pass, or after the gradient",
+                )
+
+
+class _Partition:
+    def __init__(self, graph: Graph, store: Store, functional: bool) -> None:
+        self.graph, self.store = graph, store
+        self.takes_numpy = functional and store.backend.functional
+        self.home = CALLER if self.takes_numpy else store.input_place
+        self.nodes: list[Node] = []
+        self.moved: dict[tuple[int, str], Value] = {}
+        self.random_place = ""
+
+    def add(self, run: Sequence[Node]) -> None:
+        """A run, after the transfers that it needs."""
+        place = place_of(run[0])
+        inside = {id(v) for n in run for v in n.values()}
+        needed = {id(v): v for n in run for v in n.inputs() if id(v) not in inside}
+        committed = any(path not in RANDOM_PATHS for n in run for path in (*n.reads, *n.writes))
+        sources: dict[Any, list[Value]] = {}
+        for value in needed.values():
+            source = self.home if value.node is None else place_of(value.node)
+            if self._stays(source, place, committed) or (id(value), place) in self.moved:
+                continue
+            sources.setdefault((value.name if value.node is None else id(value.node), source), []).append(value)
+        for (_, source), values in sources.items():
+            self._transfer(values, source, place)
+        if place != HOST and self.store.random_travels and any(RANDOM in n.reads for n in run):
+            if place != self.random_place:
+                label = f"random.{self.random_place or 'anywhere'}_to_{place}"
+                node = Node("transfer", label, reads=(RANDOM,), writes=(RANDOM,), differentiable=False, device=place)
+                node.extra.update(source=self.random_place or "anywhere", target=place)
+                self.nodes.append(node)
+            self.random_place = place
+        here = {key: value for (key, to), value in self.moved.items() if to == place}
+        if here:
+            for node in run:
+                replace_inputs(node, here)
+        self.nodes.extend(run)
+
+    def _stays(self, source: str, place: str, committed: bool) -> bool:
+        """Whether a run at a place takes a value from a source as it is."""
+        if source == place:
+            return True
+        if not self.takes_numpy or source not in (CALLER, HOST):
+            return False
+        if place == HOST:
+            return True  # NumPy's arrays, or those of a caller who has them on a device, which NumPy can read
+        # a compiled run with variables takes the caller's arrays to where these are, if that is the only device
+        return self.store.default_device is None or (committed and len(self.store.device_places) == 1)
+
+    def _transfer(self, values: Sequence[Value], source: str, place: str) -> None:
+        first = values[0]
+        whole: Structure = self.graph.inputs[first.name] if first.node is None else first.node.result
+        moving: Structure = whole if len(list(leaves_of(whole, Value))) == len(values) else tuple(values)
+        of = first.name if first.node is None else first.node.label
+        label = f"{of}.{source}_to_{place}"
+        node = Node("transfer", label, args=(moving,), differentiable=False, host=place == HOST, device=place)
+        node.extra.update(source=source, target=place, of=of)
+
+        def arrived(leaf: Any) -> Any:
+            if not isinstance(leaf, Value):
+                return leaf
+            self.moved[id(leaf), place] = value = Value(leaf.space, node, leaf.key, leaf.name)
+            return value
+
+        node.result = map_structure(arrived, moving)
+        self.nodes.append(node)
+
+
+def replace_inputs(node: Node, values: dict[int, Value]) -> None:
+    """Makes a node (and its bodies) use other values; keys are ids of the ones before."""
+
+    def chosen(leaf: Any) -> Any:
+        return values.get(id(leaf), leaf) if isinstance(leaf, Value) else leaf
+
+    node.args = map_structure(chosen, node.args)
+    node.kwargs = map_structure(chosen, node.kwargs)
+    node.substitution = {path: chosen(value) for path, value in node.substitution.items()}
+    node._used = None
+    if node.kind == "gradient":
+        node.extra["loss"] = chosen(node.extra["loss"])
+        if "values" in node.extra:
+            node.extra["values"] = tuple(chosen(value) for value in node.extra["values"])
+    for body in node.bodies.values():
+        for inner in body.nodes:
+            replace_inputs(inner, values)
+        body.outputs = map_structure(chosen, body.outputs)
+
+
+def random_travels(backend: Backend, device_places: Sequence[str]) -> bool:
+    """Whether the random state has to be where a run is that draws: on torch draws are made on the CPU, and moved."""
+    if backend.name != "jax" or not device_places:
+        return False
+    return len(device_places) > 1 or device_places[0] != backend.device_names()[0]

@@ -1,0 +1,149 @@
+"""Where nodes run: the host, or one of the devices that a build names.
+
+A graph function runs where the variables are that it touches; one that touches none, where its component is placed.
+Operators of an API method run where their first value was made. A body and what is differentiated run in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlweave.errors import BuildError
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, all_nodes
+from rlweave.graph.store import Store
+
+HOST = "host"
+
+
+def place_of(node: Node) -> str:
+    """The name of the place where a node runs; "device" where no build has named one."""
+    return HOST if node.host else node.device or "device"
+
+
+def place_nodes(graph: Graph, store: Store) -> Graph:
+    """Gives every node of a graph its device, in place.
+
+    Args:
+        graph: A traced graph.
+        store: Knows where variables are.
+
+    Raises:
+        BuildError: A graph function, a body or a differentiated path would be in two places; it names both.
+    """
+    if store.default_device is not None:
+        for node in graph.nodes:
+            place_node(node, store)
+    return graph
+
+
+def place_node(node: Node, store: Store) -> None:
+    """Gives a node its device, after all nodes before it."""
+    if store.default_device is None:
+        return
+    if node.host:
+        node.device = HOST
+    elif node.bodies:
+        found = _places_inside([n for body in node.bodies.values() for n in body.nodes], store)
+        if len(found) > 1:
+            (one, first), (other, second) = list(found.items())[:2]
+            raise BuildError(
+                f"the body of {node.kind} is on two devices",
+                where=node.label,
+                received=f"{first.label} on {one}, {second.label} on {other}",
+                fix="a body is one compiled program: " + _together(first, second),
+            )
+        _settle(node, next(iter(found), None) or _place_of_inputs(node) or store.default_device)
+    elif node.kind == "gradient":
+        _place_gradient(node, store)
+    else:
+        node.device = _place_of_call(node, store) or store.default_device
+
+
+def _place_of_call(node: Node, store: Store) -> str | None:
+    if "replica" in node.extra:
+        return node.device
+    touched: dict[str, str] = {}
+    for path in (*node.reads, *node.writes):
+        if path not in RANDOM_PATHS:
+            touched.setdefault(store.place_of(path), path)
+    if len(touched) > 1:
+        (one, first), (other, second) = list(touched.items())[:2]
+        raise BuildError(
+            "a graph function touches variables on two devices",
+            where=node.label,
+            received=f"{first} on {one}, {second} on {other}",
+            fix="put their components on one device, or pass values of one of them: "
+            "values = component.variables().read()",
+        )
+    if touched:
+        return next(iter(touched))
+    if node.component is not None and not node.extra.get("plain"):
+        return node.device
+    return _place_of_inputs(node)
+
+
+def _place_of_inputs(node: Node) -> str | None:
+    """The device on which its first value was made."""
+    for value in node.inputs():
+        if value.node is not None and not value.node.host and value.node.device is not None:
+            return value.node.device
+    return None
+
+
+def _places_inside(nodes: Iterable[Node], store: Store) -> dict[str, Node]:
+    """The devices of the nodes of a body that cannot run just anywhere, and the first node on each."""
+    found: dict[str, Node] = {}
+    for node in nodes:
+        if node.bodies:
+            for place, inner in _places_inside([n for b in node.bodies.values() for n in b.nodes], store).items():
+                found.setdefault(place, inner)
+        elif node.kind == "call":
+            own = _place_of_call(node, store)
+            if own is not None:
+                found.setdefault(own, node)
+    return found
+
+
+def _settle(node: Node, place: str) -> None:
+    node.device = place
+    for body in node.bodies.values():
+        for inner in all_nodes(body):
+            inner.device = place
+
+
+def _place_gradient(gradient: Node, store: Store) -> None:
+    loss = gradient.extra["loss"].node
+    loss_label = loss.label if loss is not None else "the loss"
+    gradient.device = place = (loss.device if loss is not None else None) or store.default_device or ""
+    for node in gradient.extra["path"]:
+        if node.device != place:
+            raise BuildError(
+                "a gradient goes over two devices",
+                where=gradient.label,
+                received=f"{node.label} on {node.device}, {loss.label} on {place}",
+                fix="what is differentiated is one compiled program: " + _together(node, loss),
+            )
+    for path in gradient.extra.get("paths", ()):
+        if store.place_of(path) != place:
+            raise BuildError(
+                "a gradient is taken by a variable on another device than its loss",
+                where=gradient.label,
+                received=f"{path} on {store.place_of(path)}, {loss_label} on {place}",
+                fix="put the component of the variable on the device of the loss, or leave it out of the collection",
+            )
+    # replicas take gradients by weights that come from elsewhere: the derivative does not go on into the transfer
+    for value in gradient.extra.get("values", ()) if "replica" not in gradient.extra else ():
+        if value.node is not None and place_of(value.node) != place:
+            raise BuildError(
+                "a gradient is taken by a value on another device than its loss",
+                where=gradient.label,
+                received=f"{value.node.label} on {place_of(value.node)}, {loss_label} on {place}",
+                fix="compute both on one device",
+            )
+
+
+def _together(first: Node, second: Node) -> str:
+    """How two nodes come to one device."""
+    moved, stays = (first, second) if first.component is not None else (second, first)
+    path = moved.component.path if moved.component is not None else "path/of/the/component"
+    return f'put both on one device, as in build(..., device={{"{path}": "{stays.device}"}})'

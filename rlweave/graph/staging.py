@@ -1,0 +1,78 @@
+"""Staging: the arguments of a later call are brought to the devices where it uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlweave.errors import ExecutionError
+from rlweave.graph.ir import Graph, Structure, Value, leaves_of
+from rlweave.graph.passes.places import HOST, place_of
+
+if TYPE_CHECKING:
+    from rlweave.graph.executor import GraphExecutor
+
+
+class StagedArguments(tuple[Any, ...]):
+    """The arguments of one call, checked and on their devices: `executor.update(*staged)` copies nothing again."""
+
+    __slots__ = ()
+
+
+def stage_arguments(
+    executor: GraphExecutor, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> StagedArguments:
+    """See `GraphExecutor.stage`."""
+    where = f"{executor.root.path}.{name}"
+    graph = next((g for (method, _), g in executor.graphs.items() if method == name), None)
+    if graph is None:
+        if name not in executor._methods or name not in executor.__dict__:
+            executor.__getattr__(name)
+        raise ExecutionError(
+            "arguments were staged for a method that has not been traced yet",
+            where=where,
+            received="static arguments without defaults",
+            fix=f'call it once, or build with static={{"{name}": {{...}}}}',
+        )
+    given = dict(zip(graph.parameters, args, strict=False))
+    unknown = [key for key in kwargs if key not in graph.parameters or key in given]
+    given.update(kwargs)
+    if len(args) > len(graph.parameters) or unknown or len(given) != len(graph.parameters):
+        raise ExecutionError(
+            "wrong arguments to stage",
+            where=where,
+            received=f"{len(args)} by position, {sorted(kwargs)} by name",
+            fix=f"give each of {list(graph.parameters)} once; static arguments belong to the call",
+        )
+    places = _places(graph, executor.store.input_place)
+    return StagedArguments(
+        _put(executor, graph.inputs[p], executor.input_check(name, p, graph.inputs[p])(given[p]), places)
+        for p in graph.parameters
+    )
+
+
+def _places(graph: Graph, home: str) -> dict[int, str]:
+    """Where each input is used: a device, or the host where it is used there only; `home` where several use it."""
+    found: dict[int, dict[str, None]] = {}
+    inputs = {id(value) for value in leaves_of(graph.inputs, Value)}
+    for node in graph.nodes:
+        for value in node.inputs():
+            if id(value) in inputs:
+                found.setdefault(id(value), {})[place_of(node)] = None
+    devices = {key: [place for place in places if place != HOST] for key, places in found.items()}
+    return {key: HOST if not used else used[0] if len(used) == 1 else home for key, used in devices.items()}
+
+
+def _put(executor: GraphExecutor, structure: Structure, argument: Any, places: dict[int, str]) -> Any:
+    if isinstance(structure, Value):
+        place = places.get(id(structure), HOST)
+        if place == HOST or executor.backend.name == "numpy":
+            return np.array(argument)
+        return executor.backend.stage(argument, None if place == "device" else place)
+    if isinstance(structure, dict):
+        return {key: _put(executor, item, argument[key], places) for key, item in structure.items()}
+    if isinstance(structure, tuple | list):
+        return tuple(_put(executor, item, argument[i], places) for i, item in enumerate(structure))
+    return argument

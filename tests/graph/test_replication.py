@@ -1,0 +1,386 @@
+"""Replicas: a batch split over devices gives the update of one device with the same batch."""
+
+import numpy as np
+import pytest
+
+from rlweave import graph, ops
+from rlweave.agents.dqn import DQN
+from rlweave.agents.ppo import PPO
+from rlweave.components import Adam, Dense
+from rlweave.errors import BuildError, ExecutionError
+from rlweave.graph import Component, api, graph_fn
+from rlweave.spaces import FloatBox, IntBox
+from tests.agents.rollouts import SMALL, rollout, transitions
+from tests.graph.toys import Descent, built, close, rows, sequences
+
+TWO = {"jax": ["cpu:0", "cpu:1"], "torch": ["cpu", "cpu"]}
+both = pytest.mark.parametrize("backend", ["jax", "torch"])
+# JAX compiles an agent's update for several seconds
+slow_on_jax = pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
+SPACES = {"x": rows(3), "y": rows(2)}
+
+
+class Regression(Component):
+    """Two layers, a squared error, a penalty; a count and a noise beside."""
+
+    def __init__(self, clip=0.05):
+        super().__init__("root")
+        self.hidden, self.out = Dense(8, activation="tanh"), Dense(2, scope="out")
+        self.optimizer = Adam(0.05, max_grad_norm=clip)
+
+    def create_variables(self):
+        self.mean = self.variable("mean", (3,), 0.0, trainable=False)
+
+    @api
+    def update(self, x, y):
+        prediction = self.out.call(self.hidden.call(self._shifted(x)))
+        loss = self._total(self._error(prediction, self._noisy(y)), self._penalty(prediction))
+        self.optimizer.step(loss, self.hidden.variables() + self.out.variables())
+        self._move(x)
+        graph.metric("loss", loss)
+        graph.metric("largest", self._largest(prediction))
+        return loss, prediction
+
+    @graph_fn
+    def _shifted(self, x):
+        return x - self.mean.value
+
+    @graph_fn
+    def _noisy(self, y):
+        return y + 0.1 * ops.random.normal(y.shape)
+
+    @graph_fn
+    def _move(self, x):
+        self.mean.assign(0.9 * self.mean.value + 0.1 * ops.mean(x, axis=0))
+
+    @graph_fn
+    def _error(self, prediction, y):
+        return ops.mean(ops.square(prediction - y))
+
+    @graph_fn
+    def _penalty(self, prediction):
+        return ops.mean(ops.abs(prediction))
+
+    @graph_fn
+    def _total(self, error, penalty):
+        return error + 0.01 * penalty
+
+    @graph_fn
+    def _largest(self, prediction):
+        return ops.max(ops.abs(prediction))
+
+
+def batch(size=8, seed=0):
+    generator = np.random.default_rng(seed)
+    return [generator.standard_normal((size, n)).astype(np.float32) for n in (3, 2)]
+
+
+@both
+@pytest.mark.parametrize(("replicas", "clip"), [(2, 0.05), pytest.param(4, None, marks=pytest.mark.slow)])
+def test_replicas_update_as_one_device_does(backend, replicas, clip):
+    devices = replicas if backend == "jax" else ["cpu"] * replicas
+    one = built(Regression(clip), SPACES, backend, rng="portable")
+    many = built(Regression(clip), SPACES, backend, rng="portable", replicas=devices)
+    for step in range(10):
+        expected, metrics = one.update(*batch(seed=step), with_metrics=True)
+        result, replicated_metrics = many.update(*batch(seed=step), with_metrics=True)
+        for a, b in zip(result, expected, strict=True):
+            close(a, b, rtol=1e-5, atol=1e-5)
+        assert list(metrics) == list(replicated_metrics)
+        close(list(replicated_metrics.values()), list(metrics.values()))
+    ours, theirs = many.state_dict(), one.state_dict()
+    assert list(ours) == list(theirs)
+    for path, value in theirs.items():
+        np.testing.assert_allclose(ours[path], value, atol=1e-5, err_msg=path)
+    moved = one.get_weights("root/out")["root/out/kernel"]
+    assert np.abs(moved - built(Regression(), SPACES, backend).get_weights()["root/out/kernel"]).max() > 1e-2
+
+
+def test_the_pass_can_be_seen():
+    executor = built(Regression(), SPACES, "jax", rng="portable", replicas=2)
+    nodes = executor.graphs["update", ()].nodes
+    labels = [node.label for node in nodes]
+    for k, device in enumerate(("cpu:0", "cpu:1")):
+        assert [n.device for n in nodes if n.label == f"root/out.out_{k}"] == [device]
+    assert "update.mean_gradients" in labels
+    assert sum(node.kind == "gradient" for node in nodes) == 2
+    # what mixes rows or moves state is there once
+    assert labels.count("root._move") == labels.count("root._noisy") == labels.count("root._largest") == 1
+    code = executor.code("update")
+    assert "mean_gradients" in code
+    assert "_part" in code
+    assert "to_cpu_1(" in code
+    runs = executor.program("update").runs
+    assert len(runs) >= 3
+
+
+def test_what_leads_to_a_loss_row_by_row_is_replicated_too():
+    agent = DQN(FloatBox(shape=(4,)), IntBox(3), {"network": SMALL}, backend="jax")
+    agent.build({"replicas": 2})
+    nodes = agent.executor.graphs["update_from", ()].nodes
+    target = [n for n in nodes if "target-policy" in n.label and n.kind == "call" and "weights" not in n.label]
+    assert {n.device for n in target} == {"cpu:0", "cpu:1"}
+
+
+@slow_on_jax
+@pytest.mark.parametrize("memory", [None, "host", "graph"])
+def test_dqn(backend, memory):
+    config = {"network": SMALL, "batch_size": 8, "learning_starts": 8, "memory_capacity": 64, "lr": 0.01}
+    config |= {"target_update_interval": 3, "max_grad_norm": 0.5, "memory_place": memory or "host"}
+    agents = [
+        DQN(FloatBox(shape=(4,)), IntBox(3), config, backend=backend, seed=1).build(
+            {"rng": "portable", "replicas": replicas}
+        )
+        for replicas in (None, TWO[backend])
+    ]
+    records = transitions(agents[0], 32)
+    losses = []
+    for agent in agents:
+        agent.insert(records)
+        losses.append([])
+        for step in range(6):
+            agent.count_steps(8)
+            losses[-1].append(agent.update(None if memory else transitions(agent, 8, seed=step))["loss"])
+    close(losses[1], losses[0], atol=1e-5)
+    for path, value in agents[0].state_dict().items():
+        np.testing.assert_allclose(agents[1].state_dict()[path], value, atol=2e-5, err_msg=path)
+
+
+PPO_CONFIG = {
+    "network": SMALL,
+    "rollout_steps": 8,
+    "epochs": 2,
+    "minibatches": 2,
+    "lr": 0.01,
+    "entropy_coefficient": 0.01,
+}
+
+
+@slow_on_jax
+def test_ppo_gradients_with_advantages_normalized_over_the_whole_batch(backend):
+    agents = [
+        PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(
+            {"rng": "portable", "replicas": replicas, "methods": ["act", "postprocess", "gradients", "apply"]}
+        )
+        for replicas in (None, TWO[backend])
+    ]
+    experience = rollout(agents[0])
+    for _ in range(3):
+        gradients = [agent.compute_gradients(agent.postprocess(experience)) for agent in agents]
+        for path, value in gradients[0].items():
+            np.testing.assert_allclose(gradients[1][path], value, atol=1e-5, err_msg=path)
+        for agent, found in zip(agents, gradients, strict=True):
+            agent.apply_gradients(found)
+    for path, value in agents[0].get_weights().items():
+        np.testing.assert_allclose(agents[1].get_weights()[path], value, atol=1e-5, err_msg=path)
+
+
+@slow_on_jax
+def test_ppo_update_with_its_loops(backend):
+    agents = [
+        PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(
+            {"rng": "portable", "replicas": replicas}
+        )
+        for replicas in (None, [TWO[backend][0]] * 2)
+    ]
+    # of somebody else: acting draws random numbers
+    experience = rollout(PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend))
+    for _ in range(2):
+        metrics = [agent.update(experience) for agent in agents]
+        for name, value in metrics[0].items():
+            close(metrics[1][name], value, atol=1e-5)
+    for path, value in agents[0].state_dict().items():
+        np.testing.assert_allclose(agents[1].state_dict()[path], value, atol=2e-5, err_msg=path)
+
+
+class Sequences(Component):
+    """A loop over time in what is differentiated, time-major."""
+
+    def __init__(self):
+        super().__init__("root")
+        self.cell, self.optimizer = Dense(3, activation="tanh", scope="cell"), Adam(0.05)
+
+    @api
+    def update(self, x):
+        last, outputs = graph.scan(self._step, self._start(x), x)
+        loss = self._loss(outputs, last)
+        self.optimizer.step(loss, self.cell.variables())
+        return loss, outputs
+
+    def _step(self, carry, x):
+        state = self.cell.call(self._add(carry, x))
+        return state, state
+
+    @graph_fn
+    def _start(self, x):
+        return 0.0 * x[0]
+
+    @graph_fn
+    def _add(self, carry, x):
+        return carry + x
+
+    @graph_fn
+    def _loss(self, outputs, last):
+        return ops.mean(ops.square(outputs - 1.0)) + ops.mean(last)
+
+
+@both
+def test_a_loop_inside_of_what_is_differentiated(backend):
+    x = np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)
+    one = built(Sequences(), {"x": sequences(3)}, backend)
+    many = built(Sequences(), {"x": sequences(3)}, backend, replicas=TWO[backend])
+    for _ in range(5):
+        for result, expected in zip(many.update(x), one.update(x), strict=True):
+            close(result, expected, atol=1e-5)
+    for path, value in one.get_weights().items():
+        close(many.get_weights()[path], value, atol=1e-5)
+
+
+class TwoLosses(Component):
+    """One forward pass, two losses, a step between them; then another pass with the moved weights."""
+
+    def __init__(self):
+        super().__init__("root")
+        self.layer, self.descent = Dense(2, scope="layer"), Descent(0.1)
+
+    @api
+    def update(self, x):
+        y = self.layer.call(x)
+        variables = self.layer.variables()
+        first, second = self._square(y), self._size(y)
+        self.descent.apply(graph.gradients(first, variables), variables)
+        self.descent.apply(graph.gradients(second, variables), variables)
+        again = self._square(self.layer.call(x))
+        self.descent.apply(graph.gradients(again, variables), variables)
+        return first, second, again
+
+    @graph_fn
+    def _square(self, y):
+        return ops.mean(ops.square(y))
+
+    @graph_fn
+    def _size(self, y):
+        return ops.mean(ops.abs(y))
+
+
+@both
+def test_gradients_are_those_of_the_weights_that_the_forward_pass_has_read(backend):
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    one = built(TwoLosses(), {"x": rows(3)}, backend)
+    many = built(TwoLosses(), {"x": rows(3)}, backend, replicas=TWO[backend])
+    for _ in range(4):
+        close(many.update(x), one.update(x))
+    for path, value in one.get_weights().items():
+        close(many.get_weights()[path], value)
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+class Wrong(Component):
+    """A loss that is spoilt in one way."""
+
+    def __init__(self, how):
+        super().__init__("root")
+        self.layer, self.optimizer, self.how = Dense(2, scope="layer"), Adam(0.1), how
+
+    def create_variables(self):
+        self.seen = self.variable("seen", (), 0.0, trainable=False)
+
+    @api
+    def update(self, x):
+        y = self.layer.call(x)
+        loss = getattr(self, f"_{self.how}")(y)
+        self.optimizer.step(loss, self.layer.variables())
+        return loss
+
+    @graph_fn
+    def _sum(self, y):
+        return ops.sum(ops.square(y))
+
+    @graph_fn
+    def _root(self, y):
+        return ops.sqrt(ops.mean(ops.square(y)))
+
+    @graph_fn
+    def _normalized(self, y):
+        return ops.mean(ops.square(y - ops.mean(y, axis=0)))
+
+    @graph_fn(mixes_batch=True)
+    def _declared(self, y):
+        return ops.mean(y)
+
+    def _looped(self, y):
+        last, _ = graph.scan(lambda carry, _: (self._sum(y), None), 0.0, None, 2)
+        return last
+
+    @graph_fn
+    def _noise(self, y):
+        return ops.mean(ops.square(y + ops.random.normal(y.shape)))
+
+    @graph_fn
+    def _counting(self, y):
+        self.seen.assign(self.seen.value + 1.0)
+        return ops.mean(y)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("sum", "something else with a batch than with its parts"),
+        ("root", "something else with a batch than with its parts"),
+        ("normalized", "something else with a batch than with its parts"),
+        ("declared", "something else with a batch than with its parts"),
+        ("looped", "something else with a batch than with its parts"),
+        ("noise", "random numbers are drawn inside what is replicated"),
+        ("counting", "a variable is written inside what is replicated: root/seen"),
+    ],
+)
+def test_what_would_change_its_meaning_is_refused(how, message):
+    with pytest.raises(BuildError) as error:
+        built(Wrong(how), {"x": rows(3)}, "torch", replicas=["cpu", "cpu"])
+    assert message in str(error.value)
+    assert f"root._{'sum' if how == 'looped' else how}" in str(error.value)
+    built(Wrong(how), {"x": rows(3)}, "torch").update(np.ones((2, 3), np.float32))
+
+
+@both
+def test_a_batch_that_does_not_divide(backend):
+    executor = built(Regression(), SPACES, backend, replicas=TWO[backend])
+    for _ in range(2):
+        with pytest.raises(ExecutionError) as error:
+            executor.update(*batch(7))
+        assert "a batch of 7 rows for 2 replicas" in str(error.value)
+    executor.update(*batch(6))
+    spaces = {**SPACES, "x": FloatBox(shape=(3,), add_batch_rank=7), "y": FloatBox(shape=(2,), add_batch_rank=7)}
+    with pytest.raises(BuildError, match="7 rows for 2 replicas"):
+        built(Regression(), spaces, backend, replicas=TWO[backend])
+
+
+def test_a_gradient_in_a_loop_stays_on_one_device():
+    with pytest.raises(BuildError) as error:
+        PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend="jax").build({"replicas": 2})
+    assert "a gradient inside a loop cannot be replicated over several devices" in str(error.value)
+
+
+def test_devices_for_replicas():
+    def refused(backend, replicas, **options):
+        with pytest.raises(BuildError) as error:
+            built(Regression(), SPACES, backend, replicas=replicas, **options)
+        return str(error.value)
+
+    assert "9; there are ['cpu:0', 'cpu:1', 'cpu:2', 'cpu:3']" in refused("jax", 9)
+    assert "replicas=['cpu', 'cpu']" in refused("torch", 2)
+    assert "'cpu:8'; there are" in refused("jax", ["cpu:0", "cpu:8"])
+    assert "does not replicate" in refused("numpy", 2)
+    assert "eager mode" in refused("torch", ["cpu", "cpu"], mode="eager")
+    x, y = batch()
+    # one replica is none; variables may be on a third device
+    assert "mean_gradients" not in built(Regression(), SPACES, "jax", replicas=1).code("update")
+    far = built(Regression(), SPACES, "jax", rng="portable", replicas=["cpu:1", "cpu:2"], device={"": "cpu:3"})
+    near = built(Regression(), SPACES, "jax", rng="portable")
+    for _ in range(3):
+        close(far.update(x, y)[0], near.update(x, y)[0], atol=1e-5)
+    far.store.release()
+    found = {p: {d.id for d in cell.value.devices()} for p, cell in far.store.cells.items()}
+    assert all(devices == {3} for path, devices in found.items() if path != "random")

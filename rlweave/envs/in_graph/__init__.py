@@ -2,6 +2,7 @@
 
 from rlweave.envs.in_graph.cart_pole import CartPole
 from rlweave.envs.in_graph.catch import Catch
+from rlweave.envs.in_graph.cue_recall import CueRecall
 from rlweave.envs.in_graph.environment import GraphEnvironment
 from rlweave.envs.in_graph.grid_world import GridWorld
 from rlweave.envs.in_graph.making import GRAPH_ENVIRONMENTS, make_graph_environment
@@ -12,6 +13,7 @@ __all__ = [
     "GRAPH_ENVIRONMENTS",
     "CartPole",
     "Catch",
+    "CueRecall",
     "EnvironmentStepper",
     "GraphEnvironment",
     "GridWorld",

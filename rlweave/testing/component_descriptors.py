@@ -593,6 +593,7 @@ _ENVIRONMENTS: dict[str, Callable[[], in_graph.GraphEnvironment]] = {
     "cart_pole": lambda: in_graph.CartPole(2, max_episode_steps=3),
     "pendulum": lambda: in_graph.Pendulum(2, max_episode_steps=3),
     "catch": lambda: in_graph.Catch(2, rows=3, columns=4),
+    "cue_recall": lambda: in_graph.CueRecall(2, length=2, max_length=3),
     "grid_world": lambda: in_graph.GridWorld(2, "2x2", one_hot=True, max_episode_steps=3),
 }
 for _name, _make_environment in _ENVIRONMENTS.items():

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from rlweave.components import Network, Policy, QPolicy, StateEncoder, ValueFunction
+from rlweave import graph
+from rlweave.components import Network, Policy, PPOLoss, QPolicy, StateEncoder, ValueFunction
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, build
 from rlweave.graph.ir import map_structure
-from rlweave.spaces import BoolBox, FloatBox, IntBox
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 from tests.agents.rollouts import NESTED_STATES, SMALL_CONV, row
-from tests.components.gradient_probes import BACKENDS
+from tests.components.gradient_probes import BACKENDS, DIFFERENTIABLE
 
 LAYERS = [
     {"type": "dense", "units": 5, "activation": "tanh"},
@@ -143,3 +144,66 @@ def test_kernels_of_gates_do_not_take_the_gain_of_hidden_layers():
     dense, lstm = policy.network.layers
     assert dense.kernel_initializer is not None
     assert lstm.kernel_initializer is None
+
+
+class Learner(Component):
+    """The gradient of PPO's loss by a recurrent policy, with and without a mask."""
+
+    def __init__(self):
+        super().__init__("learner")
+        self.policy = Policy([{"type": "gru", "units": 3}], IntBox(2))
+        self.value_function = ValueFunction([{"type": "lstm", "units": 3}])
+        self.loss = PPOLoss(entropy_coefficient=0.1, normalize_advantages=False)
+        self.recurrent_space = Dict(
+            policy=self.policy.recurrent_space, value_function=self.value_function.recurrent_space
+        )
+
+    @api
+    def masked(self, batch, state, mask):
+        return graph.gradients(self._loss(batch, state, mask), self._variables())
+
+    @api
+    def unmasked(self, batch, state):
+        return graph.gradients(self._loss(batch, state, None), self._variables())
+
+    def _variables(self):
+        return self.policy.variables() + self.value_function.variables()
+
+    def _loss(self, batch, state, mask):
+        states, start = batch["states"], batch["episode_start"]
+        log_probs, entropies = self.policy.recurrent_log_prob_and_entropy(
+            states, batch["actions"], state["policy"], start
+        )
+        values, _ = self.value_function.recurrent_values(states, state["value_function"], start)
+        old, advantages, returns = batch["log_probs"], batch["advantages"], batch["returns"]
+        return self.loss.loss(log_probs, old, advantages, values, returns, entropies, mask=mask)[0]
+
+
+@pytest.mark.parametrize("backend", DIFFERENTIABLE)
+def test_padded_episodes_have_the_gradient_of_the_unpadded_ones(backend):
+    """Episodes of length 3 and 5 padded to 5: the gradient is that of both alone, weighted by their lengths."""
+    root = Learner()
+    fields = {name: FloatBox() for name in ("log_probs", "advantages", "returns")}
+    batch_space = (
+        Dict(states=FloatBox(shape=(2,)), actions=IntBox(2), episode_start=BoolBox(), **fields)
+        .with_batch_rank()
+        .with_time_rank()
+    )
+    spaces = {
+        "batch": batch_space,
+        "state": root.recurrent_space.with_batch_rank(),
+        "mask": BoolBox(add_batch_rank=True, add_time_rank=True),
+    }
+    executor = build(root, spaces, backend=backend, seed=2)
+    batch, state = batch_space.sample((5, 2), rng=0), spaces["state"].sample(2, rng=1)
+    batch["episode_start"][:] = False
+    batch["log_probs"] = -np.abs(batch["log_probs"])
+    mask = np.arange(5)[:, None] < np.array([3, 5])
+    batch["returns"][3:, 0], batch["log_probs"][3:, 0] = 1e4, -500.0  # rubbish, with an infinite ratio
+    both = executor.masked(batch, state, mask)
+    short = executor.unmasked(map_structure(lambda x: x[:3, :1], batch), map_structure(lambda x: x[:1], state))
+    long = executor.unmasked(map_structure(lambda x: x[:, 1:], batch), map_structure(lambda x: x[1:], state))
+    assert max(np.abs(value).max() for value in both.values()) > 0.01
+    for path, value in both.items():
+        expected = (3 * short[path] + 5 * long[path]) / 8
+        np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-6, err_msg=path)

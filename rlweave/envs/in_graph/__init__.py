@@ -2,6 +2,7 @@
 
 from rlweave.envs.in_graph.cart_pole import CartPole
 from rlweave.envs.in_graph.catch import Catch
+from rlweave.envs.in_graph.cue_recall import CueRecall
 from rlweave.envs.in_graph.environment import GraphEnvironment
 from rlweave.envs.in_graph.external import ExternalEnvironment
 from rlweave.envs.in_graph.grid_world import GridWorld
@@ -13,6 +14,7 @@ __all__ = [
     "GRAPH_ENVIRONMENTS",
     "CartPole",
     "Catch",
+    "CueRecall",
     "EnvironmentStepper",
     "ExternalEnvironment",
     "GraphEnvironment",

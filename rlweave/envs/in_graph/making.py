@@ -8,10 +8,11 @@ from typing import Any
 
 from rlweave.envs.in_graph.cart_pole import CartPole
 from rlweave.envs.in_graph.catch import Catch
+from rlweave.envs.in_graph.cue_recall import CueRecall
 from rlweave.envs.in_graph.environment import GraphEnvironment
 from rlweave.envs.in_graph.grid_world import GridWorld
 from rlweave.envs.in_graph.pendulum import Pendulum
-from rlweave.envs.registration import CATCH_ID, GRID_WORLD_ID
+from rlweave.envs.registration import CATCH_ID, CUE_RECALL_ID, GRID_WORLD_ID
 from rlweave.errors import EnvError, nearest
 
 #: Gymnasium id to the component, and the arguments that make it equal.
@@ -20,6 +21,7 @@ GRAPH_ENVIRONMENTS: dict[str, tuple[Callable[..., GraphEnvironment], dict[str, A
     "CartPole-v1": (CartPole, {"max_episode_steps": 500}),
     "Pendulum-v1": (Pendulum, {"max_episode_steps": 200}),
     CATCH_ID: (Catch, {}),
+    CUE_RECALL_ID: (CueRecall, {}),
     GRID_WORLD_ID: (GridWorld, {"max_episode_steps": 100}),
 }
 

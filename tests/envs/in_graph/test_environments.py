@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlweave.envs import catch, gridworld
-from rlweave.envs.in_graph import CartPole, Catch, GridWorld, Pendulum
+from rlweave.envs import catch, cue_recall, gridworld
+from rlweave.envs.in_graph import CartPole, Catch, CueRecall, GridWorld, Pendulum
 from rlweave.errors import EnvError
 from rlweave.graph import build
 from tests.graph.toys import BACKENDS
@@ -101,6 +101,30 @@ def test_catch_equals_the_gymnasium_one(backend):
 
 
 @every
+def test_cue_recall_equals_the_gymnasium_one(backend):
+    executor = built(CueRecall(N, length=2, max_length=4, cues=3), backend)
+    envs = [cue_recall.CueRecall(2, 4, 3) for _ in range(N)]
+    rng = np.random.default_rng(4)
+    begun, rewards, lengths = np.ones(N, bool), 0.0, set()
+    for _ in range(25):
+        drawn = {name: executor.get_weights()[f"environment/{name}"] for name in ("cue", "steps_left")}
+        for i in np.flatnonzero(begun):  # a new episode: the same cue and length
+            envs[i].reset(seed=0)
+            envs[i]._cue, envs[i]._length = int(drawn["cue"][i]), int(drawn["steps_left"][i])
+            lengths.add(int(drawn["steps_left"][i]))
+        np.testing.assert_array_equal(executor.observations(), [env._observation() for env in envs])
+        actions = rng.integers(3, size=N).astype(np.int32)
+        result = executor.step(actions)
+        for i, env in enumerate(envs):
+            after, reward, terminated, _, _ = env.step(actions[i])
+            np.testing.assert_array_equal(result["next_states"][i], after)
+            assert (result["rewards"][i], result["terminated"][i]) == (reward, terminated)
+        rewards, begun = rewards + result["rewards"].sum(), result["terminated"]
+    assert rewards > 5
+    assert lengths == {2, 3, 4}
+
+
+@every
 def test_episodes_are_cut_counted_and_begun_anew(backend):
     executor = built(Pendulum(2, max_episode_steps=3), backend)
     total = 0.0
@@ -143,6 +167,12 @@ def test_reset_begins_everywhere_and_seeds_differ(backend):
 def test_numbers_that_make_no_sense_are_named(arguments):
     with pytest.raises(EnvError, match="must be a whole number above zero"):
         CartPole(**arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"length": 0}, {"cues": 1}, {"length": 3, "max_length": 2}])
+def test_cues_that_cannot_be_recalled(arguments):
+    with pytest.raises(EnvError, match="cue recall needs"):
+        CueRecall(2, **arguments)
 
 
 def test_an_unknown_map_is_named():

@@ -41,6 +41,9 @@ class AgentConfig(Config):
         "auto: the fastest of numpy, onnx and that one, measured when training starts (another machine, or day, may "
         "choose another, whose exploration draws other random numbers)",
     )
+    mask_leaf: str | None = setting(
+        None, "leaf of the observation that says which actions are allowed, such as action_mask; null: all are"
+    )
     device: str | dict[str, str] | None = setting(
         None, "where the learning graph is: a device (cuda:0, cpu:1), or devices by component path; null: the default"
     )
@@ -101,6 +104,25 @@ class Agent(RecurrentActing, ABC):
         self.env_steps = 0
         #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
         self.recurrent = is_recurrent(getattr(self.config, "network", None))
+
+    def check_masks(self, states: Any) -> None:
+        """Checks that each row of observations (B, ...) allows an action; only with the setting `mask_leaf`.
+
+        Raises:
+            ExecutionError: One does not; names its row and the step.
+        """
+        if self.config.mask_leaf is None:
+            return
+        masks = np.asarray(self.state_space.flatten_value(states)[self.config.mask_leaf]) != 0
+        some = masks.any(axis=-1)
+        if not some.all():
+            row = int(np.argmin(some))
+            raise ExecutionError(
+                "no action is allowed",
+                where=f"environment {row}, after {self.env_steps} environment steps",
+                received=f"{self.config.mask_leaf}={masks[row].astype(int).tolist()}",
+                fix="have the environment allow an action, or end the episode there",
+            )
 
     # -- the graph -----------------------------------------------------------------------------------------------
 

@@ -144,6 +144,7 @@ class DQN(Agent):
             image_network=config.image_network or None,
             action_space=self.action_space,
             state_space=self.state_space,
+            mask_leaf=config.mask_leaf,
         )
         even, prioritized = MEMORIES[config.memory_place]
         memory: Component
@@ -238,6 +239,7 @@ class DQN(Agent):
 
     def act(self, states: Any, explore: bool = True) -> Any:
         """Actions (B, ...) for a batch of observations."""
+        self.check_masks(states)
         if not explore:
             return self.actor.act_greedily(states)
         rows = _rows(states)
@@ -246,6 +248,7 @@ class DQN(Agent):
     def act_recurrently(
         self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:
+        self.check_masks(states)
         if not explore:
             actions, after = self.actor.act_greedily(states, recurrent_state, episode_start)
         else:

@@ -126,7 +126,7 @@ class PPO(Agent):
             "initializer": "orthogonal",
         }
         return {
-            "policy": Policy(action_space=self.action_space, **encoder),
+            "policy": Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder),
             "value_function": ValueFunction(**encoder),
             "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
             "loss": PPOLoss(
@@ -198,12 +198,14 @@ class PPO(Agent):
 
     def act(self, states: Any, explore: bool = True, preprocess: bool = True) -> tuple[Any, np.ndarray]:
         """Actions (B, ...) and their log-probabilities (B,) for a batch of observations."""
+        self.check_masks(states)
         actions, log_probs = self.actor.act(states, explore=explore, preprocess=preprocess)
         return actions, log_probs
 
     def act_recurrently(
         self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:
+        self.check_masks(states)
         actions, log_probs, after = self.actor.act(
             states, recurrent_state, episode_start, explore=explore, preprocess=preprocess
         )

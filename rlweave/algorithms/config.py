@@ -30,6 +30,9 @@ class TrainConfig(Config):
     )
     text_tokens: int = setting(32, "how many words of each text of an observation are kept", ge=1, unit="words")
     text_buckets: int = setting(4096, "how many numbers the words of a text are hashed to", ge=2)
+    info_mask: str | None = setting(
+        None, "key of the environment's info with the mask of allowed actions (of Taxi: action_mask); null: none"
+    )
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
     backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
     placement: Literal["local", "fused"] = setting(

@@ -15,7 +15,14 @@ from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
+from rlweave.algorithms.trainer import (
+    Parts,
+    PlanTrainer,
+    linear_schedule,
+    make_training_env,
+    mask_leaf_of,
+    state_space_of,
+)
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
     ParallelRollouts,
@@ -112,7 +119,9 @@ def dqn_plan(workers: list[Any], agent: DQNAgent) -> ReportMetrics:
 def make_parts(config: DQNTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
-    agent_config = config.agent.model_copy(update={"lr": linear_schedule(config.agent.lr, updates)})
+    agent_config = config.agent.model_copy(
+        update={"lr": linear_schedule(config.agent.lr, updates), "mask_leaf": mask_leaf_of(config, config.agent)}
+    )
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)
         fused = FusedDQN(environment, agent_config, backend=config.backend, seed=config.seed)

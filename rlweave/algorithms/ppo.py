@@ -13,7 +13,14 @@ from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, make_training_env, state_space_of
+from rlweave.algorithms.trainer import (
+    Parts,
+    PlanTrainer,
+    linear_schedule,
+    make_training_env,
+    mask_leaf_of,
+    state_space_of,
+)
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import ConcatBatches, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
 
@@ -50,7 +57,9 @@ def make_parts(config: PPOTrainConfig) -> Parts:
     agent_config = config.agent
     updates = -(-config.steps // (agent_config.rollout_steps * config.num_envs))
     steps = max(1, updates * agent_config.epochs * agent_config.minibatches)
-    agent_config = agent_config.model_copy(update={"lr": linear_schedule(agent_config.lr, steps)})
+    agent_config = agent_config.model_copy(
+        update={"lr": linear_schedule(agent_config.lr, steps), "mask_leaf": mask_leaf_of(config, agent_config)}
+    )
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)
         fused = FusedPPO(environment, agent_config, backend=config.backend, seed=config.seed)

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from rlweave.agents.acting import candidates
-from rlweave.agents.agent import AUTO, Agent
+from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import Report
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
+from rlweave.envs.info_masks import MASK
 from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
 from rlweave.flow import Counters, Every, ReportMetrics
 from rlweave.spaces import Space
@@ -231,6 +232,11 @@ def state_space_of(config: TrainConfig, env: VectorEnv, image_network: Any = Non
     return from_gymnasium(env.gym_observation_space, config.image_layout)
 
 
+def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
+    """The leaf of the observations with the mask of actions: as the agent's settings say, or from the infos."""
+    return MASK if agent.mask_leaf is None and config.info_mask is not None else agent.mask_leaf
+
+
 def _reached(goal: int) -> Callable[[Counters], bool]:
     return lambda counters: counters.env_steps_sampled >= goal
 
@@ -245,7 +251,13 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
     try:
         text = TextHashing(config.text_tokens, config.text_buckets)
         return make_env(
-            config.env, config.num_envs, env_kwargs=config.env_options, seed=config.seed, worker=worker, text=text
+            config.env,
+            config.num_envs,
+            env_kwargs=config.env_options,
+            seed=config.seed,
+            worker=worker,
+            text=text,
+            info_mask=config.info_mask,
         )
     except EnvError as error:
         cause = error.__cause__

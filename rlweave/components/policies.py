@@ -8,7 +8,8 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.action_distribution import Joint
-from rlweave.components.action_leaves import ActionLeaf
+from rlweave.components.action_leaves import ActionLeaf, as_space
+from rlweave.components.action_masks import MaskUser, check_mask_leaf
 from rlweave.components.distributions import MASKED
 from rlweave.components.initializers import InitializerSpec, orthogonal_spec
 from rlweave.components.layers import Dense
@@ -21,7 +22,7 @@ from rlweave.spaces import Space
 
 
 @register("policy")
-class Policy(TrunkUser, Component):
+class Policy(MaskUser, TrunkUser, Component):
     """A stochastic policy: a trunk, and for each leaf of the action space a head that gives its distribution.
 
     See `Joint` for the parameters. Actions are what the distribution gives: integers are indices from 0, floats are
@@ -40,6 +41,8 @@ class Policy(TrunkUser, Component):
             "head": a function of the state (SAC).
         initial_log_std: Where the free one starts.
         squash: See `Joint`.
+        mask_leaf: Path of the leaf of observations that says which actions are allowed (bool, (..., N), for actions of
+            which one of N is chosen); the others have probability 0. None: all are.
         scope: Name within the owner.
 
     Raises:
@@ -57,6 +60,7 @@ class Policy(TrunkUser, Component):
         log_std: str = "variable",
         initial_log_std: float = 0.0,
         squash: bool = False,
+        mask_leaf: str | None = None,
         scope: str = "policy",
     ) -> None:
         super().__init__(scope)
@@ -65,6 +69,9 @@ class Policy(TrunkUser, Component):
         self.network = make_trunk(network, image_network, state_space, hidden_initializer(initializer))
         self.distribution = Joint(action_space, squash, scope="distribution")
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
+        self.mask_leaf = mask_leaf
+        if mask_leaf is not None:
+            check_mask_leaf(mask_leaf, self.leaves, None if state_space is None else as_space(state_space), scope)
         self.log_std, self.initial_log_std = log_std, float(initial_log_std)
         gain = None if initializer is None else orthogonal_spec(0.01)
         self.heads = {
@@ -87,7 +94,7 @@ class Policy(TrunkUser, Component):
 
     @api
     def parameters_of_features(self, features: Any) -> Any:
-        """Parameters of the distribution from features (..., F): one pass of a trunk can serve several heads."""
+        """Parameters from features (..., F), before masks: one pass of a trunk can serve several heads."""
         flat = {}
         for leaf in self.leaves:
             outputs = self.heads[leaf.path].call(features)
@@ -105,7 +112,7 @@ class Policy(TrunkUser, Component):
         Returns:
             Nested like the action space; see `Joint`.
         """
-        return self.parameters_of_features(self.network.call(states))
+        return self._masked(self.parameters_of_features(self.network.call(states)), states)
 
     @api(static=("explore",))
     def act(self, states: Any, explore: bool = True) -> Any:
@@ -137,7 +144,7 @@ class Policy(TrunkUser, Component):
             Nested actions (B, *shape), their log-probability (B,), and the recurrent state after the step.
         """
         features, after = self.recur(states, recurrent_state, episode_start)
-        parameters = self.parameters_of_features(features)
+        parameters = self._masked(self.parameters_of_features(features), states)
         if explore:
             actions, log_probs = self.distribution.sample_and_log_prob(parameters)
         else:
@@ -178,7 +185,8 @@ class Policy(TrunkUser, Component):
             (T, B), (T, B).
         """
         features, _ = self.recur(states, recurrent_state, episode_start)
-        return self.distribution.log_prob_and_entropy(self.parameters_of_features(features), actions)
+        parameters = self._masked(self.parameters_of_features(features), states)
+        return self.distribution.log_prob_and_entropy(parameters, actions)
 
     @api
     def env_actions(self, actions: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.action_leaves import action_leaves, as_space
+from rlweave.components.action_masks import MaskUser, check_mask_leaf
 from rlweave.components.distributions import MASKED
 from rlweave.components.initializers import InitializerSpec
 from rlweave.components.layers import Dense
@@ -19,7 +20,7 @@ from rlweave.spaces import Space
 
 
 @register("q_policy")
-class QPolicy(TrunkUser, Component):
+class QPolicy(MaskUser, TrunkUser, Component):
     """Q-values of every action, and the greedy action.
 
     Each leaf of the action space has a head; within a leaf each component has Q-values of its own. Booleans count as
@@ -32,6 +33,8 @@ class QPolicy(TrunkUser, Component):
         image_network: Layers over images, see `StateEncoder`.
         state_space: The observation space, see `StateEncoder`.
         kernel_initializer: For all layers that do not choose one; see `make_initializer`.
+        mask_leaf: Path of the leaf of observations that says which actions are allowed (bool, (..., N), for actions of
+            which one of N is chosen); the others have the Q-value `MASKED`. None: all are.
         scope: Name within the owner.
 
     Raises:
@@ -45,11 +48,15 @@ class QPolicy(TrunkUser, Component):
         image_network: NetworkSpec = None,
         state_space: Space | Mapping[str, Any] | None = None,
         kernel_initializer: InitializerSpec = None,
+        mask_leaf: str | None = None,
         scope: str = "policy",
     ) -> None:
         super().__init__(scope)
         self.action_space = as_space(action_space)
         self.leaves = action_leaves(self.action_space, scope, discrete_only=True)
+        self.mask_leaf = mask_leaf
+        if mask_leaf is not None:
+            check_mask_leaf(mask_leaf, self.leaves, None if state_space is None else as_space(state_space), scope)
         self.network = make_trunk(network, image_network, state_space, kernel_initializer)
         self.heads = {
             leaf.path: Dense(
@@ -75,7 +82,7 @@ class QPolicy(TrunkUser, Component):
         Returns:
             Nested like the action space: (B, *action shape, N), N the largest number of categories of the leaf.
         """
-        return self._q_values_of(self.network.call(states))
+        return self._masked(self._q_values_of(self.network.call(states)), states)
 
     @api
     def recurrent_q_values(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
@@ -90,7 +97,7 @@ class QPolicy(TrunkUser, Component):
             Nested (T, B, *action shape, N) or (B, *action shape, N), and the recurrent state after the last step.
         """
         features, after = self.recur(states, recurrent_state, episode_start)
-        return self._q_values_of(features), after
+        return self._masked(self._q_values_of(features), states), after
 
     @api
     def look_ahead_q_values(self, states: Any, next_states: Any, recurrent_state: Any, episode_start: Any) -> Any:
@@ -106,7 +113,8 @@ class QPolicy(TrunkUser, Component):
             Nested (T, B, *action shape, N), and the same of `next_states`.
         """
         features, following, _ = self.look_ahead(states, next_states, recurrent_state, episode_start)
-        return self._q_values_of(features), self._q_values_of(following)
+        q_values, following_q = self._q_values_of(features), self._q_values_of(following)
+        return self._masked(q_values, states), self._masked(following_q, next_states)
 
     def _q_values_of(self, features: Any) -> Any:
         """Q-values from features of the trunk: (..., F) to nested (..., *action shape, N)."""
@@ -179,6 +187,7 @@ class DuelingPolicy(QPolicy):
         value_network: Layers between the trunk and the value, such as `[{"type": "dense", "units": 512, ...}]`.
         advantage_network: Layers between the trunk and the advantages.
         kernel_initializer: See `QPolicy`.
+        mask_leaf: See `QPolicy`; the mean is over all actions that exist, allowed or not.
         scope: Name within the owner.
     """
 
@@ -191,9 +200,10 @@ class DuelingPolicy(QPolicy):
         value_network: NetworkSpec = None,
         advantage_network: NetworkSpec = None,
         kernel_initializer: InitializerSpec = None,
+        mask_leaf: str | None = None,
         scope: str = "policy",
     ) -> None:
-        super().__init__(network, action_space, image_network, state_space, kernel_initializer, scope)
+        super().__init__(network, action_space, image_network, state_space, kernel_initializer, mask_leaf, scope)
         self.value_network = Network(value_network, kernel_initializer, scope="value-network")
         self.advantage_network = Network(advantage_network, kernel_initializer, scope="advantage-network")
         self.value_head = Dense(1, kernel_initializer=kernel_initializer, scope="value-head")

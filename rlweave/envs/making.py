@@ -14,6 +14,7 @@ from rlweave.envs.async_env import DEFAULT_TIMEOUT_S, AsyncEnv
 from rlweave.envs.failures import SubEnvGuard, describe
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv, autoreset_mode
 from rlweave.envs.hashed_text import HashedText, TextHashing, has_text
+from rlweave.envs.info_masks import InfoMask
 from rlweave.envs.registration import resolve
 from rlweave.envs.sync_env import EnvFactory, SyncEnv
 from rlweave.envs.vector_env import VectorEnv
@@ -42,6 +43,7 @@ def make_env(
     timeout_s: float | None = None,
     check_finite: bool = True,
     text: TextHashing | None = None,
+    info_mask: str | None = None,
 ) -> VectorEnv:
     """Makes a vector environment; whatever it is made from, it yields the same transitions for the same seed.
 
@@ -66,6 +68,8 @@ def make_env(
         check_finite: Whether a NaN or infinite observation or reward is an error.
         text: Has the text of observations turned into numbers of words, if there is any. None leaves it as text, which
             no policy takes.
+        info_mask: Key of the infos with masks of allowed actions; they become the leaf "action_mask" of observations,
+            beside "observation". None: there are none, or they are part of the observations already.
 
     Raises:
         ConfigError: If options contradict each other.
@@ -98,8 +102,17 @@ def make_env(
                 received=repr(vector_env.single_observation_space),
                 fix="vectorization='sync' or 'async' with the single environment, or text=None",
             )
+        if info_mask is not None:
+            raise ConfigError(
+                "masks of a vector environment cannot be taken from its infos one environment at a time",
+                where="info_mask",
+                received=repr(info_mask),
+                fix="vectorization='sync' or 'async' with the single environment",
+            )
         return GymnasiumVectorEnv(vector_env, **common)
     factories = _factories(env, num_envs, kwargs)
+    if info_mask is not None:
+        factories = [functools.partial(_mask, factory, info_mask) for factory in factories]
     if text is not None:
         factories = [functools.partial(_hash_text, factory, text) for factory in factories]
     timeout_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
@@ -170,6 +183,10 @@ def _factories(env: EnvSource, num_envs: int | None, kwargs: dict[str, Any]) -> 
 def _make_single(spec: EnvSpec, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     # Gymnasium's passive checker is left out: the boundary here checks every value itself.
     return gymnasium.make(spec, disable_env_checker=True, **kwargs)
+
+
+def _mask(factory: EnvFactory, key: str) -> gymnasium.Env[Any, Any]:
+    return InfoMask(factory(), key)
 
 
 def _hash_text(factory: EnvFactory, text: TextHashing) -> gymnasium.Env[Any, Any]:

@@ -268,6 +268,21 @@ _add(
     {"states": STATES, "features": _floats(5), "actions": TAKEN_ACTIONS},
     calls=("parameters", "act", "log_prob_and_entropy"),
 )
+MASKED_STATES = Dict(action_mask=BoolBox(shape=(3,)), x=FloatBox(shape=(2,)))
+_add(
+    "policy-masked",
+    c.Policy,
+    lambda: c.Policy(HIDDEN, IntBox(3), state_space=MASKED_STATES, mask_leaf="action_mask"),
+    {"states": MASKED_STATES.with_batch_rank(), "actions": _ints(3)},
+    calls=("parameters", "act", "log_prob_and_entropy"),
+)
+_add(
+    "q-policy-masked",
+    c.QPolicy,
+    lambda: c.QPolicy(HIDDEN, IntBox(3), state_space=MASKED_STATES, mask_leaf="action_mask"),
+    {"states": MASKED_STATES.with_batch_rank()},
+    calls=("q_values", "greedy"),
+)
 _add(
     "policy-greedy",
     c.Policy,

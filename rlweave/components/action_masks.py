@@ -1,0 +1,74 @@
+"""Masks of actions that are not allowed: a leaf of the observation says so, policies never choose the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlweave import ops
+from rlweave.components.action_leaves import ActionLeaf
+from rlweave.components.distributions import MASKED
+from rlweave.errors import SpecError, nearest
+from rlweave.graph import graph_fn
+from rlweave.graph.ir import Unknown, flatten_structure, has_leaf
+from rlweave.spaces import BoolBox, Box, IntBox, Space
+
+
+def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], state_space: Space | None, where: str) -> None:
+    """Checks that a leaf of an observation can say which actions are allowed.
+
+    Args:
+        mask_leaf: Path of the leaf.
+        leaves: Of the action space.
+        state_space: The observation space; None where it is not known yet.
+        where: Who asks, for errors.
+
+    Raises:
+        SpecError: Actions of several components, no such leaf, or one of another size.
+    """
+    if len(leaves) != 1 or leaves[0].kind != "categorical" or leaves[0].shape:
+        raise SpecError(
+            "actions can be masked where one of N is chosen",
+            where=where,
+            received=f"mask_leaf={mask_leaf!r} with {len(leaves)} action leaves",
+            fix="an action space IntBox(n), or no mask_leaf",
+        )
+    if state_space is None:
+        return
+    paths = state_space.flatten()
+    if mask_leaf not in paths:
+        raise SpecError(
+            "the observation has no such leaf for a mask",
+            where=where,
+            received=f"mask_leaf={mask_leaf!r}",
+            fix=nearest(mask_leaf, paths) if any(paths) else "observations that are a Dict with such a leaf",
+        )
+    leaf = paths[mask_leaf]
+    assert isinstance(leaf, Box)
+    if leaf.feature_shape != (leaves[0].categories,) or not isinstance(leaf, BoolBox | IntBox):
+        raise SpecError(
+            "a mask has a boolean (or 0 and 1) for each action",
+            where=where,
+            received=f"{leaf!r} for {leaves[0].categories} actions",
+            fix=f"BoolBox(shape=({leaves[0].categories},))",
+        )
+
+
+class MaskUser:
+    """What policies do with masks; see `check_mask_leaf`."""
+
+    mask_leaf: str | None
+
+    def _masked(self, values: Any, states: Any) -> Any:
+        """Logits or Q-values (..., N) with `MASKED` for actions that are not allowed in the states."""
+        if self.mask_leaf is None:
+            return values
+        allowed = states if has_leaf(states, Unknown) else flatten_structure(states)[self.mask_leaf]
+        return self._without_forbidden(values, allowed)
+
+    @graph_fn
+    def _without_forbidden(self, values: Any, allowed: Any) -> Any:
+        allowed = ops.astype(allowed, "bool")
+        # a row without any (a final observation, say) stays as it is, so that nothing becomes as low as MASKED
+        some = ops.any(allowed, axis=-1, keepdims=True)
+        return ops.where(ops.logical_or(allowed, ops.logical_not(some)), values, MASKED)

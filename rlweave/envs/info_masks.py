@@ -1,0 +1,68 @@
+"""Environments that give masks of allowed actions in their info: a wrapper that makes them part of observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlweave.errors import EnvError, nearest
+
+MASK = "action_mask"
+"""The leaf of an observation that holds the mask."""
+
+
+class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Observations `{"action_mask": (N,) bool, "observation": as before}`.
+
+    Args:
+        env: An environment with N actions whose info has a mask of N numbers (0: not allowed) at each step.
+        key: The mask's key in the info, such as "action_mask" in Taxi.
+
+    Raises:
+        EnvError: The actions cannot be masked; later, in a step: the info has no such key or a mask of another size,
+            or no action is allowed although the episode goes on.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
+        super().__init__(env)
+        if not isinstance(env.action_space, spaces.Discrete):
+            raise EnvError(
+                "only actions of which one of N is chosen can be masked",
+                where="mask of actions in the info",
+                received=repr(env.action_space),
+                fix="leave the mask out",
+            )
+        self.key, self.number = key, int(env.action_space.n)
+        self.observation_space = spaces.Dict(
+            {MASK: spaces.MultiBinary(self.number), "observation": env.observation_space}
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._masked(observation, info, ended=False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        ended = bool(terminated or truncated)
+        return self._masked(observation, info, ended), reward, terminated, truncated, info
+
+    def _masked(self, observation: Any, info: dict[str, Any], ended: bool) -> dict[str, Any]:
+        if self.key not in info:
+            if ended:  # nobody acts on it
+                return {MASK: np.ones(self.number, np.int8), "observation": observation}
+            raise EnvError(
+                "the info has no mask of actions",
+                received=f"keys {sorted(info)}",
+                fix=nearest(self.key, info) if info else "leave the mask out",
+            )
+        mask = np.asarray(info[self.key]) != 0
+        if mask.shape != (self.number,):
+            raise EnvError(
+                "a mask has one number for each action", received=f"shape {mask.shape}, {self.number} actions"
+            )
+        if not mask.any() and not ended:
+            raise EnvError("no action is allowed", received=repr(info[self.key]), fix="end the episode there")
+        return {MASK: mask.astype(np.int8), "observation": observation}

@@ -156,7 +156,6 @@ def recurrent(algorithm):
     [
         ("ppo", "torch", "numpy"),
         ("dqn", "torch", None),
-        pytest.param("ppo", "jax", "numpy", marks=pytest.mark.slow),
         pytest.param("dqn", "jax", None, marks=pytest.mark.slow),
     ],
 )

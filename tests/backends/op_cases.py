@@ -281,8 +281,10 @@ def _cases() -> dict[str, list[Case]]:
             case(ROW, integers(100, high=4), floats(100)),
             case(WHOLE, np.array([[0, 1], [1, 2]], np.int32), integers(2, 2, 4)),
             case(X, np.array([2, 0, 2], np.int32), np.arange(4)),
+            case(floats(3, 2, 0), np.array([2, 0], np.int32), floats(2, 2, 0)),
         ],
         "add_at": [
+            case(floats(3, 0), np.array([2, 0], np.int32), floats(2, 0)),
             case(X, np.array([2, 0], np.int32), Y[:2]),
             case(X, np.array([2, 0, 2, 2, 0], np.int32), floats(5, 4)),
             case(X, np.array(1, np.int32), ROW),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,16 @@ def take_last(x: Array, indices: Array) -> Array:
     return TensorFlowArray(tf.gather(x, _countable(indices), batch_dims=x.shape.rank - 1))
 
 
+def _unless_empty(x: Any, scatter: Callable[[], Any]) -> Array:
+    """What `scatter` gives, or x where its rows have no numbers: TensorFlow's scatter refuses to write nothing."""
+    features = x.shape[1:].as_list()
+    if 0 in features:
+        return TensorFlowArray(tf.identity(x))
+    if None in features:
+        return TensorFlowArray(tf.cond(tf.equal(tf.size(x), 0), lambda: tf.identity(x), scatter))
+    return TensorFlowArray(scatter())
+
+
 def set_at(x: Array, indices: Array, values: Array) -> Array:
     x = tensor_of(x)
     indices, values = _rows(x, indices, values)
@@ -51,7 +62,7 @@ def set_at(x: Array, indices: Array, values: Array) -> Array:
         is_winner = tf.equal(winner, tf.range(tf.size(indices)))
         is_winner = tf.reshape(is_winner, [-1] + [1] * (x.shape.rank - 1))
         values = tf.where(is_winner, values, tf.gather(tf.stop_gradient(values), winner))
-    return TensorFlowArray(tf.tensor_scatter_nd_update(x, tf.expand_dims(indices, 1), values))
+    return _unless_empty(x, lambda: tf.tensor_scatter_nd_update(x, tf.expand_dims(indices, 1), values))
 
 
 def _rows(x: Any, indices: Array, values: Array) -> tuple[Any, Any]:
@@ -73,7 +84,7 @@ def _last_writers(indices: Any, x: Any) -> Any:
 def add_at(x: Array, indices: Array, values: Array) -> Array:
     x = tensor_of(x)
     indices, values = _rows(x, indices, values)
-    return TensorFlowArray(tf.tensor_scatter_nd_add(x, tf.expand_dims(indices, 1), values))
+    return _unless_empty(x, lambda: tf.tensor_scatter_nd_add(x, tf.expand_dims(indices, 1), values))
 
 
 def picked(x: Any, key: Any) -> TensorFlowArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlweave.backends.pytree import row_builder, tree_leaves, tree_map
+from rlweave.backends.pytree import in_order_of, row_builder, tree_leaves, tree_map
 from rlweave.backends.tensorflow_.array import Array, OpenAxisError, TensorFlowArray, tensor_of
 from rlweave.backends.tensorflow_.framework import tf
 
@@ -37,14 +37,6 @@ def as_arrays(tree: Any) -> Any:
 def tensors(tree: Any) -> list[Any]:
     """The tensors of a tree, in order."""
     return [tensor_of(leaf) for leaf in tree_leaves(tree)]
-
-
-def in_order_of(first: Any, tree: Any) -> Any:
-    """The same tree with its dicts in the order of those of an equally nested one.
-
-    A carry of `{"a", "b"}` may come back as `{"b", "a"}`; loops here know leaves by their places only.
-    """
-    return tree_map(lambda _, leaf: leaf, first, tree)
 
 
 def rebuilt(tree: Any, leaves: Sequence[Any]) -> Any:

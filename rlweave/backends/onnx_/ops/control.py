@@ -14,7 +14,7 @@ from rlweave.backends.onnx_.ops.creation import asarray
 from rlweave.backends.onnx_.ops.shapes import stack, unstack
 from rlweave.backends.onnx_.symbol import EXAMPLES, Size, Symbol
 from rlweave.backends.onnx_.symbolic import Target, model_of
-from rlweave.backends.pytree import row_builder, scan_loop, tree_leaves
+from rlweave.backends.pytree import in_order_of, row_builder, scan_loop, tree_leaves
 
 Array = Any
 
@@ -63,6 +63,7 @@ def _scan(model: Model, f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs:
         inner = [Symbol(model, model.fresh("carry"), symbol.examples) for symbol in carry]
         row = [Symbol(model, model.fresh("row"), [e[0] for e in symbol.examples]) for symbol in rows]
         found_carry, found = f(row_builder(init)(tuple(inner)), row_builder(xs)(tuple(row)))
+        found_carry = in_order_of(init, found_carry)
         after, ys = as_symbols(model, found_carry), as_symbols(model, found)
         # a result of a sub-graph has to be made in it
         names = [(str(model.node("Identity", [symbol.name])), symbol.dtype) for symbol in (*after, *ys)]
@@ -97,10 +98,11 @@ def branch(pred: Symbol, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
     """One of two results."""
     model = pred.model
     structure: Any = None
-    bodies, results = [], []
+    bodies: list[Any] = []
+    results: list[list[Symbol]] = []
     for function in (f, g):
         with model.subgraph() as nodes:
-            structure = function()
+            structure = in_order_of(structure, function()) if bodies else function()
             symbols = as_symbols(model, structure)
             names = [(str(model.node("Identity", [symbol.name])), symbol.dtype) for symbol in symbols]
         bodies.append(model.graph_of(nodes, [], names))

@@ -66,6 +66,12 @@ def test_update_and_observe_of_figure_3_and_the_phases_of_its_build(memory, caps
     assert scope["losses"][-1] < scope["losses"][0]
 
 
+def test_the_recurrent_policy_of_listing_1():
+    scope = run_page("listing-1.md")
+    weights = scope["test"].executor.get_weights()
+    assert {path.rpartition("/")[2] for path in weights} == {"kernel", "recurrent_kernel", "bias", "log_std-cont"}
+
+
 def test_the_agent_api_of_listing_2():
     scope = run_page("listing-2.md")
     assert scope["agent"].env_steps == 200

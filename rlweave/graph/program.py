@@ -344,14 +344,13 @@ class _StraightProgram(_ProgramWriter):
         out.line("version = store.version")
         out.line("try:")
         out.line(f"    result = {reads}({arguments})")
-        out.line("    whole = version == store.version and not store.writing")
+        out.line("    if version == store.version and not store.writing:")
+        out.line("        return (result, {}) if with_metrics else result")
         out.line("except Exception:")
         out.line("    if version == store.version and not store.writing:")
         out.line("        raise")
-        out.line("    whole = False")
-        out.line("if not whole:  # another thread wrote meanwhile")
-        out.line("    with lock:")
-        out.line(f"        result = {reads}({arguments})")
+        out.line("with lock:  # another thread wrote meanwhile")
+        out.line(f"    result = {reads}({arguments})")
         out.line("return (result, {}) if with_metrics else result")
         out.indent -= 1
 

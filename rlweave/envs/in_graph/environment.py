@@ -30,6 +30,9 @@ class GraphEnvironment(Component):
         EnvError: A number is not positive.
     """
 
+    #: Its steps are operators of the graph.
+    on_host = False
+
     #: Spaces of one observation and one action, without ranks; set by sub-classes.
     observation_space: Space
     action_space: Space

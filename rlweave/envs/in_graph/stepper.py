@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import graph, ops
+from rlweave.backends.pytree import tree_map
 from rlweave.components.scopes import scope_of_path
 from rlweave.envs.in_graph.environment import GraphEnvironment
+from rlweave.envs.in_graph.external import ExternalEnvironment
 from rlweave.errors import EnvError
 from rlweave.graph import Component, api, graph_fn, shared
 from rlweave.graph.ir import flatten_structure
@@ -15,6 +17,9 @@ from rlweave.spaces import Box, Space
 
 class EnvironmentStepper(Component):
     """Steps environments with a policy: a rollout is one scan in the graph, without a call from the host in between.
+
+    With an `ExternalEnvironment` the scan is unrolled: the policy's program and a step on the host in turn, all in one
+    call. Each of the T steps is compiled by itself on JAX and TensorFlow, so T should be small there.
 
     After RLgraph's component of that name (Schaarschmidt et al. 2019, section 4).
 
@@ -33,7 +38,7 @@ class EnvironmentStepper(Component):
 
     def __init__(
         self,
-        environment: GraphEnvironment,
+        environment: GraphEnvironment | ExternalEnvironment,
         policy: Component,
         steps: int,
         preprocessor: Component | None = None,
@@ -73,12 +78,22 @@ class EnvironmentStepper(Component):
         """
         initial_state = None if self.recurrent_space is None else graph.batch_rank(self._recurrent_state())
 
+        batch = graph.time_rank(self._unrolled() if self.environment.on_host else self._scanned())
+        return batch if self.recurrent_space is None else {**batch, "initial_state": initial_state}
+
+    def _scanned(self) -> Any:
         def step(carry: Any, _: Any) -> Any:
             return carry, self.step()
 
-        _, batch = graph.scan(step, (), length=self.steps)
-        batch = graph.time_rank(batch)
-        return batch if self.recurrent_space is None else {**batch, "initial_state": initial_state}
+        return graph.scan(step, (), length=self.steps)[1]
+
+    def _unrolled(self) -> Any:
+        """Step after step: what runs on the host cannot be called from inside a loop of the graph."""
+        return self._stacked([self.step() for _ in range(self.steps)])
+
+    @graph_fn(returns=1, differentiable=False)
+    def _stacked(self, steps: list[Any]) -> Any:
+        return tree_map(lambda *rows: ops.stack(rows, axis=0), *steps)
 
     @api
     def step(self) -> Any:

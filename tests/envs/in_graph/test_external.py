@@ -104,7 +104,8 @@ def test_a_loop_of_the_graph_cannot_call_it():
 def test_rows_that_are_no_transitions_are_refused():
     # Gymnasium's own vectorized CartPole spends a step on each reset
     with make_env("CartPole-v1", 2, "vector_entry_point", seed=0) as env:
-        executor = build(Root(ExternalEnvironment(env)), {}, methods=["rollout"])
+        root = Root(ExternalEnvironment(env))
+        root.stepper.steps = 200  # some episode ends
+        executor = build(root, {}, methods=["rollout"])
         with pytest.raises(EnvError, match="no transition"):
-            for _ in range(20):
-                executor.rollout()
+            executor.rollout()

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlweave import ops
-from rlweave.errors import SpecError
+from rlweave.components.distributions import check_box
 from rlweave.graph import Component, graph_fn, register
 
 CONCENTRATION_RANGE = (1e-3, 1e3)
@@ -155,13 +155,7 @@ class Beta(Component):
 
     def __init__(self, low: float = 0.0, high: float = 1.0, scope: str = "beta") -> None:
         super().__init__(scope)
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise SpecError(
-                "a Beta distribution needs a bounded box",
-                where=scope,
-                received=f"low={low!r}, high={high!r}",
-                fix="finite numbers, low below high",
-            )
+        check_box(low, high, scope)
         self.low, self.high = float(low), float(high)
 
     @graph_fn(differentiable=False)

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from rlweave import ops
+from rlweave.errors import SpecError
 from rlweave.graph import Component, graph_fn, register
 
 MASKED = -1e9
@@ -24,6 +25,21 @@ LOG_STD_RANGE = (-20.0, 4.0)
 """Logarithms of standard deviations are clamped to this range; outside of it they get no gradient."""
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def check_box(low: float, high: float, where: str) -> None:
+    """Checks the bounds of a distribution over a box.
+
+    Raises:
+        SpecError: They are not finite, or cross.
+    """
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise SpecError(
+            "this distribution needs a bounded box",
+            where=where,
+            received=f"low={low!r}, high={high!r}",
+            fix="finite numbers, low below high; or the component 'normal', which has no bounds",
+        )
 
 
 # -- categorical -------------------------------------------------------------------------------------------------

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rlweave.components.action_distribution import squash, squashed_entropy, squashed_log_prob, unsquash
 from rlweave.components.action_leaves import ActionLeaf
-from rlweave.components.distributions import normal_kl, normal_sample
-from rlweave.errors import SpecError
+from rlweave.components.distributions import check_box, normal_kl, normal_sample
 from rlweave.graph import Component, graph_fn, register
 
 
@@ -33,13 +31,7 @@ class SquashedNormal(Component):
 
     def __init__(self, low: float = -1.0, high: float = 1.0, scope: str = "squashed-normal") -> None:
         super().__init__(scope)
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise SpecError(
-                "a squashed distribution needs a bounded box",
-                where=scope,
-                received=f"low={low!r}, high={high!r}",
-                fix="finite numbers, low below high; or the component 'normal', which has no bounds",
-            )
+        check_box(low, high, scope)
         self.low, self.high = float(low), float(high)
         self.leaf = ActionLeaf("", "normal", (), (self.low,), (self.high,))
 

@@ -68,6 +68,7 @@ def encode_envelopes(envelopes: Iterable[Envelope], operator: str) -> list[dict[
             "sequence": envelope.sequence,
             "weight_version": envelope.weight_version,
             "parts": [list(part) for part in envelope.parts],
+            "rounds_late": envelope.rounds_late,
         }
         for envelope in envelopes
     ]
@@ -82,6 +83,7 @@ def decode_envelopes(states: Sequence[Mapping[str, Any]]) -> list[Envelope]:
             int(state["sequence"]),
             int(state["weight_version"]),
             tuple((str(source), int(sequence)) for source, sequence in state["parts"]),
+            int(state.get("rounds_late", 0)),
         )
         for state in states
     ]

@@ -19,7 +19,7 @@ class Counter:
         self.value += amount
         return self.value
 
-    next_item = add  # the simulated engine lets time pass for this one
+    next_items = add  # the simulated engine lets time pass for this one
 
     def fail(self) -> None:
         raise KeyError("lost")
@@ -50,13 +50,13 @@ def results(engine: Engine, calls: list[Any]) -> list[Any]:
 
 def test_actors_are_made_in_order_and_keep_their_state(engine: Engine) -> None:
     first, second = engine.create_actors([lambda: Counter(10), lambda: Counter(20)])
-    calls = [engine.call(actor, "next_item", 1) for actor in (first, second, first)]
+    calls = [engine.call(actor, "next_items", 1) for actor in (first, second, first)]
     assert results(engine, calls) == [11, 21, 12]
 
 
 def test_calls_of_one_actor_are_carried_out_in_order(engine: Engine) -> None:
     (actor,) = engine.create_actors([Counter])
-    calls = [engine.call(actor, "next_item", amount) for amount in (1, 10, 100)]
+    calls = [engine.call(actor, "next_items", amount) for amount in (1, 10, 100)]
     assert results(engine, calls) == [1, 11, 111]
 
 
@@ -70,7 +70,7 @@ def test_an_error_is_raised_by_result_with_its_type(engine: Engine) -> None:
 
 def test_looking_does_not_wait_and_waiting_gives_what_is_done_in_order(engine: Engine) -> None:
     actors = engine.create_actors([Counter, Counter])
-    calls = [engine.call(actor, "next_item", 1) for actor in actors]
+    calls = [engine.call(actor, "next_items", 1) for actor in actors]
     seen = engine.wait(calls, 0)
     assert seen in ([], calls)
     assert engine.wait(calls, None)[0] is calls[0]
@@ -79,12 +79,12 @@ def test_looking_does_not_wait_and_waiting_gives_what_is_done_in_order(engine: E
 
 def test_put_values_reach_the_actor(engine: Engine) -> None:
     (actor,) = engine.create_actors([Counter])
-    assert results(engine, [engine.call(actor, "next_item", engine.put(7))]) == [7]
+    assert results(engine, [engine.call(actor, "next_items", engine.put(7))]) == [7]
 
 
 def test_killing_closes_the_actor(engine: Engine) -> None:
     (actor,) = engine.create_actors([Counter])
-    engine.kill(actor)
+    engine.kill([actor], grace=1.0)
     assert actor.closed
 
 
@@ -92,7 +92,7 @@ def test_the_simulated_engine_lets_an_actor_do_one_call_after_the_other() -> Non
     clock = FakeClock()
     engine = SimulatedEngine(clock, lambda index: 2.0)
     (actor,) = engine.create_actors([Counter])
-    calls = [engine.call(actor, "next_item", 1) for _ in range(3)]
+    calls = [engine.call(actor, "next_items", 1) for _ in range(3)]
     engine.wait(calls[2:], None)
     assert clock.now() == 6.0
 

@@ -29,7 +29,14 @@ from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
 from rlweave.flow.reports import Report
 from rlweave.flow.resources import Resources
-from rlweave.flow.rl_operators import StoreToBuffer, TrainOneStep, TrainStats, UpdatePriorities, UpdateWeights
+from rlweave.flow.rl_operators import (
+    StoreToBuffer,
+    TrainOneStep,
+    TrainStats,
+    UpdatePriorities,
+    UpdateWeights,
+    Workers,
+)
 from rlweave.flow.stream import ParallelRollouts, Replay, Select, Stream, Union
 from rlweave.flow.workers import WorkerGroup
 
@@ -73,4 +80,5 @@ __all__ = [
     "UpdateWeights",
     "Worker",
     "WorkerGroup",
+    "Workers",
 ]

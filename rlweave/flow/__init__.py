@@ -32,12 +32,12 @@ from rlweave.flow.resources import Resources
 from rlweave.flow.rl_operators import (
     StoreToBuffer,
     TrainOneStep,
-    TrainStats,
     UpdatePriorities,
     UpdateWeights,
     Workers,
 )
 from rlweave.flow.stream import ParallelRollouts, Replay, Select, Stream, Union
+from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.workers import WorkerGroup
 
 __all__ = [

@@ -74,6 +74,8 @@ class Gather(Node):
         self.connect()
         self.outputs = [Port(self, 0, upstream.item_type)]
         self._requested: deque[Requested] = deque()
+        self._ready: set[int] = set()
+        """Identities of the calls that are known to be done."""
         self._arrived: deque[Arrival] = deque()
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
@@ -125,23 +127,31 @@ class Gather(Node):
         self._requested.append(Requested(index, call, self._channel.sent[index], started, in_round))
 
     def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
-        """The call that was started first among those that are done."""
-        if not self._requested:
-            return None
-        done = self._engine.wait([request.call for request in self._requested], 0)
-        if not done:
-            return None
-        identities = set(map(id, done))
-        for request in self._requested:
-            if id(request.call) in identities and (admitted is None or admitted(request)):
-                return request
+        """The call that was started first among those that are known to be done; looks again if there is none."""
+        found = self._known_done(admitted)
+        if found is None:
+            unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
+            if unknown:
+                self._ready.update(map(id, self._engine.wait(unknown, 0)))
+                found = self._known_done(admitted)
+        return found
+
+    def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
+        if self._ready:
+            for request in self._requested:
+                if id(request.call) in self._ready and (admitted is None or admitted(request)):
+                    return request
         return None
+
+    def _forget(self, request: Requested) -> None:
+        self._requested.remove(request)
+        self._ready.discard(id(request.call))
 
     # -- taking delivery ----------------------------------------------------------------------------------------
 
     def _take(self, request: Requested) -> list[Arrival] | None:
         """Takes over the items of a call that is done; None if there is none, because it failed or was the end."""
-        self._requested.remove(request)
+        self._forget(request)
         index = request.actor
         self._heard_of[index] = self._now()
         try:
@@ -219,8 +229,9 @@ class Gather(Node):
         if policy.policy == "stop" or (lost and policy.policy == "skip"):
             raise failure(operator, item, cause) from cause
         self._counters.fail(operator)
-        self._counters.lose(self.source.name, 1)
-        self._sequence[index] += 1
+        items = self.source.fragments if lost else 1  # what a dead or hanging actor had made of its call is lost too
+        self._counters.lose(self.source.name, items)
+        self._sequence[index] += items
         self._last_error = failure(operator, item, cause)
         self._last_error.__cause__ = cause
         too_many = self._supervisor.failed(index)
@@ -230,7 +241,8 @@ class Gather(Node):
             return
         purged = [request for request in self._requested if request.actor == index]
         purged_items = [arrival for arrival in self._arrived if arrival.actor == index]
-        self._requested = deque(request for request in self._requested if request.actor != index)
+        for request in purged:
+            self._forget(request)
         self._arrived = deque(arrival for arrival in self._arrived if arrival.actor != index)
         items = len(purged) * self.source.fragments + len(purged_items)
         self._sequence[index] += len(purged) * self.source.fragments
@@ -269,15 +281,17 @@ class Gather(Node):
         now = self._now()
         for request in list(self._requested):
             since = max(request.asked_at, self._heard_of[request.actor])
-            if now - since > self._policy.timeout and request in self._requested:
-                self._requested.remove(request)
+            hangs = now - since > self._policy.timeout and id(request.call) not in self._ready
+            if hangs and request in self._requested:  # a failure of its actor may have taken it away
+                self._forget(request)
                 self._failed(request.actor, Hanging(f"no answer for {now - since:.1f} seconds"))
 
     def _not_ready(self) -> Pulled:
         """Remembers which calls hold this node up in this step, and answers NOT_READY."""
         self._check_hanging()
         self._check_alive()
-        self._blocking = [request.call for request in self._requested]
+        # One that is done and held back must not be waited for: the plan would spin.
+        self._blocking = [request.call for request in self._requested if id(request.call) not in self._ready]
         self._blocked_in_step = self._context.step_number
         return NOT_READY
 
@@ -307,8 +321,7 @@ class Gather(Node):
             request = self._first_done()
             if request is None:
                 self._check_hanging()
-                waiting = [request.call for request in self._requested]
-                self._engine.wait(waiting, min(1.0, self._policy.timeout))
+                self._engine.wait([request.call for request in self._requested], min(1.0, self._policy.timeout))
                 continue
             arrivals = self._take(request)
             if arrivals is None:

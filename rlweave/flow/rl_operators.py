@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rlweave.errors import ConfigError, PlanError, nearest
@@ -21,6 +20,7 @@ from rlweave.flow.protocols import (
     require,
     steps_of,
 )
+from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.weights import WeightChannel
 from rlweave.flow.workers import WorkerGroup
 
@@ -29,25 +29,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Workers = WorkerGroup | Sequence[Worker]
-
-
-@dataclass(slots=True)
-class TrainStats:
-    """What one call of a learner's ``update`` did.
-
-    Attributes:
-        metrics: The learner's metrics, not read yet if they are on a device.
-        num_steps: Samples trained on, each as often as it was used.
-        gradient_steps: Optimizer steps taken.
-        version: Number of updates of this learner, this one included.
-        priorities: New priorities as (indices, priorities) for `UpdatePriorities`, if the learner gave any.
-    """
-
-    metrics: dict[str, Any] = field(default_factory=dict)
-    num_steps: int = 0
-    gradient_steps: int = 1
-    version: int = 0
-    priorities: tuple[Any, Any] | None = None
 
 
 class TrainOneStep(Operator):

@@ -105,6 +105,10 @@ class SimulatedCall:
     def __init__(self, value: Any, error: Exception | None, arrives: float) -> None:
         self._value, self._error, self.arrives = value, error, arrives
 
+    def lose(self) -> None:
+        """Its actor died before the result arrived."""
+        self._error = ActorLost("crashed")
+
     def result(self) -> Any:
         if self._error is not None:
             raise self._error

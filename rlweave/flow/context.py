@@ -9,7 +9,7 @@ from typing import Any
 from rlweave.errors import PlanError
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters, LagHistogram, MeanMetrics
-from rlweave.flow.engine import CLOSE_SECONDS, Actor, Engine
+from rlweave.flow.engine import CLOSE_SECONDS, Actor, Call, Engine
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.protocols import Episode, Learner
 from rlweave.flow.weights import LearnerRecord, WeightChannel
@@ -67,11 +67,16 @@ class Context:
         """Ends an actor that failed, with its process."""
         self.engine.kill([self._actors[group.key][index]])
 
-    def replace_actor(self, group: WorkerGroup, index: int, replaces: int) -> None:
-        """Makes an actor anew, in place: it knows what its predecessor knew before it is asked for an item."""
+    def replace_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
+        """Makes an actor anew, in place: it knows what its predecessor knew before it is asked for an item.
+
+        Returns:
+            A call that is done when the actor is there.
+        """
         (actor,) = self.engine.create_actors([self._factory(group, index, replaces)], group.resources)
         self._actors[group.key][index] = actor
         self.channel(group).replace(index, actor)
+        return self.engine.call(actor, "shares_weights")
 
     def channel(self, group: WorkerGroup) -> WeightChannel:
         """The way of weights to a group of workers."""

@@ -16,6 +16,10 @@ class ActorLost(Exception):  # noqa: N818  (a fact about an actor; users see the
     """The process of an actor has ended, or cannot be reached: no call of it will ever give a result."""
 
 
+class ArgumentFailed(Exception):  # noqa: N818  (its cause is the error)
+    """An argument of a call was to be the result of another call, which failed; the error itself is the cause."""
+
+
 class Call(Protocol):
     """A call of an actor's method that was started and may have finished."""
 
@@ -91,6 +95,7 @@ class LocalCall:
     """A call that has already run."""
 
     __slots__ = ("_error", "_value")
+    is_call = True
 
     def __init__(self, value: Any, error: Exception | None) -> None:
         self._value, self._error = value, error
@@ -100,6 +105,17 @@ class LocalCall:
         if self._error is not None:
             raise self._error
         return self._value
+
+
+def value_of(argument: Any) -> Any:
+    """An argument, or the result of the call that it is."""
+    result = getattr(argument, "result", None)
+    if result is None or not hasattr(argument, "is_call"):
+        return argument
+    try:
+        return result()
+    except Exception as error:
+        raise ArgumentFailed("an argument could not be made") from error
 
 
 class LocalEngine:
@@ -120,8 +136,7 @@ class LocalEngine:
     def call(self, actor: Actor, method: str, *arguments: Any) -> LocalCall:
         """Runs the method now; an error is kept for ``result``."""
         try:
-            given = [argument.result() if isinstance(argument, LocalCall) else argument for argument in arguments]
-            return LocalCall(getattr(actor, method)(*given), None)
+            return LocalCall(getattr(actor, method)(*map(value_of, arguments)), None)
         except Exception as error:
             return LocalCall(None, error)
 

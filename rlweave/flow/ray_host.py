@@ -6,6 +6,7 @@ from typing import Any
 
 import cloudpickle
 
+from rlweave.flow.engine import ArgumentFailed
 from rlweave.flow.remote_errors import PackedError, packed
 
 
@@ -32,7 +33,7 @@ class RayHost:
         try:
             for argument in arguments:
                 if isinstance(argument, PackedError):  # the result of a call of another actor, which failed
-                    raise argument.unpacked()
+                    raise ArgumentFailed("an argument could not be made") from argument.unpacked()
             return getattr(self._object, method)(*arguments)
         except Exception as error:
             return packed(error)

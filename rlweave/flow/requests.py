@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlweave.errors import PlanError
-from rlweave.flow.engine import ActorLost, Call
+from rlweave.flow.calls import ANSWER_SECONDS
+from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.failure_policy import FailurePolicy, Supervisor
 from rlweave.flow.item_state import decode, encode
@@ -80,6 +81,8 @@ class Gather(Node):
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
         self._heard_of = [0.0] * len(source.group)
+        self._births: dict[int, tuple[Call, float]] = {}
+        """New actors that are being made: a call that is done when they are there, and since when."""
         self._last_error: Exception | None = None
         self._blocking: list[Call] = []
         self._blocked_in_step = -1
@@ -110,10 +113,10 @@ class Gather(Node):
         return [index for index, over in enumerate(self._over) if not over and not self._buried(index)]
 
     def _buried(self, index: int) -> bool:
-        return self._supervisor.given_up[index] or self._supervisor.waiting(index)
+        return self._supervisor.given_up[index] or self._supervisor.waiting(index) or index in self._births
 
     def _being_replaced(self) -> bool:
-        return self._supervisor.wakes_at is not None
+        return self._supervisor.wakes_at is not None or bool(self._births)
 
     def _request(self, index: int, in_round: int = 0) -> None:
         started = self._now()
@@ -224,6 +227,9 @@ class Gather(Node):
             elif error.stage != "sample":
                 operator = error.stage
                 policy = self._policies.get(error.stage, policy)
+        if isinstance(error, ArgumentFailed):  # weights come from a learner's actor, which nobody replaces
+            operator, policy = f"weights for {self.source.name}", FailurePolicy()
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         lost = isinstance(error, ActorLost | Hanging)
         item = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
         if policy.policy == "stop" or (lost and policy.policy == "skip"):
@@ -251,12 +257,27 @@ class Gather(Node):
         self._supervisor.bury(index, self._now())
 
     def _replace_due(self) -> None:
-        """Makes the actors anew whose time has come."""
+        """Makes the actors anew whose time has come, and asks those for items that are there."""
         for index in self._supervisor.take_due(self._now()):
             self._counters.replace(self.source.name)
             try:
-                self._context.replace_actor(self.source.group, index, self._supervisor.replaced[index])
+                born = self._context.replace_actor(self.source.group, index, self._supervisor.replaced[index])
             except Exception as error:  # in this process, factories fail at once
+                self._failed(index, error)
+            else:
+                self._births[index] = born, self._now()
+        if not self._births:
+            return
+        there = set(map(id, self._engine.wait([born for born, _ in self._births.values()], 0)))
+        for index, (born, began) in list(self._births.items()):
+            if id(born) not in there and self._now() - began <= ANSWER_SECONDS:
+                continue
+            del self._births[index]
+            try:
+                if id(born) not in there:
+                    raise Hanging(f"was not made within {ANSWER_SECONDS:g} seconds")
+                born.result()
+            except Exception as error:
                 self._failed(index, error)
             else:
                 self._asked_of_new_actor(index)
@@ -292,6 +313,7 @@ class Gather(Node):
         self._check_alive()
         # One that is done and held back must not be waited for: the plan would spin.
         self._blocking = [request.call for request in self._requested if id(request.call) not in self._ready]
+        self._blocking += [born for born, _ in self._births.values()]
         self._blocked_in_step = self._context.step_number
         return NOT_READY
 
@@ -305,6 +327,7 @@ class Gather(Node):
             return None
         times = [max(request.asked_at, self._heard_of[request.actor]) for request in self._requested]
         hangs = [min(times) + self._policy.timeout] if times else []
+        hangs += [began + ANSWER_SECONDS for _, began in self._births.values()]
         at = self._supervisor.wakes_at
         return min(hangs if at is None else [*hangs, at], default=None)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.flow import ActorLost, Call, Episode, FakeClock, Resources, SampleBatch
+from rlweave.flow.engine import value_of
 
 
 class FakeWorker:
@@ -102,6 +103,8 @@ def workers(n: int, steps: int = 4, items: int | None = None) -> list[FakeWorker
 class SimulatedCall:
     """A call whose result arrives at some time of a fake clock."""
 
+    is_call = True
+
     def __init__(self, value: Any, error: Exception | None, arrives: float) -> None:
         self._value, self._error, self.arrives = value, error, arrives
 
@@ -155,8 +158,7 @@ class SimulatedEngine:
         arrives = max(self.clock.now(), self.busy_until.get(id(actor), 0.0)) + cost
         self.busy_until[id(actor)] = arrives
         try:
-            given = [argument.result() if isinstance(argument, SimulatedCall) else argument for argument in arguments]
-            return SimulatedCall(getattr(actor, method)(*given), None, arrives)
+            return SimulatedCall(getattr(actor, method)(*map(value_of, arguments)), None, arrives)
         except Exception as error:
             return SimulatedCall(None, error, arrives)
 

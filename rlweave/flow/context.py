@@ -27,15 +27,20 @@ class Context:
         metrics: Where learners put their metrics until the next report.
         train_lag: Weight lag of items when a learner trains on them.
         episodes: Episodes that came with items, by worker group, until the next report.
+        stages: Operators that run beside the workers of a group, by name.
+        fragments: Items that the workers of a group make per call.
+        only_source: Whether everything in the plan waits for one gather.
     """
 
     def __init__(self, engine: Engine, clock: Clock, counters: Counters) -> None:
         self.engine, self.clock, self.counters = engine, clock, counters
         self.step_number = 0
+        self.only_source = False
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
         self.episodes: dict[tuple[int, ...], list[Episode]] = {}
         self.stages: dict[tuple[int, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
+        self.fragments: dict[tuple[int, ...], int] = {}
         self._actors: dict[tuple[int, ...], list[Actor]] = {}
         self._channels: dict[tuple[int, ...], WeightChannel] = {}
         self._learners: dict[int, LearnerRecord] = {}
@@ -61,7 +66,8 @@ class Context:
 
     def _factory(self, group: WorkerGroup, index: int, replaces: int) -> Callable[[], SourceActor]:
         stages: Sequence[tuple[str, Callable[[Any], Any]]] = self.stages.get(group.key, [])
-        return partial(SourceActor, group.factories[index], stages, replaces, not self.engine.in_process)
+        count = self.fragments.get(group.key, 1)
+        return partial(SourceActor, group.factories[index], stages, replaces, not self.engine.in_process, count)
 
     def bury(self, group: WorkerGroup, index: int) -> None:
         """Ends an actor that failed, with its process."""

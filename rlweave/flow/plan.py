@@ -131,6 +131,7 @@ class ReportMetrics:
         parts = " and ".join(f"{number} x ({described(resources.amounts())})" for number, resources in needs)
         check_capacity(total(needs), context.engine.capacity(), parts, self._sink.name)
         try:
+            context.only_source = not context.engine.in_process and self.graph.has_only_one_source()
             for node in self.graph.nodes:
                 node.prepare(context)
             for node in self.graph.nodes:

@@ -55,6 +55,16 @@ class RayCall:
         return owned(value)
 
 
+class RayActor:
+    """Ray's handle on an actor, with its methods looked up once."""
+
+    __slots__ = ("handle", "invoke", "next_items")
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.invoke, self.next_items = handle.invoke.remote, handle.next_items.remote
+
+
 class RayEngine:
     """Actors as processes of a Ray cluster.
 
@@ -117,12 +127,14 @@ class RayEngine:
             max_restarts=0,
             max_task_retries=0,
         )(RayHost)
-        return [remote.remote(_pickled(factory)) for factory in factories]
+        return [RayActor(remote.remote(_pickled(factory))) for factory in factories]
 
     def call(self, actor: Actor, method: str, *arguments: Any) -> RayCall:
         """Starts a call. What ``put`` gave and calls of other actors go from actor to actor, not through here."""
         given = [argument.reference if isinstance(argument, RayCall) else argument for argument in arguments]
-        return RayCall(actor.invoke.remote(method, *given))
+        if method == "next_items":
+            return RayCall(actor.next_items(*given))
+        return RayCall(actor.invoke(method, *given))
 
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """Calls that are done: those that are known to be, else those that ``ray.wait`` finds."""
@@ -147,11 +159,11 @@ class RayEngine:
             return
         if grace and actors:
             with contextlib.suppress(Exception):  # whoever cannot close any more is ended without it
-                closing = [actor.invoke.remote("close") for actor in actors]
+                closing = [actor.invoke("close") for actor in actors]
                 ray.wait(closing, num_returns=len(closing), timeout=grace)
         for actor in actors:
             with contextlib.suppress(Exception):
-                ray.kill(actor, no_restart=True)
+                ray.kill(actor.handle, no_restart=True)
 
     def capacity(self) -> Mapping[str, float]:
         """All resources of the cluster."""
@@ -172,28 +184,39 @@ class RayEngine:
         self.close()
 
 
+_ATOMS = frozenset({int, float, bool, str, bytes, type(None)})
+
+
 def owned(value: Any) -> Any:
     """A value whose arrays are this process's own: views into the object store, which pin it there, become copies.
 
-    Looks into dicts, lists, tuples, and objects with a ``data`` dict such as `SampleBatch`.
+    Works in place. Looks into dicts, lists, tuples, and objects with a ``data`` dict such as `SampleBatch`.
 
     >>> view = np.zeros(2); view.flags.writeable = False
     >>> owned({"a": [view]})["a"][0].flags.writeable
     True
     """
-    if isinstance(value, np.ndarray):
+    kind = type(value)
+    if kind is np.ndarray:
         return value if value.flags.writeable else value.copy()
+    if kind in _ATOMS:
+        return value
     if isinstance(value, dict):
-        return {key: owned(inner) for key, inner in value.items()}
+        for key, inner in value.items():
+            if type(inner) is np.ndarray:  # the usual case, and this runs for every item
+                if not inner.flags.writeable:
+                    value[key] = inner.copy()
+            else:
+                value[key] = owned(inner)
+        return value
     if isinstance(value, list):
-        return [owned(inner) for inner in value]
+        value[:] = map(owned, value)
+        return value
     if isinstance(value, tuple):
-        if hasattr(value, "_fields"):
-            return type(value)(*map(owned, value))
-        return tuple(map(owned, value))
+        return kind(*map(owned, value)) if hasattr(value, "_fields") else tuple(map(owned, value))
     data = getattr(value, "data", None)
     if isinstance(data, dict):
-        value.data = owned(data)
+        owned(data)
     return value
 
 

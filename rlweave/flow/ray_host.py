@@ -26,6 +26,10 @@ class RayHost:
         except Exception as error:
             self._failed = packed(error)
 
+    def next_items(self, *arguments: Any) -> Any:
+        """The call that is made for every item has a method of its own: on Ray, an argument takes its time."""
+        return self.invoke("next_items", *arguments)
+
     def invoke(self, method: str, *arguments: Any) -> Any:
         """Calls a method; an error comes back as a `PackedError`, since Ray would lose its cause."""
         if self._failed is not None:

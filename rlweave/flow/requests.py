@@ -81,6 +81,7 @@ class Gather(Node):
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
         self._heard_of = [0.0] * len(source.group)
+        self._may_skip_look = False
         self._births: dict[int, tuple[Call, float]] = {}
         """New actors that are being made: a call that is done when they are there, and since when."""
         self._last_error: Exception | None = None
@@ -89,6 +90,7 @@ class Gather(Node):
 
     def prepare(self, context: Context) -> None:
         """Tells the actors what to do with each item before it leaves them."""
+        context.fragments[self.source.group.key] = self.source.fragments
         context.stages[self.source.group.key] = [(stage.name, stage.operator) for stage in self.stages]
 
     def start(self, context: Context) -> None:
@@ -125,13 +127,18 @@ class Gather(Node):
         except Exception as error:  # the learner's, which reads its weights
             envelope = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
             raise failure(f"weights for {self.source.name}", envelope, error) from error
-        call = self._engine.call(self._actors[index], "next_items", self.source.fragments, *newer)
+        call = self._engine.call(self._actors[index], "next_items", *newer)
         self.source.timer.seconds += self._now() - started
+        self._may_skip_look = self._context.only_source
         self._requested.append(Requested(index, call, self._channel.sent[index], started, in_round))
 
     def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
         """The call that was started first among those that are known to be done; looks again if there is none."""
         found = self._known_done(admitted)
+        if found is None and self._may_skip_look:
+            # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
+            self._may_skip_look = False
+            return None
         if found is None:
             unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
             if unknown:
@@ -165,17 +172,20 @@ class Gather(Node):
         self._supervisor.delivered(index)
         name = self._names[index]
         arrivals = []
-        for item in items:
-            if item.payload is END:
+        left = len(items)
+        for payload, num_steps, version, episodes in items:
+            left -= 1
+            if payload is END:
                 self._over[index] = True
-                self._keep_episodes(item.episodes)
+                self._keep_episodes(episodes)
                 break
-            envelope = Envelope(item.payload, name, self._sequence[index], item.weight_version)
+            envelope = Envelope(payload, name, self._sequence[index], version)
             self._sequence[index] += 1
-            arrivals.append(Arrival(envelope, item.num_steps, index, False, tuple(item.episodes)))
+            arrivals.append(Arrival(envelope, num_steps, index, not left, tuple(episodes)))
         if not arrivals:
             return None
-        arrivals[-1] = arrivals[-1]._replace(last=True)
+        if not arrivals[-1].last:  # the END came after it
+            arrivals[-1] = arrivals[-1]._replace(last=True)
         arrivals = self._mark(request, arrivals)
         self._arrived.extend(arrivals)
         return arrivals

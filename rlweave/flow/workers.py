@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.envelope import ABSORBED, END
@@ -12,18 +12,12 @@ from rlweave.flow.item_types import signature_of
 from rlweave.flow.protocols import Episode, Worker, require, steps_of
 from rlweave.flow.resources import Resources
 
+SourceItem = tuple[Any, int, int, Sequence[Episode]]
+"""What a source actor delivers: an item, the environment steps it took, the version of the weights it was made with.
 
-class SourceItem(NamedTuple):
-    """What a source actor delivers: an item, the environment steps it took, and the weights it was made with.
-
-    Where actors live elsewhere, the episodes that ended meanwhile come along: asking for them would be one more call
-    that waits behind the next item.
-    """
-
-    payload: Any
-    num_steps: int
-    weight_version: int
-    episodes: Sequence[Episode] = ()
+Where actors live elsewhere, the episodes that ended meanwhile come along: asking for them would be one more call that
+waits behind the next item. (A plain tuple, because it travels with every item, and a class takes time to pickle.)
+"""
 
 
 class SourceFailure(Exception):  # noqa: N818  (it is not an error that users see: its cause is)
@@ -42,6 +36,7 @@ class SourceActor:
         stages: ``(name, operator)`` in order; each item goes through them before it leaves.
         replaces: How many workers failed in this one's place before; told to a worker that has ``replacing(number)``.
         with_episodes: Whether finished episodes travel with the items.
+        count: Items that it makes per call.
     """
 
     def __init__(
@@ -50,11 +45,12 @@ class SourceActor:
         stages: Sequence[tuple[str, Callable[[Any], Any]]],
         replaces: int = 0,
         with_episodes: bool = False,
+        count: int = 1,
     ) -> None:
         self.worker = make_worker()
         self.owns_worker = not isinstance(make_worker, _Existing)
         self.weight_version = 0
-        self.with_episodes = with_episodes
+        self.with_episodes, self.count = with_episodes, count
         self.stages = [(name, copy.deepcopy(operator)) for name, operator in stages]
         self._failed: SourceFailure | None = None
         for _, operator in self.stages:
@@ -66,13 +62,15 @@ class SourceActor:
             if replacing is not None:
                 replacing(replaces)
 
-    def next_items(self, count: int, version: int = -1, *weights: Any) -> list[SourceItem]:
-        """Takes over newer weights, if there are any, and makes items.
+    def next_items(self, version: int = -1, *weights: Any) -> list[SourceItem]:
+        """Takes over newer weights, if there are any, and makes ``count`` items.
 
         Args:
-            count: How many. Fewer come if the worker has no more: then the last one's payload is END.
             version: The version of the weights.
             weights: Of each learner; none if there is nothing newer.
+
+        Returns:
+            The items. Fewer come if the worker has no more: then the last one's payload is END.
 
         Raises:
             SourceFailure: If the first item fails. If a later one does, those before it are delivered, and the failure
@@ -88,7 +86,7 @@ class SourceActor:
             except Exception as error:
                 raise SourceFailure("set_weights") from error
         items: list[SourceItem] = []
-        for _ in range(count):
+        for _ in range(self.count):
             try:
                 items.append(self._next_item())
             except SourceFailure as failed:
@@ -96,7 +94,7 @@ class SourceActor:
                     raise
                 self._failed = failed
                 break
-            if items[-1].payload is END:
+            if items[-1][0] is END:
                 break
         return items
 
@@ -119,7 +117,7 @@ class SourceActor:
             episodes = self.worker.episode_stats() if self.with_episodes else ()
         except Exception as error:
             raise SourceFailure(stage) from error
-        return SourceItem(payload, num_steps, self.weight_version, episodes)
+        return payload, num_steps, self.weight_version, episodes
 
     def shares_weights(self) -> bool:
         """Whether the worker acts on the learner's own weights."""

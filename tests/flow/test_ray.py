@@ -275,7 +275,7 @@ def test_a_killed_actor_is_replaced_and_its_results_are_purged(start: Start) -> 
     plan = start(ReportMetrics(rollouts.gather_async(num_async=2), workers))
     take(plan, 6)
     killed_at = len(plan._context.actors(workers))  # type: ignore[union-attr]
-    ray.kill(plan._context.actors(workers)[1], no_restart=True)  # type: ignore[union-attr]
+    ray.kill(plan._context.actors(workers)[1].handle, no_restart=True)  # type: ignore[union-attr]
     assert killed_at == 2
     replaced: list[int] = []
     while not replaced or replaced[-1] == 0:

@@ -9,7 +9,7 @@ from typing import Any
 from rlweave.errors import PlanError
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters, LagHistogram, MeanMetrics
-from rlweave.flow.engine import CLOSE_SECONDS, Actor, Call, Engine
+from rlweave.flow.engine import CLOSE_SECONDS, Actor, ActorLost, Call, Engine
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.protocols import Episode, Learner
 from rlweave.flow.weights import LearnerRecord, WeightChannel
@@ -112,6 +112,20 @@ class Context:
     def version(self) -> int:
         """Number of updates of all learners of the plan."""
         return sum(record.updates for record in self._learners.values())
+
+    def new_episodes(self, group: WorkerGroup) -> list[Episode]:
+        """The episodes of a group since the last call."""
+        if not self.engine.in_process:  # they came with the items
+            return self.episodes.pop(group.key, [])
+        found: list[Episode] = []
+        for actor in self.actors(group):
+            call = self.engine.call(actor, "episode_stats")
+            self.engine.wait([call], None)
+            try:
+                found += [Episode(*episode) for episode in call.result()]
+            except ActorLost:
+                continue  # so are its episodes
+        return found
 
     def kill_actors(self) -> None:
         """Ends all actors, within a bounded time."""

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rlweave.errors import ConfigError
+from rlweave.flow.arrivals import Arrival, Requested, encode_arrival
 from rlweave.flow.envelope import ABSORBED, END, Pulled, merge
 from rlweave.flow.item_types import fits
 from rlweave.flow.node import Port, failure, wrong_type
 from rlweave.flow.operators import positive
 from rlweave.flow.protocols import Batch
-from rlweave.flow.requests import Arrival, Gather, Requested
+from rlweave.flow.requests import Gather
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
@@ -150,7 +151,7 @@ class GatherSync(Gather):
     def state_dict(self) -> dict[str, Any]:
         """Also the items of the round that were not delivered."""
         state = super().state_dict()
-        kept = [self._encoded(arrival) for arrival in self._round]
+        kept = [encode_arrival(arrival, self.name) for arrival in self._round]
         numbers = {"rounds": self._rounds, "glued": self._glued, "late": self.late_items, "open": self._open}
         return {**state, **numbers, "round": kept}
 

@@ -12,42 +12,18 @@ from rlweave.flow.calls import results_of
 from rlweave.flow.clock import Clock, SystemClock
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
-from rlweave.flow.engine import ActorLost, Engine, LocalEngine
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
+from rlweave.flow.engine import Engine, LocalEngine
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import draw, explain
 from rlweave.flow.interrupt import stopping_on_interrupt
-from rlweave.flow.node import Node, Port
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.protocols import Episode
 from rlweave.flow.reports import EpisodeWindow, Report
-from rlweave.flow.resources import check_capacity, described, total
 from rlweave.flow.rl_operators import Workers
+from rlweave.flow.sink import Sink
+from rlweave.flow.starting import running_context
 from rlweave.flow.stream import Stream
-from rlweave.flow.transforms import check_input
 from rlweave.flow.workers import WorkerGroup
-
-
-class Sink(Node):
-    """The end of a plan: counts what arrives."""
-
-    def __init__(self, upstream: Port) -> None:
-        super().__init__("report_metrics", [upstream])
-        check_input(upstream, self.name)
-        self.connect()
-
-    def start(self, context: Context) -> None:
-        """Binds its upstream."""
-        self._upstream = self.puller(self.inputs[0])
-        self._counters = context.counters
-
-    def pull(self, output: int = 0) -> Pulled:
-        """The next item of the plan."""
-        item = self._upstream()
-        if isinstance(item, Signal):
-            self.ended = item is END
-        else:
-            self._counters.items += 1
-        return item
 
 
 class ReportMetrics:
@@ -126,21 +102,8 @@ class ReportMetrics:
                 received="a plan that " + ("is closed" if self._closed else "runs"),
                 fix="compose a new plan, and load_state_dict() into it to go on where this one was",
             )
-        context = Context(engine or LocalEngine(), clock or SystemClock(), self.counters)
-        needs = self.graph.needs()
-        parts = " and ".join(f"{number} x ({described(resources.amounts())})" for number, resources in needs)
-        check_capacity(total(needs), context.engine.capacity(), parts, self._sink.name)
-        try:
-            context.only_source = not context.engine.in_process and self.graph.has_only_one_source()
-            for node in self.graph.nodes:
-                node.prepare(context)
-            for node in self.graph.nodes:
-                node.start(context)
-            for channel in context.channels():
-                channel.send_all()
-        except BaseException:
-            context.kill_actors()  # a plan that cannot start leaves nothing behind
-            raise
+        engine = engine or LocalEngine()
+        context = running_context(self.graph, engine, clock or SystemClock(), self.counters, self._sink.name)
         self._context = context
         self._started_at = context.clock.now()
         return self
@@ -328,18 +291,7 @@ class ReportMetrics:
     def _new_episodes(self) -> list[Episode]:
         if self._group is None or self._closed:
             return []
-        context = self._running()
-        if not context.engine.in_process:  # they came with the items
-            return context.episodes.pop(self._group.key, [])
-        episodes: list[Episode] = []
-        for actor in context.actors(self._group):
-            call = context.engine.call(actor, "episode_stats")
-            context.engine.wait([call], None)
-            try:
-                episodes += [Episode(*episode) for episode in call.result()]
-            except ActorLost:
-                continue  # so are its episodes
-        return episodes
+        return self._running().new_episodes(self._group)
 
     def ask_workers(self, method: str, arguments: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
         """Calls a method of every worker of the plan, and waits for the results.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
 from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.failure_policy import FailurePolicy, Supervisor
-from rlweave.flow.item_state import decode, encode
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
 from rlweave.flow.sources import ParForEach, RolloutSource
@@ -19,34 +19,6 @@ from rlweave.flow.workers import SourceFailure, SourceItem
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
-
-
-class Requested(NamedTuple):
-    """A call for items that was started: of which source, with which weights, when, and in which round."""
-
-    actor: int
-    call: Call
-    version: int
-    asked_at: float
-    round: int
-
-
-class Arrival(NamedTuple):
-    """An item that has arrived and was not delivered yet.
-
-    Attributes:
-        envelope: The item; its payload may be ABSORBED.
-        num_steps: Environment steps it took.
-        actor: Number of its source.
-        last: Whether it is the last one of its call.
-        episodes: Episodes that came with it.
-    """
-
-    envelope: Envelope
-    num_steps: int
-    actor: int
-    last: bool
-    episodes: tuple[Episode, ...]
 
 
 class Hanging(Exception):  # noqa: N818  (the cause in an error of the plan)
@@ -369,35 +341,15 @@ class Gather(Node):
         return {
             "sequence": list(self._sequence),
             "over": list(self._over),
-            "arrived": [self._encoded(arrival) for arrival in self._arrived],
+            "arrived": [encode_arrival(arrival, self.name) for arrival in self._arrived],
         }
-
-    def _encoded(self, arrival: Arrival) -> dict[str, Any]:
-        envelope = arrival.envelope
-        absorbed = envelope.payload is ABSORBED
-        return {
-            "actor": arrival.actor,
-            "payload": None if absorbed else encode(envelope.payload, self.name),
-            "absorbed": absorbed,
-            "sequence": envelope.sequence,
-            "weight_version": envelope.weight_version,
-            "rounds_late": envelope.rounds_late,
-            "num_steps": arrival.num_steps,
-            "last": arrival.last,
-            "episodes": [[float(episode.episode_return), int(episode.length)] for episode in arrival.episodes],
-        }
-
-    def _decoded(self, kept: Mapping[str, Any]) -> Arrival:
-        actor = int(kept["actor"])
-        payload = ABSORBED if kept["absorbed"] else decode(kept["payload"])
-        name, version = self._names[actor], int(kept["weight_version"])
-        envelope = Envelope(payload, name, int(kept["sequence"]), version, (), int(kept["rounds_late"]))
-        episodes = tuple(Episode(float(gained), int(length)) for gained, length in kept["episodes"])
-        return Arrival(envelope, int(kept["num_steps"]), actor, bool(kept["last"]), episodes)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         self._sequence = [int(number) for number in state["sequence"]]
         self._over = [bool(over) for over in state["over"]]
         self._requested = deque()
-        self._arrived = deque(map(self._decoded, state["arrived"]))
+        self._arrived = deque(self._decoded(kept) for kept in state["arrived"])
+
+    def _decoded(self, kept: Mapping[str, Any]) -> Arrival:
+        return decode_arrival(kept, self._names)

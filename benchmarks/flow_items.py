@@ -4,7 +4,9 @@ The policy is one number; fragments of 10, 50 and 200 steps of CartPole; 1 and 2
 per call from the same kind of worker, and count its steps. RLlib Flow's iterators are `ray.util.iter`, which Ray still
 ships: its plans were made of them. The last row is what a plan costs that waits for actors which are busy with nothing.
 
-Rounds alternate between the three; a row says the median of the ratios of neighbouring runs. Driver CPU is that of the
+Two rows more show a plan whose workers make five fragments per call, a setting of `ParallelRollouts`.
+
+Rounds alternate; a row says the median of the ratios of neighbouring runs. Driver CPU is that of the
 whole process, Ray's threads included.
 """
 
@@ -169,6 +171,7 @@ def compare(engine, steps, workers, rounds, seconds):
     """Four rows: items and CPU, against the loop and against Flow's iterators."""
     systems = {
         "plan": Plan(engine, steps, workers),
+        "five": Plan(engine, steps, workers, fragments=5),
         "loop": Bare(steps, workers),
         "flow": FlowIterators(steps, workers),
     }
@@ -178,20 +181,22 @@ def compare(engine, steps, workers, rounds, seconds):
     found = {name: [] for name in systems}
     order = list(systems)
     for index in range(rounds):
-        for name in order[index % 3 :] + order[: index % 3]:
-            found[name].append(measured(systems[name], items, steps))
+        for name in order[index % 4 :] + order[: index % 4]:
+            found[name].append(measured(systems[name], items // 5 * 5, steps))
     for system in systems.values():
         system.close()
     rows = []
-    for peer, items_bar, cpu_bar in (("loop", 0.95, 1 / 1.05), ("flow", 1.0, 1.0)):
+    cases = (("plan", "loop", 0.95, round(1 / 1.05, 3)), ("plan", "flow", 1.0, 1.0), ("five", "loop", None, None))
+    for mine, peer, items_bar, cpu_bar in cases:
         for what, column, bar in (("items/s", 0, items_bar), ("driver CPU", 1, cpu_bar)):
-            pairs = zip(found["plan"], found[peer], strict=True)
+            pairs = zip(found[mine], found[peer], strict=True)
+            setting = ", 5 fragments per call" if mine == "five" else ""
             rows.append(
                 {
-                    "case": f"{what} / {peer}, {steps} steps, {workers} workers",
-                    "ours_us": round(statistics.median(run[column] for run in found["plan"]) * 1e6, 1),
+                    "case": f"{what} / {peer}, {steps} steps, {workers} workers{setting}",
+                    "ours_us": round(statistics.median(run[column] for run in found[mine]) * 1e6, 1),
                     "peer_us": round(statistics.median(run[column] for run in found[peer]) * 1e6, 1),
-                    **judged([theirs[column] / ours[column] for ours, theirs in pairs], round(bar, 3)),
+                    **judged([theirs[column] / ours[column] for ours, theirs in pairs], bar),
                 }
             )
     return rows

@@ -190,7 +190,7 @@ _ATOMS = frozenset({int, float, bool, str, bytes, type(None)})
 def owned(value: Any) -> Any:
     """A value whose arrays are this process's own: views into the object store, which pin it there, become copies.
 
-    Works in place. Looks into dicts, lists, tuples, and objects with a ``data`` dict such as `SampleBatch`.
+    Changes dicts in place. Looks into dicts, lists, tuples, and objects with a ``data`` dict such as `SampleBatch`.
 
     >>> view = np.zeros(2); view.flags.writeable = False
     >>> owned({"a": [view]})["a"][0].flags.writeable
@@ -209,11 +209,11 @@ def owned(value: Any) -> Any:
             else:
                 value[key] = owned(inner)
         return value
-    if isinstance(value, list):
-        value[:] = map(owned, value)
-        return value
-    if isinstance(value, tuple):
-        return kind(*map(owned, value)) if hasattr(value, "_fields") else tuple(map(owned, value))
+    if isinstance(value, list | tuple):
+        parts = [inner if type(inner) in _ATOMS else owned(inner) for inner in value]
+        if isinstance(value, list):
+            return parts
+        return kind(*parts) if hasattr(value, "_fields") else tuple(parts)
     data = getattr(value, "data", None)
     if isinstance(data, dict):
         owned(data)

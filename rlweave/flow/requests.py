@@ -54,6 +54,8 @@ class Gather(Node):
         self._over = [False] * len(source.group)
         self._heard_of = [0.0] * len(source.group)
         self._may_skip_look = False
+        self._hangs_at = 0.0
+        """Before this time nobody counts as hanging."""
         self._births: dict[int, tuple[Call, float]] = {}
         """New actors that are being made: a call that is done when they are there, and since when."""
         self._last_error: Exception | None = None
@@ -240,6 +242,8 @@ class Gather(Node):
 
     def _replace_due(self) -> None:
         """Makes the actors anew whose time has come, and asks those for items that are there."""
+        if not self._births and self._supervisor.wakes_at is None:
+            return
         for index in self._supervisor.take_due(self._now()):
             self._counters.replace(self.source.name)
             try:
@@ -282,12 +286,17 @@ class Gather(Node):
 
     def _check_hanging(self) -> None:
         now = self._now()
+        if now < self._hangs_at:
+            return
         for request in list(self._requested):
             since = max(request.asked_at, self._heard_of[request.actor])
             hangs = now - since > self._policy.timeout and id(request.call) not in self._ready
             if hangs and request in self._requested:  # a failure of its actor may have taken it away
                 self._forget(request)
                 self._failed(request.actor, Hanging(f"no answer for {now - since:.1f} seconds"))
+        times = [max(request.asked_at, self._heard_of[request.actor]) for request in self._requested]
+        # what is asked for later hangs later
+        self._hangs_at = min(times, default=now) + self._policy.timeout
 
     def _not_ready(self) -> Pulled:
         """Remembers which calls hold this node up in this step, and answers NOT_READY."""
@@ -307,11 +316,11 @@ class Gather(Node):
         """When an actor is to be made anew, or counts as hanging."""
         if self._blocked_in_step != self._context.step_number:
             return None
-        times = [max(request.asked_at, self._heard_of[request.actor]) for request in self._requested]
-        hangs = [min(times) + self._policy.timeout] if times else []
-        hangs += [began + ANSWER_SECONDS for _, began in self._births.values()]
-        at = self._supervisor.wakes_at
-        return min(hangs if at is None else [*hangs, at], default=None)
+        times = [self._hangs_at] if self._requested else []
+        if self._births or self._supervisor.wakes_at is not None:
+            times += [began + ANSWER_SECONDS for _, began in self._births.values()]
+            times += [] if self._supervisor.wakes_at is None else [self._supervisor.wakes_at]
+        return min(times, default=None)
 
     def obstacle(self) -> str:
         """Items that did not arrive yet."""

@@ -148,6 +148,23 @@ def test_workers_on_ray_train_save_and_resume(trainers, tmp_path, algorithm):
     assert list(resumed.train())[-1]["env_steps_sampled"] >= trainer.config.steps + 200
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers):
+    ray = pytest.importorskip("ray")
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
+    trainer = trainers("ppo", worker_failure="replace", **sets)
+    rows = []
+    for row in trainer.train():
+        if not rows:
+            ray.kill(trainer.plan._context.actors(trainer.parts.workers)[1].handle)
+        rows.append(row)
+    assert rows[-1]["env_steps_sampled"] >= trainer.config.steps
+    assert rows[-1]["replacements/parallel_rollouts"] == 1
+    assert rows[-1]["lost_items/parallel_rollouts"] == 1
+    rows_of_update = trainer.config.num_envs * trainer.config.agent.rollout_steps
+    assert rows[-1]["env_steps_sampled"] == rows[-1]["updates"] * rows_of_update, "no step was trained on twice or lost"
+
+
 @pytest.mark.parametrize(
     ("sets", "text"),
     [

@@ -58,11 +58,11 @@ class PlanTrainer:
     def __init__(self, config: TrainConfig, run: RunDirectory | None, make_parts: Callable[[Any], Parts]) -> None:
         self.config, self.run = config, run
         check_engine(config)
-        self.parts = make_parts(config)
-        self.agent = self.parts.agent
-        set_threads(config, self.agent)
-        self.engine = make_engine(config)
+        self.engine = make_engine(config)  # first: it begins processes, which backends with threads do not like
         try:
+            self.parts = make_parts(config)
+            self.agent = self.parts.agent
+            set_threads(config, self.agent)
             self.plan = self.parts.plan().start(self.engine)
             self._begin_episodes(0)
         except BaseException:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -103,7 +104,10 @@ class RayEngine:
                 "include_dashboard": False,
             }
         try:
-            ray.init(**options)
+            with warnings.catch_warnings():
+                # JAX warns of forks in a process with threads; the processes that Ray begins here run exec at once
+                warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+                ray.init(**options)
         except Exception as error:
             raise BackendError(
                 "Ray cannot be reached",

@@ -42,7 +42,8 @@ learning: $(VENV)/.installed-dev  ## Learning with all seeds; writes curves and 
 	$(BIN)/python benchmarks/learning.py --output docs
 
 bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a table each.
-	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole; do \
+	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole \
+	    flow_items; do \
 	  $(BIN)/python benchmarks/$$script.py; \
 	done
 

@@ -38,6 +38,17 @@ class TrainConfig(Config):
     placement: Literal["local", "fused"] = setting(
         "local", "where environments step: local, outside of the graph; or fused, with rollout and update as one call"
     )
+    engine: Literal["local", "ray"] = setting(
+        "local", "where workers live: in this process, in turns; or as processes of Ray (rlweave[ray])"
+    )
+    workers: int = setting(1, "workers that share num_envs; 1 with engine ray is one process beside this one", ge=1)
+    address: str = setting("local", "the Ray cluster: local begins one on this machine; auto, or host:port, joins one")
+    worker_cpus: float = setting(1.0, "cores that each worker holds on Ray", ge=0.0, unit="cores")
+    worker_failure: Literal["stop", "replace"] = setting(
+        "stop", "what a worker that fails does on Ray: stop the training, or be made anew in its place"
+    )
+    worker_timeout: float = setting(600.0, "when a worker counts as hanging on Ray", gt=0.0, unit="seconds")
+    object_store_mb: int = setting(256, "shared memory of a local Ray cluster", ge=80, unit="MiB")
     seed: int = setting(0, "seed of weights, exploration and environments", ge=0)
     threads: int | None = setting(
         None, "threads of torch's kernels; null: 1 for small observations, else what torch chooses", ge=1

@@ -11,9 +11,10 @@ from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that n
 from rlweave.agents.dqn import DQNConfig, DrawnBatch
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
 from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import TransitionWorker
+from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state, build_acting
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import (
     Parts,
@@ -21,10 +22,13 @@ from rlweave.algorithms.trainer import (
     linear_schedule,
     make_training_env,
     mask_leaf_of,
+    set_threads,
     state_space_of,
 )
+from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
+    FailurePolicy,
     ParallelRollouts,
     Prefetch,
     Replay,
@@ -33,6 +37,8 @@ from rlweave.flow import (
     StoreToBuffer,
     TrainOneStep,
     Union,
+    WorkerGroup,
+    Workers,
 )
 
 
@@ -40,6 +46,10 @@ class DQNTrainConfig(TrainConfig):
     """Settings of a DQN training."""
 
     num_envs: int = setting(1, "environments that step side by side", ge=1, unit="environments")
+    steps_per_item: int = setting(
+        32, "steps that a worker on Ray takes per call, over its environments: a call costs about as much as 10 steps",
+        ge=1, unit="environment steps",
+    )  # fmt: skip
     agent: DQNConfig = setting(DQNConfig(), "the agent")
 
 
@@ -56,14 +66,21 @@ class DrawInGraph:
 
 
 class GraphMemory:
-    """The memory in an agent's graph, as a plan sees it. Drawing happens inside the update, so a sample is a token."""
+    """The memory in an agent's graph, as a plan sees it. Drawing happens inside the update, so a sample is a token.
 
-    def __init__(self, agent: DQNAgent) -> None:
-        self.agent = agent
+    Args:
+        agent: The agent.
+        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+    """
+
+    def __init__(self, agent: DQNAgent, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
         self.capacity, self.batch_size = agent.config.memory_capacity, agent.config.batch_size
 
     def insert(self, batch: SampleBatch) -> None:
         """Stores transitions."""
+        if self.counts:
+            self.agent.count_steps(batch.num_steps)
         if batch.data:  # nothing is complete in the first steps of a window
             self.agent.insert(batch.data)
 
@@ -100,15 +117,50 @@ class GraphLearner:
         return self.agent.stage((batch["records"], batch["indices"], batch["weights"]))
 
     def get_weights(self) -> Any:
-        """Weights of the policy."""
-        return self.agent.get_weights()
+        """What acting needs."""
+        return acting_state(self.agent)
 
 
-def dqn_plan(workers: list[Any], agent: DQNAgent) -> ReportMetrics:
+class DQNWorkerFactory:
+    """Makes a worker in the process where it is to live, with an acting graph of its own.
+
+    Args:
+        config: Settings of the training.
+        number: Number of the worker.
+    """
+
+    def __init__(self, config: DQNTrainConfig, number: int) -> None:
+        self.config, self.number = config, number
+
+    def __call__(self) -> TransitionWorker:
+        """The worker."""
+        env = make_training_env(self.config, self.number)
+        agent = make_agent(acting_config(self.config), env, worker_seed(self.config, self.number))
+        build_acting(agent)
+        set_threads(self.config, agent)
+        steps = max(1, self.config.steps_per_item // env.num_envs)
+        worker = TransitionWorker(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
+        worker.shares_weights, worker.workers = False, self.config.workers
+        return worker
+
+
+def make_agent(config: DQNTrainConfig, env: VectorEnv, seed: int) -> DQNAgent:
+    """The agent for an environment; not built yet."""
+    return DQNAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def dqn_plan(workers: Workers, agent: DQNAgent, failure: FailurePolicy, counts: bool = False) -> ReportMetrics:
     """Transitions into the memory, and updates from it in a fixed ratio; with `prefetch` on batches under way."""
     ahead = agent.config.prefetch
-    memory, learner = (HostMemory if ahead else GraphMemory)(agent), GraphLearner(agent)
-    store = ParallelRollouts(workers).gather_async().for_each(StoreToBuffer(memory))
+    memory, learner = (HostMemory if ahead else GraphMemory)(agent, counts), GraphLearner(agent)
+    rollouts = ParallelRollouts(workers).on_error(failure.policy, failure.timeout).gather_async()
+    store = rollouts.for_each(StoreToBuffer(memory))
     samples = Replay(memory)
     staged = samples.for_each(Prefetch(ahead, learner.stage)) if ahead else samples
     train = staged.for_each(TrainOneStep(learner, workers))
@@ -127,16 +179,17 @@ def make_parts(config: DQNTrainConfig) -> Parts:
         fused = FusedDQN(environment, agent_config, backend=config.backend, seed=config.seed)
         learner = FusedLearner(fused, fused.iterations_per_call)
         return Parts(fused, [learner], lambda: fused_plan(learner))
-    env = make_training_env(config)
-    agent = DQNAgent(
-        state_space_of(config, env, agent_config.image_network),
-        env.action_space,
-        agent_config,
-        backend=config.backend,
-        seed=config.seed,
-    )
-    workers = [TransitionWorker(agent, env, 1, functools.partial(agent.make_accumulator, env.num_envs))]
-    return Parts(agent, workers, lambda: dqn_plan(workers, agent))
+    config = config.model_copy(update={"agent": agent_config})
+    failure = worker_failure(config)
+    if config.engine != "local":
+        with make_training_env(config) as env:
+            agent = make_agent(config, env, config.seed)
+        group = WorkerGroup([DQNWorkerFactory(config, n) for n in range(config.workers)], worker_resources(config))
+        return Parts(agent, group, lambda: dqn_plan(group, agent, failure, counts=True))
+    envs = [make_training_env(config, number) for number in range(config.workers)]
+    agent = make_agent(config, envs[0], config.seed)
+    workers = [TransitionWorker(agent, env, 1, functools.partial(agent.make_accumulator, env.num_envs)) for env in envs]
+    return Parts(agent, workers, lambda: dqn_plan(workers, agent, failure))
 
 
 def make_trainer(config: DQNTrainConfig, run: RunDirectory | None) -> PlanTrainer:

@@ -9,9 +9,10 @@ from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO as PPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.ppo import PPOConfig
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
 from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import TrajectoryWorker
+from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state, build_acting
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import (
     Parts,
@@ -19,10 +20,21 @@ from rlweave.algorithms.trainer import (
     linear_schedule,
     make_training_env,
     mask_leaf_of,
+    set_threads,
     state_space_of,
 )
+from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
-from rlweave.flow import ConcatBatches, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.flow import (
+    ConcatBatches,
+    FailurePolicy,
+    ParallelRollouts,
+    ReportMetrics,
+    SampleBatch,
+    TrainOneStep,
+    WorkerGroup,
+    Workers,
+)
 
 
 class PPOTrainConfig(TrainConfig):
@@ -32,24 +44,66 @@ class PPOTrainConfig(TrainConfig):
 
 
 class PPOLearner:
-    """The agent as a plan's learner."""
+    """The agent as a plan's learner.
 
-    def __init__(self, agent: PPOAgent) -> None:
-        self.agent = agent
+    Args:
+        agent: The agent.
+        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+    """
+
+    def __init__(self, agent: PPOAgent, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
         """One update on a rollout (T, B, ...)."""
+        if self.counts:
+            self.agent.count_steps(batch.num_steps)
         return self.agent.update(batch.data)
 
     def get_weights(self) -> dict[str, Any]:
-        """Weights that acting needs."""
-        return self.agent.get_weights()
+        """What acting needs."""
+        return acting_state(self.agent)
 
 
-def ppo_plan(workers: list[Any], learner: PPOLearner, steps_per_update: int) -> ReportMetrics:
+class PPOWorkerFactory:
+    """Makes a worker in the process where it is to live, with an acting graph of its own.
+
+    Args:
+        config: Settings of the training.
+        number: Number of the worker.
+    """
+
+    def __init__(self, config: PPOTrainConfig, number: int) -> None:
+        self.config, self.number = config, number
+
+    def __call__(self) -> TrajectoryWorker:
+        """The worker."""
+        env = make_training_env(self.config, self.number)
+        agent = make_agent(acting_config(self.config), env, worker_seed(self.config, self.number))
+        build_acting(agent)
+        set_threads(self.config, agent)
+        worker = TrajectoryWorker(agent, env, self.config.agent.rollout_steps)
+        worker.shares_weights, worker.workers = False, self.config.workers
+        return worker
+
+
+def make_agent(config: PPOTrainConfig, env: VectorEnv, seed: int) -> PPOAgent:
+    """The agent for an environment; not built yet."""
+    return PPOAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        num_envs=config.num_envs,
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def ppo_plan(workers: Workers, learner: PPOLearner, steps_per_update: int, failure: FailurePolicy) -> ReportMetrics:
     """Rollouts of all workers, then one update on them."""
-    rollouts = ParallelRollouts(workers).gather_sync().for_each(ConcatBatches(min_steps=steps_per_update))
-    return ReportMetrics(rollouts.for_each(TrainOneStep(learner, workers)), workers)
+    rollouts = ParallelRollouts(workers).on_error(failure.policy, failure.timeout).gather_sync()
+    batches = rollouts.for_each(ConcatBatches(min_steps=steps_per_update))
+    return ReportMetrics(batches.for_each(TrainOneStep(learner, workers)), workers)
 
 
 def make_parts(config: PPOTrainConfig) -> Parts:
@@ -65,18 +119,18 @@ def make_parts(config: PPOTrainConfig) -> Parts:
         fused = FusedPPO(environment, agent_config, backend=config.backend, seed=config.seed)
         learner = FusedLearner(fused)
         return Parts(fused, [learner], lambda: fused_plan(learner))
-    env = make_training_env(config)
-    agent = PPOAgent(
-        state_space_of(config, env, agent_config.image_network),
-        env.action_space,
-        agent_config,
-        num_envs=config.num_envs,
-        backend=config.backend,
-        seed=config.seed,
-    )
-    workers = [TrajectoryWorker(agent, env, agent_config.rollout_steps)]
-    steps_per_update = agent_config.rollout_steps * config.num_envs
-    return Parts(agent, workers, lambda: ppo_plan(workers, PPOLearner(agent), steps_per_update))
+    config = config.model_copy(update={"agent": agent_config})
+    steps_per_update, failure = agent_config.rollout_steps * config.num_envs, worker_failure(config)
+    if config.engine != "local":
+        with make_training_env(config) as env:
+            agent = make_agent(config, env, config.seed)
+        group = WorkerGroup([PPOWorkerFactory(config, n) for n in range(config.workers)], worker_resources(config))
+        elsewhere = PPOLearner(agent, counts=True)
+        return Parts(agent, group, lambda: ppo_plan(group, elsewhere, steps_per_update, failure))
+    envs = [make_training_env(config, number) for number in range(config.workers)]
+    agent = make_agent(config, envs[0], config.seed)
+    workers = [TrajectoryWorker(agent, env, agent_config.rollout_steps) for env in envs]
+    return Parts(agent, workers, lambda: ppo_plan(workers, PPOLearner(agent), steps_per_update, failure))
 
 
 def make_trainer(config: PPOTrainConfig, run: RunDirectory | None) -> PlanTrainer:

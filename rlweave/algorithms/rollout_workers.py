@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,12 +19,18 @@ Transition = dict[str, Any]
 
 
 class _EnvWorker:
-    """A vector environment, and the episodes that ended in it."""
+    """A vector environment, and the episodes that ended in it.
 
-    shares_weights = True
+    Attributes:
+        shares_weights: Whether it acts on the learner's own weights.
+        workers: How many workers there are where each has an agent of its own: steps of the others are counted as many
+            as its own until the next weights say how many they were. (Schedules depend on the sum.)
+    """
 
     def __init__(self, agent: Agent, env: VectorEnv) -> None:
         self.agent, self.env = agent, env
+        self.shares_weights = True
+        self.workers = 1
         self._episodes: list[Episode] = []
         self._observations: Any = None
         self._episode_start: Any = None
@@ -55,10 +62,27 @@ class _EnvWorker:
         self._observations, self._episode_start = result.observations, result.episode_start
         return result
 
+    def _count(self, valid: np.ndarray) -> int:
+        """Counts the transitions of one vector step, and returns how many they are."""
+        steps = int(np.count_nonzero(valid))
+        self.agent.count_steps(steps * self.workers)
+        return steps
+
     def set_weights(self, weights: Any, version: int) -> None:
-        """Takes weights over; None when the agent's own are acted on."""
+        """Takes over what `acting_state` gave; None when the agent's own weights are acted on."""
         if weights is not None:
-            self.agent.set_weights(weights)
+            self.agent.set_weights(weights["weights"])
+            self.agent.env_steps = weights["env_steps"]
+
+    def replacing(self, number: int) -> None:
+        """Begins on a seed of its own, as the one that stands in for `number` failed ones."""
+        self.agent.seed = derived_seed(self.agent.seed, f"replacement {number}")
+        build_acting(self.agent)
+        self.start(self.agent.seed)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.env.close()
 
     def episode_stats(self) -> Sequence[Episode]:
         """Episodes that ended since the last call."""
@@ -105,7 +129,7 @@ class TrajectoryWorker(_EnvWorker):
                 actions, log_probs = self.agent.act(observations)
                 extra = {"log_probs": log_probs}
             result = self._step(self.agent.env_actions(actions))
-            self.agent.count_steps(int(np.count_nonzero(result.valid)))
+            self._count(result.valid)
             row = {
                 "states": observations,
                 "actions": actions,
@@ -180,8 +204,7 @@ class TransitionWorker(_EnvWorker):
             else:
                 actions, extra = self.agent.act(observations, explore=True), {}
             result = self._step(self.agent.env_actions(actions))
-            env_steps += int(np.count_nonzero(result.valid))
-            self.agent.count_steps(int(np.count_nonzero(result.valid)))
+            env_steps += self._count(result.valid)
             complete = self._accumulator.add(
                 observations,
                 actions,
@@ -196,6 +219,22 @@ class TransitionWorker(_EnvWorker):
                 parts.append(complete)
         data = {} if not parts else parts[0] if len(parts) == 1 else _concatenate(parts)
         return SampleBatch(data, "rows", env_steps=env_steps)
+
+
+def acting_state(agent: Agent) -> dict[str, Any]:
+    """What a worker elsewhere needs to act as this agent does: weights, normalizer statistics, and the step count."""
+    return {"weights": agent.get_weights(), "env_steps": agent.env_steps}
+
+
+def build_acting(agent: Agent) -> None:
+    """Builds only what acting needs: no optimizer, no memory, and on NumPy no deep-learning framework."""
+    agent.build({"methods": agent.acting_methods, "static": {}})
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """A seed that depends on the run's and on what it is for."""
+    key = zlib.crc32(purpose.encode())
+    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
 
 
 def _map2(fn: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,15 @@ from rlweave.agents.acting import candidates
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.registry import Report
+from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.info_masks import MASK
 from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
-from rlweave.flow import Counters, Every, ReportMetrics
+from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
 
@@ -35,12 +36,12 @@ class Parts:
 
     Attributes:
         agent: Learns and acts.
-        workers: Act in environments; each has `start(seed)` and an `env`.
+        workers: Act in environments; each has `start(seed)` and an `env`. A group of factories lives on Ray.
         plan: Composes the plan anew (a plan is started once).
     """
 
     agent: Agent
-    workers: list[Any]
+    workers: list[Any] | WorkerGroup
     plan: Callable[[], ReportMetrics]
 
 
@@ -58,15 +59,21 @@ class PlanTrainer:
 
     def __init__(self, config: TrainConfig, run: RunDirectory | None, make_parts: Callable[[Any], Parts]) -> None:
         self.config, self.run = config, run
-        self.parts = make_parts(config)
-        self.agent = self.parts.agent
-        _set_threads(config, self.agent)
         #: What a user should read once, a line each.
         self.notes: list[str] = []
-        if self.agent.config.acting_backend == AUTO:
-            self._choose_acting_backend()
-        self.plan = self.parts.plan()
-        self._begin_episodes(0)
+        check_engine(config)
+        self.engine = make_engine(config)  # first: it begins processes, which backends with threads do not like
+        try:
+            self.parts = make_parts(config)
+            self.agent = self.parts.agent
+            set_threads(config, self.agent)
+            if self.agent.config.acting_backend == AUTO:
+                self._choose_acting_backend()
+            self.plan = self.parts.plan().start(self.engine)
+            self._begin_episodes(0)
+        except BaseException:
+            close_engine(self.engine)
+            raise
         self._count_events_from(0)
         self.best_return = -np.inf
 
@@ -141,8 +148,16 @@ class PlanTrainer:
         self._report_every = Every(config.report_every, steps)
 
     def _begin_episodes(self, step: int) -> None:
-        for number, worker in enumerate(self.parts.workers):
-            worker.start(derived_seed(self.config.seed, f"episodes of worker {number} from step {step}"))
+        workers = self.parts.workers
+        seeds = [
+            derived_seed(self.config.seed, f"episodes of worker {number} from step {step}")
+            for number in range(len(workers))
+        ]
+        if isinstance(workers, WorkerGroup):
+            self.plan.ask_workers("start", [(seed,) for seed in seeds])
+        else:
+            for worker, seed in zip(workers, seeds, strict=True):
+                worker.start(seed)
 
     def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays: dict[str, np.ndarray] = {f"agent/{path}": value for path, value in self.agent.state_dict().items()}
@@ -188,7 +203,7 @@ class PlanTrainer:
         self.agent.load_state_dict(agent)
         self.agent.load_counters(meta["agent"])
         self.plan.close()
-        self.plan = self.parts.plan()
+        self.plan = self.parts.plan().start(self.engine)
         self.plan.load_state_dict(_join_arrays(meta["plan"], arrays))
         self.best_return = -np.inf if meta["best_return"] is None else float(meta["best_return"])
         self._count_events_from(self.env_steps)
@@ -209,10 +224,12 @@ class PlanTrainer:
         return self.agent.executor.explain()
 
     def close(self) -> None:
-        """Closes plan and environments."""
+        """Closes plan, environments, and what was begun for the engine."""
         self.plan.close()
-        for worker in self.parts.workers:
-            worker.env.close()
+        close_engine(self.engine)
+        if not isinstance(self.parts.workers, WorkerGroup):
+            for worker in self.parts.workers:
+                worker.env.close()
 
 
 def state_space_of(config: TrainConfig, env: VectorEnv, image_network: Any = None) -> Space:
@@ -242,7 +259,7 @@ def _reached(goal: int) -> Callable[[Counters], bool]:
 
 
 def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
-    """The environments of one worker.
+    """The environments of one worker: its share of `num_envs`.
 
     Raises:
         ConfigError: The environment does not take the `env_options`.
@@ -252,7 +269,7 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
         text = TextHashing(config.text_tokens, config.text_buckets)
         return make_env(
             config.env,
-            config.num_envs,
+            config.num_envs // config.workers,
             env_kwargs=config.env_options,
             seed=config.seed,
             worker=worker,
@@ -274,7 +291,7 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
         raise  # with its traceback: a fault inside the environment
 
 
-def _set_threads(config: TrainConfig, agent: Agent) -> None:
+def set_threads(config: TrainConfig, agent: Agent) -> None:
     """Gives small networks one thread: several that wait for each other take longer than one that works."""
     threads = config.threads
     if threads is None:
@@ -305,12 +322,6 @@ def linear_schedule(value: Any, steps: int) -> Any:
             raise ConfigError("a schedule over the whole training needs a training", received=f"{steps} steps")
         return {**value, "steps": steps}
     return value
-
-
-def derived_seed(seed: int, purpose: str) -> int:
-    """A seed that depends on the run's and on what it is for."""
-    key = zlib.crc32(purpose.encode())
-    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
 
 
 def _split_arrays(data: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:

@@ -49,6 +49,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help=help_of("seed"))] = None,
     steps: Annotated[int | None, typer.Option(help=help_of("steps"))] = None,
     num_envs: Annotated[int | None, typer.Option(help=help_of("num_envs"))] = None,
+    engine: Annotated[str | None, typer.Option(help=help_of("engine"))] = None,
+    workers: Annotated[int | None, typer.Option(help=help_of("workers"))] = None,
+    address: Annotated[str | None, typer.Option(help=help_of("address"))] = None,
     placement: Annotated[str | None, typer.Option(help=help_of("placement"))] = None,
     assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_SET_HELP)] = None,
     config: Annotated[Path | None, typer.Option(help=_CONFIG_HELP)] = None,
@@ -70,7 +73,8 @@ def train(
         output().print(settings_table(spec, env))
         return
     options = {"env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
-    given = collect_settings({**options, "placement": placement}, assignments or [])
+    options |= {"engine": engine, "workers": workers, "address": address, "placement": placement}
+    given = collect_settings(options, assignments or [])
     resolved, tuned = make_config(spec, given, config, presets)
     check_learning_backend(spec, resolved.backend)
     run = RunDirectory.create(spec.name, resolved.to_data(), command=_command(), path=run_dir)

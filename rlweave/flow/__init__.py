@@ -20,21 +20,32 @@ deep-learning framework.
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.clock import Clock, FakeClock, SystemClock
 from rlweave.flow.counters import Counters, Every
-from rlweave.flow.engine import Call, Engine, LocalEngine
+from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
+from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
 from rlweave.flow.reports import Report
-from rlweave.flow.rl_operators import StoreToBuffer, TrainOneStep, TrainStats, UpdatePriorities, UpdateWeights
+from rlweave.flow.resources import Resources
+from rlweave.flow.rl_operators import (
+    StoreToBuffer,
+    TrainOneStep,
+    UpdatePriorities,
+    UpdateWeights,
+    Workers,
+)
 from rlweave.flow.stream import ParallelRollouts, Replay, Select, Stream, Union
+from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.workers import WorkerGroup
 
 __all__ = [
     "ABSORBED",
     "END",
     "NOT_READY",
+    "ActorLost",
     "Batch",
     "Call",
     "Clock",
@@ -44,8 +55,10 @@ __all__ = [
     "Envelope",
     "Episode",
     "Every",
+    "FailurePolicy",
     "FakeClock",
     "Learner",
+    "LearnerActor",
     "LocalEngine",
     "Memory",
     "Operator",
@@ -55,6 +68,7 @@ __all__ = [
     "Replay",
     "Report",
     "ReportMetrics",
+    "Resources",
     "SampleBatch",
     "Select",
     "Signal",
@@ -68,4 +82,5 @@ __all__ = [
     "UpdateWeights",
     "Worker",
     "WorkerGroup",
+    "Workers",
 ]

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from rlweave.errors import PlanError
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters, LagHistogram, MeanMetrics
-from rlweave.flow.engine import Actor, Engine
-from rlweave.flow.protocols import Learner
+from rlweave.flow.engine import CLOSE_SECONDS, Actor, ActorLost, Call, Engine
+from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.protocols import Episode, Learner
 from rlweave.flow.weights import LearnerRecord, WeightChannel
 from rlweave.flow.workers import SourceActor, WorkerGroup
 
@@ -24,36 +26,76 @@ class Context:
         step_number: Number of the scheduler's present step.
         metrics: Where learners put their metrics until the next report.
         train_lag: Weight lag of items when a learner trains on them.
+        episodes: Episodes that came with items, by worker group, until the next report.
+        stages: Operators that run beside the workers of a group, by name.
+        fragments: Items that the workers of a group make per call.
+        only_source: Whether everything in the plan waits for one gather.
     """
 
     def __init__(self, engine: Engine, clock: Clock, counters: Counters) -> None:
         self.engine, self.clock, self.counters = engine, clock, counters
         self.step_number = 0
+        self.only_source = False
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
+        self.episodes: dict[tuple[int, ...], list[Episode]] = {}
         self.stages: dict[tuple[int, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
+        self.fragments: dict[tuple[int, ...], int] = {}
         self._actors: dict[tuple[int, ...], list[Actor]] = {}
         self._channels: dict[tuple[int, ...], WeightChannel] = {}
         self._learners: dict[int, LearnerRecord] = {}
         self._source_of: dict[str, tuple[WeightChannel, int]] = {}
 
     def actors(self, group: WorkerGroup) -> list[Actor]:
-        """The actors of a group, made at the first call."""
+        """The actors of a group, made at the first call.
+
+        Raises:
+            PlanError: If they are to live elsewhere, and exist here.
+        """
         if group.key not in self._actors:
-            stages: Sequence[tuple[str, Callable[[Any], Any]]] = self.stages.get(group.key, [])
-            factories = [partial(SourceActor, factory, stages) for factory in group.factories]
-            self._actors[group.key] = self.engine.create_actors(factories)
+            if group.exists() and not self.engine.in_process:
+                raise PlanError(
+                    f"workers that exist in this process cannot live on engine {self.engine.name!r}",
+                    where="WorkerGroup",
+                    received=f"{len(group)} worker objects",
+                    fix="give WorkerGroup a factory for each worker, which makes it where it is to live",
+                )
+            factories = [self._factory(group, index, 0) for index in range(len(group))]
+            self._actors[group.key] = self.engine.create_actors(factories, group.resources)
         return self._actors[group.key]
+
+    def _factory(self, group: WorkerGroup, index: int, replaces: int) -> Callable[[], SourceActor]:
+        stages: Sequence[tuple[str, Callable[[Any], Any]]] = self.stages.get(group.key, [])
+        count = self.fragments.get(group.key, 1)
+        return partial(SourceActor, group.factories[index], stages, replaces, not self.engine.in_process, count)
+
+    def bury(self, group: WorkerGroup, index: int) -> None:
+        """Ends an actor that failed, with its process."""
+        self.engine.kill([self._actors[group.key][index]])
+
+    def replace_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
+        """Makes an actor anew, in place: it knows what its predecessor knew before it is asked for an item.
+
+        Returns:
+            A call that is done when the actor is there.
+        """
+        (actor,) = self.engine.create_actors([self._factory(group, index, replaces)], group.resources)
+        self._actors[group.key][index] = actor
+        self.channel(group).replace(index, actor)
+        return self.engine.call(actor, "shares_weights")
 
     def channel(self, group: WorkerGroup) -> WeightChannel:
         """The way of weights to a group of workers."""
         if group.key not in self._channels:
-            self._channels[group.key] = WeightChannel(self.engine, self.actors(group))
+            name = f"{len(group)} workers"
+            self._channels[group.key] = WeightChannel(self.engine, self.actors(group), self.clock, name)
         return self._channels[group.key]
 
-    def learner(self, learner: Learner) -> LearnerRecord:
+    def learner(self, learner: Learner | LearnerActor) -> LearnerRecord:
         """The record of a learner, the same one for the same object."""
-        return self._learners.setdefault(id(learner), LearnerRecord(learner, self.engine))
+        if id(learner) not in self._learners:
+            self._learners[id(learner)] = LearnerRecord(learner, self.engine)
+        return self._learners[id(learner)]
 
     def name_source(self, source: str, channel: WeightChannel, index: int) -> None:
         """Notes which worker makes the items with this source name."""
@@ -71,8 +113,24 @@ class Context:
         """Number of updates of all learners of the plan."""
         return sum(record.updates for record in self._learners.values())
 
+    def new_episodes(self, group: WorkerGroup) -> list[Episode]:
+        """The episodes of a group since the last call."""
+        if not self.engine.in_process:  # they came with the items
+            return self.episodes.pop(group.key, [])
+        found: list[Episode] = []
+        for actor in self.actors(group):
+            call = self.engine.call(actor, "episode_stats")
+            self.engine.wait([call], None)
+            try:
+                found += [Episode(*episode) for episode in call.result()]
+            except ActorLost:
+                continue  # so are its episodes
+        return found
+
     def kill_actors(self) -> None:
-        """Ends all actors."""
-        for actors in self._actors.values():
-            while actors:
-                self.engine.kill(actors.pop())
+        """Ends all actors, within a bounded time."""
+        actors = [actor for group in self._actors.values() for actor in group]
+        actors += [record.actor for record in self._learners.values() if record.actor is not None]
+        for group in self._actors.values():
+            group.clear()
+        self.engine.kill(actors, CLOSE_SECONDS)

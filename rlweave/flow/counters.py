@@ -21,6 +21,9 @@ class Counters:
         updates: Calls of a learner's ``update`` (one weight version each).
         items: Items that reached the end of the plan.
         drops: Items thrown away as declared, per operator.
+        failures: Failures that the plan went on after, per operator.
+        replacements: Actors that were made anew, per operator.
+        lost_items: Items that were asked of actors which failed then, per operator.
     """
 
     env_steps_sampled: int = 0
@@ -29,6 +32,9 @@ class Counters:
     updates: int = 0
     items: int = 0
     drops: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    replacements: dict[str, int] = field(default_factory=dict)
+    lost_items: dict[str, int] = field(default_factory=dict)
 
     @property
     def replay_ratio(self) -> float:
@@ -39,6 +45,19 @@ class Counters:
         """Counts one item that ``operator`` threw away."""
         self.drops[operator] = self.drops.get(operator, 0) + 1
 
+    def fail(self, operator: str) -> None:
+        """Counts a failure of ``operator`` that the plan goes on after."""
+        self.failures[operator] = self.failures.get(operator, 0) + 1
+
+    def replace(self, operator: str) -> None:
+        """Counts an actor of ``operator`` that was made anew."""
+        self.replacements[operator] = self.replacements.get(operator, 0) + 1
+
+    def lose(self, operator: str, items: int) -> None:
+        """Counts items that were lost with an actor of ``operator``."""
+        if items:
+            self.lost_items[operator] = self.lost_items.get(operator, 0) + items
+
     def state_dict(self) -> dict[str, Any]:
         """All counters as JSON-able data."""
         return asdict(self)
@@ -47,7 +66,9 @@ class Counters:
         """Takes over the counters of ``state``."""
         for name in ("env_steps_sampled", "trained_samples", "gradient_steps", "updates", "items"):
             setattr(self, name, int(state[name]))
-        self.drops = {str(name): int(count) for name, count in state["drops"].items()}
+        for name in ("drops", "failures", "replacements", "lost_items"):
+            counts = state.get(name, {})  # the first checkpoints have drops only
+            setattr(self, name, {str(operator): int(count) for operator, count in counts.items()})
 
 
 class Every:

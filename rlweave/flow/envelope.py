@@ -36,6 +36,7 @@ class Envelope(NamedTuple):
         weight_version: Version of the weights it was made with (the oldest one for a merged item);
             ``UNKNOWN_VERSION`` for a sample from a memory, which mixes many.
         parts: For an item merged from others, the ``(source, sequence)`` of each; else empty.
+        rounds_late: Rounds of a ``gather_sync`` with a quorum that went by without it (the most, for a merged item).
     """
 
     payload: Any
@@ -43,10 +44,11 @@ class Envelope(NamedTuple):
     sequence: int
     weight_version: int = 0
     parts: tuple[tuple[str, int], ...] = ()
+    rounds_late: int = 0
 
     def carrying(self, payload: Any) -> Envelope:
         """The same envelope around another payload."""
-        return Envelope(payload, self.source, self.sequence, self.weight_version, self.parts)
+        return Envelope(payload, self.source, self.sequence, self.weight_version, self.parts, self.rounds_late)
 
     @property
     def origins(self) -> tuple[tuple[str, int], ...]:
@@ -65,7 +67,8 @@ class Envelope(NamedTuple):
             made_of = f", merged from {shown}" + (", ..." if len(self.parts) > 8 else "")
         kind = "not made" if self.payload is None else type(self.payload).__name__
         version = "unknown" if self.weight_version == UNKNOWN_VERSION else str(self.weight_version)
-        return f"item {self.source}#{self.sequence} ({kind}, weight version {version}{made_of})"
+        late = f", {self.rounds_late} rounds late" if self.rounds_late else ""
+        return f"item {self.source}#{self.sequence} ({kind}, weight version {version}{late}{made_of})"
 
 
 Pulled = Envelope | Signal
@@ -81,4 +84,5 @@ def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: in
         sequence: Number of the merged item at that operator.
     """
     parts = tuple(origin for envelope in envelopes for origin in envelope.origins)
-    return Envelope(payload, source, sequence, min(envelope.weight_version for envelope in envelopes), parts)
+    version = min(envelope.weight_version for envelope in envelopes)
+    return Envelope(payload, source, sequence, version, parts, max(envelope.rounds_late for envelope in envelopes))

@@ -3,203 +3,65 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rlweave.errors import PlanError
-from rlweave.flow.engine import Call
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, merge
-from rlweave.flow.item_state import decode, decode_envelopes, encode, encode_envelopes
+from rlweave.errors import ConfigError
+from rlweave.flow.arrivals import Arrival, Requested, encode_arrival
+from rlweave.flow.envelope import ABSORBED, END, Pulled, merge
 from rlweave.flow.item_types import fits
-from rlweave.flow.node import Node, Port, failure, wrong_type
+from rlweave.flow.node import Port, failure, wrong_type
 from rlweave.flow.operators import positive
 from rlweave.flow.protocols import Batch
-from rlweave.flow.sources import ParForEach, RolloutSource
-from rlweave.flow.workers import SourceFailure, SourceItem
+from rlweave.flow.requests import Gather
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
 
-
-class Requested(NamedTuple):
-    """An item that was asked for: number of its source, its sequence number there, and the call that makes it."""
-
-    actor: int
-    sequence: int
-    call: Call
-
-
-class Delivery(NamedTuple):
-    """An item that has arrived, and the environment steps it took."""
-
-    envelope: Envelope
-    num_steps: int
-
-
-class Arrived:
-    """The call of an item that came with a checkpoint: it is there already."""
-
-    def __init__(self, item: SourceItem) -> None:
-        self._item = item
-
-    def result(self) -> SourceItem:
-        """The item."""
-        return self._item
-
-
-class Gather(Node):
-    """What both gathers do: ask sources for items, and take delivery of them."""
-
-    def __init__(self, name: str, upstream: Port) -> None:
-        super().__init__(name, [upstream])
-        if not upstream.parallel:
-            raise PlanError(
-                f"{name}() needs a parallel stream",
-                where=f"operators {upstream.node.name!r} and {name!r}",
-                received=f"{upstream.describe()}, gathered already",
-                fix=f"leave out {name}()",
-            )
-        self.stages: list[ParForEach] = []
-        source: Node = upstream.node
-        while isinstance(source, ParForEach):
-            self.stages.insert(0, source)
-            source = source.inputs[0].node
-        assert isinstance(source, RolloutSource)
-        self.source = source
-        self.connect()
-        self.outputs = [Port(self, 0, upstream.item_type)]
-        self._requested: deque[Requested] = deque()
-        self._sequence = [0] * len(source.group)
-        self._over = [False] * len(source.group)
-        self._blocking: list[Call] = []
-        self._blocked_in_step = -1
-
-    def prepare(self, context: Context) -> None:
-        """Tells the actors what to do with each item before it leaves them."""
-        context.stages[self.source.group.key] = [(stage.name, stage.operator) for stage in self.stages]
-
-    def start(self, context: Context) -> None:
-        """Binds actors and the way of weights to them."""
-        self._now: Callable[[], float] = context.clock.now
-        self._context = context
-        self._engine = context.engine
-        self._counters = context.counters
-        self._actors = context.actors(self.source.group)
-        self._channel = context.channel(self.source.group)
-        self._names = [f"{self.source.name}/{index}" for index in range(len(self._actors))]
-        for index, name in enumerate(self._names):
-            context.name_source(name, self._channel, index)
-
-    def _request(self, index: int) -> None:
-        started = self._now()
-        try:
-            self._channel.deliver(index)
-        except Exception as error:
-            envelope = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
-            raise failure(f"weights for {self.source.name}", envelope, error) from error
-        call = self._engine.call(self._actors[index], "next_item")
-        self.source.timer.seconds += self._now() - started
-        self._requested.append(Requested(index, self._sequence[index], call))
-        self._sequence[index] += 1
-
-    def _done(self) -> set[int]:
-        """Identities of the requested calls that are done."""
-        waiting = [request.call for request in self._requested if not isinstance(request.call, Arrived)]
-        done = {id(call) for call in self._engine.wait(waiting, 0)} if waiting else set()
-        return done | {id(request.call) for request in self._requested if isinstance(request.call, Arrived)}
-
-    def _take(self, request: Requested) -> Delivery | None:
-        """Takes delivery of an item; None if the source is over or the item was absorbed there."""
-        name = self._names[request.actor]
-        try:
-            item: SourceItem = request.call.result()
-        except SourceFailure as error:
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            operator = self.source.name if error.stage == "sample" else error.stage
-            raise failure(operator, Envelope(None, name, request.sequence, self._channel.version), cause) from cause
-        except Exception as error:
-            raise failure(self.source.name, Envelope(None, name, request.sequence), error) from error
-        if item.payload is END:
-            self._over[request.actor] = True
-            return None
-        self.source.timer.items += 1
-        if item.payload is ABSORBED:
-            self._counters.env_steps_sampled += item.num_steps
-            return None
-        self._channel.gather_lag.add(self._channel.version - item.weight_version)
-        return Delivery(Envelope(item.payload, name, request.sequence, item.weight_version), item.num_steps)
-
-    def _deliver(self, delivery: Delivery) -> Envelope:
-        """Lets an item out, and counts it."""
-        self._counters.env_steps_sampled += delivery.num_steps
-        self.timer.items += 1
-        return delivery.envelope
-
-    def _not_ready(self, done: set[int]) -> Pulled:
-        """Remembers which calls hold this node up in this step, and answers NOT_READY."""
-        self._blocking = [request.call for request in self._requested if id(request.call) not in done]
-        self._blocked_in_step = self._context.step_number
-        return NOT_READY
-
-    def waits_on(self) -> Iterator[Call]:
-        """The items that held it up in the last step; none if it was not asked or had an item to give."""
-        return iter(self._blocking if self._blocked_in_step == self._context.step_number else ())
-
-    def obstacle(self) -> str:
-        """Items that did not arrive yet."""
-        late = ", ".join(f"{self._names[request.actor]}#{request.sequence}" for request in self._requested)
-        return f"waiting for {late}" if late else ""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Sequence numbers, sources that are over, and items that were made but not delivered."""
-        requested = []
-        for request in self._requested:
-            item: SourceItem = request.call.result()
-            over, absorbed = item.payload is END, item.payload is ABSORBED
-            payload = None if over or absorbed else encode(item.payload, self.name)
-            requested.append(
-                {
-                    "index": request.actor,
-                    "sequence": request.sequence,
-                    "payload": payload,
-                    "signal": "end" if over else "absorbed" if absorbed else "",
-                    "num_steps": item.num_steps,
-                    "weight_version": item.weight_version,
-                }
-            )
-        return {"sequence": list(self._sequence), "over": list(self._over), "requested": requested}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        self._sequence = [int(number) for number in state["sequence"]]
-        self._over = [bool(over) for over in state["over"]]
-        self._requested = deque()
-        for kept in state["requested"]:
-            signal = {"end": END, "absorbed": ABSORBED}.get(kept["signal"])
-            payload = decode(kept["payload"]) if signal is None else signal
-            item = SourceItem(payload, int(kept["num_steps"]), int(kept["weight_version"]))
-            self._requested.append(Requested(int(kept["index"]), int(kept["sequence"]), Arrived(item)))
+WhenOld = Literal["drop", "wait"]
 
 
 class GatherSync(Gather):
-    """A barrier: one item per source in every round, delivered in the order of the sources.
+    """A barrier: one item per source (or one call's worth of them) in every round, in the order of the sources.
 
     The next round is asked for only when the last item of this one has gone through the plan, so what the plan sends
     upstream meanwhile (weights) is seen by the whole next round. A source that is over leaves the rounds.
 
+    With a quorum, a round does not wait for everybody: once ``timeout`` seconds have passed since it was asked for,
+    ``quorum`` sources are enough. A late item comes in the round in which it arrives, and says so
+    (``Envelope.rounds_late``); its source is asked again only after that.
+
     Args:
         upstream: A parallel stream.
         concat: Deliver each round as one item, its batches glued together.
+        quorum: Sources that are enough after ``timeout``; None waits for all.
+        timeout: Seconds that a round waits for everybody; 0 never waits for more than the quorum.
     """
 
-    def __init__(self, upstream: Port, concat: bool = False) -> None:
+    def __init__(
+        self, upstream: Port, concat: bool = False, quorum: int | None = None, timeout: float | None = None
+    ) -> None:
         if concat and not fits(upstream.item_type, Batch):
             raise wrong_type(upstream, "gather_sync", Batch)
         super().__init__("gather_sync", upstream)
-        self.concat = concat
-        self.in_flight = len(self.source.group)
-        self._round: deque[Delivery] = deque()
+        size = len(self.source.group)
+        if (quorum is None) != (timeout is None) or (
+            quorum is not None and timeout is not None and not (1 <= quorum <= size and timeout >= 0)
+        ):
+            raise ConfigError(
+                "a barrier that does not wait for everybody needs a quorum and a time",
+                where="gather_sync",
+                received=f"quorum={quorum}, timeout={timeout}, {size} sources",
+                fix=f"give both, as quorum={max(1, size - 1)}, timeout=1.0, or neither to wait for all",
+            )
+        self.concat, self.quorum, self.timeout = concat, quorum, timeout
+        self.in_flight = size * self.source.fragments
+        self.late_items = 0
         self._rounds = 0
+        self._glued = 0
+        self._open = False
+        self._opened_at = 0.0
+        self._round: deque[Arrival] = deque()
 
     def pull(self, output: int = 0) -> Pulled:
         """The next item of the round, or the whole round as one item."""
@@ -209,100 +71,192 @@ class GatherSync(Gather):
                 return answer
         if not self.concat:
             return self._deliver(self._round.popleft())
-        parts = [self._deliver(delivery) for delivery in self._round]
+        parts = [self._deliver(arrival) for arrival in self._round]
         self._round.clear()
         try:
             payload = parts[0].payload.concat([part.payload for part in parts])
         except Exception as error:
-            raise failure(self.name, merge(parts, None, self.name, self._rounds), error) from error
-        self._rounds += 1
-        return merge(parts, payload, self.name, self._rounds - 1)
+            raise failure(self.name, merge(parts, None, self.name, self._glued), error) from error
+        self._glued += 1
+        return merge(parts, payload, self.name, self._glued - 1)
 
     def _collect(self) -> Pulled | None:
         """Fills the round, or says why it cannot be filled now."""
-        if not self._requested:
-            for index, over in enumerate(self._over):
-                if not over:
-                    self._request(index)
-            if not self._requested:
+        self._replace_due()
+        if not self._open:
+            self._check_alive()
+            asked = {request.actor for request in self._requested} | {arrival.actor for arrival in self._arrived}
+            for index in self._live():
+                if index not in asked:
+                    self._request(index, self._rounds)
+            if not self._requested and not self._arrived and not self._being_replaced():
                 self.ended = True
                 return END
-        done = self._done()
-        if len(done) < len(self._requested):
-            return self._not_ready(done)
-        while self._requested:
-            delivery = self._take(self._requested.popleft())
-            if delivery is not None:
-                self._round.append(delivery)
+            self._open, self._opened_at = True, self._now()
+        while (request := self._first_done()) is not None:
+            if self._take(request) is None and not self._over[request.actor] and not self._buried(request.actor):
+                self._request(request.actor, self._rounds)  # its item was skipped: another one, for the same round
+        self._check_alive()
+        if (self._requested or self._being_replaced()) and not self._enough():
+            return self._not_ready()
+        self._open = False
+        self._round.extend(sorted(self._arrived, key=lambda arrival: arrival.actor))
+        self._arrived.clear()
+        self._rounds += 1
+        self._round = deque(self._not_absorbed(self._round))
+        for arrival in self._round:
+            self._note_lag(arrival.envelope)
         if self._round:
             return None
-        return END if all(self._over) else ABSORBED
+        return ABSORBED if self._live() or self._requested or self._being_replaced() else END
+
+    def _after_failed_drain(self, index: int) -> None:
+        if not self._over[index] and not self._buried(index):
+            self._request(index, self._rounds)
+
+    def _asked_of_new_actor(self, index: int) -> None:
+        if self._open:
+            self._request(index, self._rounds)
+
+    def _mark(self, request: Requested, arrivals: list[Arrival]) -> list[Arrival]:
+        """Marks items that were asked for in an earlier round."""
+        late = self._rounds - request.round
+        if not late:
+            return arrivals
+        self.late_items += len(arrivals)
+        return [arrival._replace(envelope=arrival.envelope._replace(rounds_late=late)) for arrival in arrivals]
+
+    def _enough(self) -> bool:
+        if self.quorum is None or self.timeout is None or self._now() < self._opened_at + self.timeout:
+            return False
+        return len({arrival.actor for arrival in self._arrived}) >= self.quorum
+
+    def wakes_at(self) -> float | None:
+        """Also when a round need not wait for everybody any more."""
+        base = super().wakes_at()
+        if self.timeout is None or not self._open or self._now() >= self._opened_at + self.timeout:
+            return base
+        at = self._opened_at + self.timeout
+        return at if base is None else min(base, at)
 
     def note(self) -> str:
-        """Whether rounds are glued together."""
-        return "one item per round" if self.concat else ""
+        """Whether rounds are glued together, and for whom they wait."""
+        quorum = "" if self.quorum is None else f"quorum={self.quorum}, timeout={self.timeout:g}"
+        return ", ".join(filter(None, ["one item per round" if self.concat else "", quorum]))
+
+    def measures(self) -> dict[str, float]:
+        """Items that came in a later round than the one they were asked for."""
+        return {} if self.quorum is None else {"late_items": self.late_items}
 
     def state_dict(self) -> dict[str, Any]:
         """Also the items of the round that were not delivered."""
-        envelopes = encode_envelopes((delivery.envelope for delivery in self._round), self.name)
-        steps = [delivery.num_steps for delivery in self._round]
-        return {**super().state_dict(), "round": envelopes, "round_steps": steps, "rounds": self._rounds}
+        state = super().state_dict()
+        kept = [encode_arrival(arrival, self.name) for arrival in self._round]
+        numbers = {"rounds": self._rounds, "glued": self._glued, "late": self.late_items, "open": self._open}
+        return {**state, **numbers, "round": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
-        envelopes = decode_envelopes(state["round"])
-        self._round = deque(map(Delivery, envelopes, map(int, state["round_steps"])))
-        self._rounds = int(state["rounds"])
+        self._round = deque(map(self._decoded, state["round"]))
+        self._rounds, self._glued, self.late_items = int(state["rounds"]), int(state["glued"]), int(state["late"])
+        self._open, self._opened_at = bool(state["open"]), self._now()
 
 
 class GatherAsync(Gather):
     """Items as they come, ``num_async`` asked for ahead at every source.
 
     A source is asked for another item only after the one it delivered has gone through the plan. So with
-    ``num_async=1`` item i of a source is done before item i + 1 is begun.
+    ``num_async=1`` item i of a source is done before item i + 1 is begun (with several fragments per call: before the
+    next call is begun).
 
     Args:
         upstream: A parallel stream.
-        num_async: Items per source that may be asked for and not delivered.
-        max_lag: Items older than this many weight versions are dropped and counted; None keeps all.
+        num_async: Calls per source that may be started and whose items are not delivered.
+        max_lag: Most weight versions that a delivered item is old; None keeps all.
+        when_old: ``"drop"`` leaves older items out and counts them. ``"wait"`` holds items of faster sources back
+            where they would make one that is being made too old; what is too old even so is dropped and counted.
     """
 
-    def __init__(self, upstream: Port, num_async: int = 1, max_lag: int | None = None) -> None:
+    def __init__(
+        self, upstream: Port, num_async: int = 1, max_lag: int | None = None, when_old: WhenOld = "drop"
+    ) -> None:
         super().__init__("gather_async", upstream)
         self.num_async = positive("num_async", num_async, "gather_async")
-        self.max_lag = max_lag
-        self.in_flight = num_async * len(self.source.group)
+        if when_old not in get_args(WhenOld) or (when_old == "wait" and max_lag is None):
+            raise ConfigError(
+                "what to do with old items is 'drop' or 'wait', and needs a bound",
+                where="gather_async",
+                received=f"when_old={when_old!r}, max_lag={max_lag}",
+                fix="give max_lag, the most weight versions that an item may be old",
+            )
+        self.max_lag, self.when_old = max_lag, when_old
+        self.in_flight = num_async * len(self.source.group) * self.source.fragments
+        self.held_back = 0
         self._due = [index for _ in range(num_async) for index in range(len(self.source.group))]
+
+    def start(self, context: Context) -> None:
+        """Binds actors."""
+        super().start(context)
+        self._holding = False
 
     def pull(self, output: int = 0) -> Pulled:
         """The item that was asked for first among those that have arrived."""
-        for index in self._due:
-            if not self._over[index]:
-                self._request(index)
-        self._due = []
-        if not self._requested:
-            self.ended = True
-            return END
-        done = self._done()
-        request = next((request for request in self._requested if id(request.call) in done), None)
-        if request is None:
-            return self._not_ready(done)
-        self._requested.remove(request)
-        delivery = self._take(request)
-        self._due = [request.actor]
-        if delivery is None:
+        self._replace_due()
+        if self._due:
+            due, self._due = self._due, []
+            for index in due:
+                if not self._over[index] and not self._buried(index):
+                    self._request(index)
+        arrived = self._arrived
+        if not arrived:
+            self._check_alive()
+            if not self._requested and not self._being_replaced():
+                self.ended = True
+                return END
+            request = self._first_done(self._admitted)
+            if request is None:
+                return self._not_ready()
+            if self._take(request) is None:
+                self._due.append(request.actor)
+                return ABSORBED
+        arrival = arrived.popleft()
+        if arrival.last:
+            self._due.append(arrival.actor)
+        if arrival.envelope.payload is ABSORBED:
+            self._absorb(arrival)
             return ABSORBED
-        envelope = self._deliver(delivery)
+        envelope = self._deliver(arrival)
+        self._note_lag(envelope)
         if self.max_lag is not None and self._channel.version - envelope.weight_version > self.max_lag:
             self._counters.drop(self.name)
             return ABSORBED
         return envelope
 
+    def _after_failed_drain(self, index: int) -> None:
+        self._due.append(index)
+
+    def _asked_of_new_actor(self, index: int) -> None:
+        self._due = [due for due in self._due if due != index] + [index] * self.num_async
+
+    def _admitted(self, request: Requested) -> bool:
+        """Whether delivering an item leaves every item that is being made young enough."""
+        if self.when_old == "drop" or self.max_lag is None:
+            return True
+        oldest = min(other.version for other in self._requested)
+        admitted = request.version == oldest or self._channel.version - oldest < self.max_lag
+        self.held_back += not admitted and not self._holding
+        self._holding = not admitted
+        return admitted
+
     def note(self) -> str:
         """Settings."""
-        bound = "" if self.max_lag is None else f", max_lag={self.max_lag}"
+        bound = "" if self.max_lag is None else f", max_lag={self.max_lag}, {self.when_old}"
         return f"num_async={self.num_async}{bound}"
+
+    def measures(self) -> dict[str, float]:
+        """How often items were held back so that others would not get too old."""
+        return {"held_back": self.held_back} if self.when_old == "wait" else {}
 
     def state_dict(self) -> dict[str, Any]:
         """Also the sources that are to be asked next."""

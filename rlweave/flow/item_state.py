@@ -10,6 +10,7 @@ import numpy as np
 from rlweave.errors import CheckpointError
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.envelope import Envelope
+from rlweave.flow.train_stats import TrainStats
 
 _KIND = "__kind__"
 
@@ -31,6 +32,8 @@ def encode(value: Any, operator: str) -> Any:
     if isinstance(value, SampleBatch):
         state = value.state_dict()
         return {**state, _KIND: "sample_batch", "data": encode(state["data"], operator)}
+    if isinstance(value, TrainStats):
+        return {**value.state_dict(), _KIND: "train_stats"}
     if isinstance(value, tuple):
         return {_KIND: "tuple", "items": [encode(inner, operator) for inner in value]}
     if isinstance(value, list):
@@ -53,6 +56,8 @@ def decode(value: Any) -> Any:
         kind = value.get(_KIND)
         if kind == "sample_batch":
             return SampleBatch.from_state({**value, "data": decode(value["data"])})
+        if kind == "train_stats":
+            return TrainStats.from_state(value)
         if kind == "tuple":
             return tuple(decode(inner) for inner in value["items"])
         return {key: decode(inner) for key, inner in value.items()}
@@ -68,6 +73,7 @@ def encode_envelopes(envelopes: Iterable[Envelope], operator: str) -> list[dict[
             "sequence": envelope.sequence,
             "weight_version": envelope.weight_version,
             "parts": [list(part) for part in envelope.parts],
+            "rounds_late": envelope.rounds_late,
         }
         for envelope in envelopes
     ]
@@ -82,6 +88,7 @@ def decode_envelopes(states: Sequence[Mapping[str, Any]]) -> list[Envelope]:
             int(state["sequence"]),
             int(state["weight_version"]),
             tuple((str(source), int(sequence)) for source, sequence in state["parts"]),
+            int(state.get("rounds_late", 0)),
         )
         for state in states
     ]

@@ -11,6 +11,7 @@ from rlweave.errors import PlanError
 from rlweave.flow.counters import Timer
 from rlweave.flow.engine import Call
 from rlweave.flow.envelope import Envelope, Pulled
+from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.item_types import type_name
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Node:
         outputs: Its own ports.
         timer: Items worked on and seconds taken.
         ended: Whether it has answered END.
-        on_error: What becomes of the plan when the operator fails. So far there is one policy, to stop.
+        on_error: What becomes of the plan when the operator fails; None stops it.
     """
 
     capacity: int = 1
@@ -70,6 +71,8 @@ class Node:
     in_flight: int = 1
     """Items that the edge into this node can hold."""
     policy = "block"
+    failure_policies: tuple[str, ...] = ()
+    """What ``on_error`` may say about it; nothing for a node that cannot fail on an item."""
     """What happens when they are full."""
     takes: Any = Any
 
@@ -81,7 +84,7 @@ class Node:
         self.outputs: list[Port] = []
         self.timer = Timer()
         self.ended = False
-        self.on_error = "stop"
+        self.on_error: FailurePolicy | None = None
         self.gates: list[Callable[[], bool]] = []
         """All must be open before this node takes another item (a rate limiter holds back inserts by one)."""
 
@@ -117,6 +120,13 @@ class Node:
     def waits_on(self) -> Iterator[Call]:
         """Calls whose completion lets this node go on."""
         return iter(())
+
+    def wakes_at(self) -> float | None:
+        """When the node can go on although no call is done; None if it cannot."""
+        return None
+
+    def drain(self) -> None:
+        """Waits until none of its calls is on the way, for a checkpoint."""
 
     def obstacle(self) -> str:
         """Why the node is not ready, for the message of a stalled plan; empty if it is."""

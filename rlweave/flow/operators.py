@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rlweave.errors import ConfigError, PlanError, nearest
+from rlweave.flow.engine import Call
 from rlweave.flow.envelope import ABSORBED, Envelope, Pulled, merge
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import Signature, signature_of
@@ -15,6 +16,7 @@ from rlweave.flow.protocols import BatchType, steps_of
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.learner_actor import LearnerActor
     from rlweave.flow.workers import WorkerGroup
 
 Item = TypeVar("Item")
@@ -36,8 +38,14 @@ class Operator:
     """Whether it may run at the workers; false where it refers to objects of the driver."""
     fills: Any = None
     """The memory that it stores into, if any."""
+    learner_actor: LearnerActor | None = None
+    """The learner that it works with, if that lives in an actor; then it has ``begin`` and ``finish``."""
     group: WorkerGroup | None = None
     """The workers that it sends something to, if any."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy beside a worker takes along: everything but its place in the plan."""
+        return {name: value for name, value in self.__dict__.items() if name != "_node"}
 
     def __call__(self, item: Any) -> Any:
         """Transforms one item."""
@@ -66,7 +74,15 @@ class Operator:
         payload: Any = self(envelope.payload)
         if payload is ABSORBED:
             return ABSORBED
-        return Envelope(payload, envelope.source, envelope.sequence, envelope.weight_version, envelope.parts)
+        return envelope.carrying(payload)
+
+    def begin(self, envelope: Envelope) -> Call:
+        """Starts the work on an item at an actor; only where there is a ``learner_actor``."""
+        raise NotImplementedError(f"{type(self).__name__} works in this process")
+
+    def finish(self, envelope: Envelope, result: Any) -> Pulled:
+        """Makes an envelope of the result of the call that ``begin`` started."""
+        raise NotImplementedError(f"{type(self).__name__} works in this process")
 
     def flush(self) -> list[Envelope]:
         """What is still inside when the stream ends."""

@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow.branching import QueueNode
+from rlweave.flow.calls import results_of
 from rlweave.flow.clock import Clock, SystemClock
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import Engine, LocalEngine
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import draw, explain
 from rlweave.flow.interrupt import stopping_on_interrupt
-from rlweave.flow.node import Node, Port
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.protocols import Episode
 from rlweave.flow.reports import EpisodeWindow, Report
 from rlweave.flow.rl_operators import Workers
+from rlweave.flow.sink import Sink
+from rlweave.flow.starting import running_context
 from rlweave.flow.stream import Stream
-from rlweave.flow.transforms import check_input
 from rlweave.flow.workers import WorkerGroup
-
-
-class Sink(Node):
-    """The end of a plan: counts what arrives."""
-
-    def __init__(self, upstream: Port) -> None:
-        super().__init__("report_metrics", [upstream])
-        check_input(upstream, self.name)
-        self.connect()
-
-    def start(self, context: Context) -> None:
-        """Binds its upstream."""
-        self._upstream = self.puller(self.inputs[0])
-        self._counters = context.counters
-
-    def pull(self, output: int = 0) -> Pulled:
-        """The next item of the plan."""
-        item = self._upstream()
-        if isinstance(item, Signal):
-            self.ended = item is END
-        else:
-            self._counters.items += 1
-        return item
 
 
 class ReportMetrics:
@@ -114,7 +92,8 @@ class ReportMetrics:
             clock: Where the time is read; by default the system's.
 
         Raises:
-            PlanError: If the plan has been started already.
+            PlanError: If the plan has been started already; if it needs more than the engine has; if an actor cannot
+                be made.
         """
         if self._context is not None or self._closed:
             raise PlanError(
@@ -123,13 +102,8 @@ class ReportMetrics:
                 received="a plan that " + ("is closed" if self._closed else "runs"),
                 fix="compose a new plan, and load_state_dict() into it to go on where this one was",
             )
-        context = Context(engine or LocalEngine(), clock or SystemClock(), self.counters)
-        for node in self.graph.nodes:
-            node.prepare(context)
-        for node in self.graph.nodes:
-            node.start(context)
-        for channel in context.channels():
-            channel.send_all()
+        engine = engine or LocalEngine()
+        context = running_context(self.graph, engine, clock or SystemClock(), self.counters, self._sink.name)
         self._context = context
         self._started_at = context.clock.now()
         return self
@@ -232,8 +206,13 @@ class ReportMetrics:
         """
         context = self._running()
         calls = [call for node in self.graph.nodes for call in node.waits_on()]
+        wakes = [at for node in self.graph.nodes if (at := node.wakes_at()) is not None]
+        limit = min([self.wait_limit, *(max(0.0, at - context.clock.now()) for at in wakes)])
         if calls:
-            context.engine.wait(calls, self.wait_limit)
+            context.engine.wait(calls, limit or 1e-3)  # 0 would only look
+            return
+        if wakes:
+            context.clock.sleep(limit)
             return
         obstacles = [f"{node.name}: {node.obstacle()}" for node in self.graph.nodes if node.obstacle()]
         raise PlanError(
@@ -299,6 +278,9 @@ class ReportMetrics:
             gather_lag=gather_lag,
             train_lag=dict(context.train_lag.counts),
             drops=dict(counters.drops),
+            failures=dict(counters.failures),
+            replacements=dict(counters.replacements),
+            lost_items=dict(counters.lost_items),
             measures={
                 f"{node.name}/{name}": value for node in self.graph.nodes for name, value in node.measures().items()
             },
@@ -309,20 +291,47 @@ class ReportMetrics:
     def _new_episodes(self) -> list[Episode]:
         if self._group is None or self._closed:
             return []
+        return self._running().new_episodes(self._group)
+
+    def ask_workers(self, method: str, arguments: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Calls a method of every worker of the plan, and waits for the results.
+
+        Args:
+            method: Name of the workers' method.
+            arguments: Of each worker's call; none when None.
+
+        Returns:
+            What each of them returned, in order.
+
+        Raises:
+            PlanError: If the plan has no workers, or they do not answer.
+        """
         context = self._running()
-        calls = [context.engine.call(actor, "episode_stats") for actor in context.actors(self._group)]
-        waiting = list(calls)
-        while waiting:
-            done = {id(call) for call in context.engine.wait(waiting, None)}
-            waiting = [call for call in waiting if id(call) not in done]
-        return [Episode(*episode) for call in calls for episode in call.result()]
+        if self._group is None:
+            raise PlanError("the plan names no workers", where="ask_workers", fix="ReportMetrics(stream, workers)")
+        given = arguments or [()] * len(self._group)
+        actors = context.actors(self._group)
+        calls = [context.engine.call(actor, "ask", method, *own) for actor, own in zip(actors, given, strict=True)]
+        return results_of(context.engine, context.clock, calls, f"the workers of {self._sink.name!r}")
+
+    def _unreported(self, context: Context) -> list[Episode]:
+        """Episodes that came with items since the last report."""
+        return [] if self._group is None else context.episodes.setdefault(self._group.key, [])
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def quiesce(self) -> None:
-        """Brings the plan to a state that a checkpoint can hold: every worker has the newest weights."""
+        """Brings the plan to a state that a checkpoint can hold.
+
+        Every worker has the newest weights, and nothing is on its way that is not here.
+
+        Raises:
+            PlanError: If an actor fails meanwhile, and its policy is to stop.
+        """
         for channel in self._running().channels():
             channel.send_all()
+        for node in self.graph.nodes:
+            node.drain()
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, timers, versions, operator states and items on their way: JSON-able data and NumPy arrays.
@@ -341,6 +350,7 @@ class ReportMetrics:
             "seconds": self.seconds,
             "last_report": list(self._last_report),
             "episodes": self._episodes.state_dict(),
+            "unreported_episodes": [[float(e.episode_return), int(e.length)] for e in self._unreported(context)],
             "metrics": context.metrics.state_dict(),
             "train_lag": context.train_lag.state_dict(),
             "gather_lag": [channel.gather_lag.state_dict() for channel in context.channels()],
@@ -368,6 +378,9 @@ class ReportMetrics:
             )
         self.counters.load_state_dict(state["counters"])
         self._episodes.load_state_dict(state["episodes"])
+        self._unreported(context).extend(
+            Episode(float(gained), int(length)) for gained, length in state.get("unreported_episodes", [])
+        )
         context.metrics.load_state_dict(state["metrics"])
         context.train_lag.load_state_dict(state["train_lag"])
         for channel, lag in zip(context.channels(), state["gather_lag"], strict=True):

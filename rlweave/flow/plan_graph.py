@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.branching import QueueNode
 from rlweave.flow.node import Node
+from rlweave.flow.resources import Resources
 from rlweave.flow.sources import RolloutSource
-from rlweave.flow.transforms import ForEach
+from rlweave.flow.transforms import ForEach, ForEachAtActor
 from rlweave.flow.workers import WorkerGroup
 
 
@@ -77,6 +79,24 @@ class PlanGraph:
                 received=f"{len(group)} workers, where the plan has {shown}",
                 fix="give ParallelRollouts and every other operator the same list or WorkerGroup",
             )
+
+    def needs(self) -> list[tuple[int, Resources]]:
+        """The actors of the plan: how many, and what each of them holds."""
+        groups = {node.group.key: node.group for node in self.nodes if isinstance(node, RolloutSource)}
+        learners = {
+            id(node.operator.learner_actor): node.operator.learner_actor
+            for node in self.nodes
+            if isinstance(node, ForEach) and node.operator.learner_actor is not None
+        }
+        return [(len(group), group.resources) for group in groups.values()] + [
+            (1, learner.resources) for learner in learners.values()
+        ]
+
+    def has_only_one_source(self) -> bool:
+        """Whether everything waits for one stream of rollouts: nothing else could move meanwhile."""
+        alone = [node for node in self.nodes if not node.inputs]
+        steady = not any(isinstance(node, QueueNode | ForEachAtActor) for node in self.nodes)
+        return len(alone) == 1 and isinstance(alone[0], RolloutSource) and steady
 
     def ancestors(self, node: Node) -> set[Node]:
         """All nodes whose items can reach ``node``."""

@@ -30,6 +30,9 @@ class Report:
         gather_lag: Items by weight lag when they left their gather, so far.
         train_lag: Items by weight lag when a learner trained on them, so far.
         drops: Items dropped so far, by operator.
+        failures: Failures that the plan went on after, so far, by operator.
+        replacements: Actors made anew so far, by operator.
+        lost_items: Items asked of actors that failed then, so far, by operator.
         measures: Present state of operators, as ``"operator/number"``: fill of queues, observed replay ratio.
         operator_seconds: Seconds of work so far, by operator.
         operator_items: Items worked on so far, by operator.
@@ -50,6 +53,9 @@ class Report:
     gather_lag: Mapping[int, int]
     train_lag: Mapping[int, int]
     drops: Mapping[str, int]
+    failures: Mapping[str, int]
+    replacements: Mapping[str, int]
+    lost_items: Mapping[str, int]
     measures: Mapping[str, float]
     operator_seconds: Mapping[str, float]
     operator_items: Mapping[str, int]
@@ -76,7 +82,8 @@ class Report:
                 values[f"{name}/max"] = max(histogram)
         values.update(self.metrics)
         values.update(self.measures)
-        values.update({f"drops/{name}": count for name, count in self.drops.items()})
+        for what in ("drops", "failures", "replacements", "lost_items"):
+            values.update({f"{what}/{name}": count for name, count in getattr(self, what).items()})
         values.update({f"seconds/{name}": seconds for name, seconds in self.operator_seconds.items() if seconds})
         return values
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rlweave.errors import ConfigError, PlanError, nearest
 from rlweave.flow.counters import Every
+from rlweave.flow.engine import Call
 from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import Operator, positive
 from rlweave.flow.protocols import (
     BatchType,
@@ -19,6 +20,7 @@ from rlweave.flow.protocols import (
     require,
     steps_of,
 )
+from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.weights import WeightChannel
 from rlweave.flow.workers import WorkerGroup
 
@@ -29,30 +31,11 @@ Item = TypeVar("Item")
 Workers = WorkerGroup | Sequence[Worker]
 
 
-@dataclass(slots=True)
-class TrainStats:
-    """What one call of a learner's ``update`` did.
-
-    Attributes:
-        metrics: The learner's metrics, not read yet if they are on a device.
-        num_steps: Samples trained on, each as often as it was used.
-        gradient_steps: Optimizer steps taken.
-        version: Number of updates of this learner, this one included.
-        priorities: New priorities as (indices, priorities) for `UpdatePriorities`, if the learner gave any.
-    """
-
-    metrics: dict[str, Any] = field(default_factory=dict)
-    num_steps: int = 0
-    gradient_steps: int = 1
-    version: int = 0
-    priorities: tuple[Any, Any] | None = None
-
-
 class TrainOneStep(Operator):
     """Trains a learner on each item: one call of its ``update``, which makes one new weight version.
 
     Args:
-        learner: See `rlweave.flow.Learner`.
+        learner: See `rlweave.flow.Learner`; a `LearnerActor` trains in an actor of its own while the driver goes on.
         workers: Workers that act on this learner's weights; each gets the new ones before its next item. Without them,
             let `UpdateWeights` send weights, or nobody.
         publish_every: Updates from one publication of weights to the next.
@@ -60,8 +43,11 @@ class TrainOneStep(Operator):
 
     at_source: ClassVar[bool] = False
 
-    def __init__(self, learner: Learner, workers: Workers | None = None, publish_every: int = 1) -> None:
-        require(learner, Learner, "train_one_step", "learner")
+    def __init__(self, learner: Learner | LearnerActor, workers: Workers | None = None, publish_every: int = 1) -> None:
+        if isinstance(learner, LearnerActor):
+            self.learner_actor = learner
+        else:
+            require(learner, Learner, "train_one_step", "learner")
         self.learner = learner
         self.group = None if workers is None else WorkerGroup.of(workers, "train_one_step")
         self.publish_every = positive("publish_every", publish_every, "train_one_step")
@@ -82,12 +68,29 @@ class TrainOneStep(Operator):
 
     def process(self, envelope: Envelope) -> Pulled:
         """Trains on the item, counts, and publishes the weights."""
-        context, channel, record = self._context, self._channel, self._record
+        assert not isinstance(self.learner, LearnerActor)
+        self._note_lag(envelope)
+        return self._account(envelope, self.learner.update(envelope.payload))
+
+    def begin(self, envelope: Envelope) -> Call:
+        """Has the learner's actor train on the item."""
+        self._note_lag(envelope)
+        return self._context.engine.call(self._record.actor, "update", envelope.payload)
+
+    def finish(self, envelope: Envelope, result: Mapping[str, Any]) -> Pulled:
+        """Counts, and publishes the weights."""
+        return self._account(envelope, result)
+
+    def _note_lag(self, envelope: Envelope) -> None:
+        context = self._context
         if envelope.weight_version != UNKNOWN_VERSION:
             maker = context.worker_of(envelope.origins[0][0])
             if maker is not None:
                 context.train_lag.add(maker[0].version - envelope.weight_version)
-        metrics = dict(self.learner.update(envelope.payload))
+
+    def _account(self, envelope: Envelope, result: Mapping[str, Any]) -> Envelope:
+        context, channel, record = self._context, self._channel, self._record
+        metrics = dict(result)
         record.updates += 1
         stats = TrainStats(
             num_steps=int(metrics.pop("trained_samples", -1)),
@@ -111,7 +114,8 @@ class TrainOneStep(Operator):
         """The learner."""
         every = f" after every {self.publish_every} updates" if self.publish_every > 1 else ""
         receivers = "nobody" if self.group is None else f"{len(self.group)} workers"
-        return f"{type(self.learner).__name__}, sends weights to {receivers}{every}"
+        name = "learner" if isinstance(self.learner, LearnerActor) else type(self.learner).__name__
+        return f"{name}, sends weights to {receivers}{every}"
 
     def state_dict(self) -> dict[str, Any]:
         """The weight version. The learner itself is saved by who owns it."""

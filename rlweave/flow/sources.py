@@ -20,19 +20,39 @@ if TYPE_CHECKING:
 
 
 class RolloutSource(Node):
-    """The workers of a group as a parallel stream. Items stay where they are made until a gather fetches them."""
+    """The workers of a group as a parallel stream. Items stay where they are made until a gather fetches them.
 
-    def __init__(self, group: WorkerGroup) -> None:
+    Args:
+        group: The workers.
+        fragments: Items that a worker makes per call.
+    """
+
+    failure_policies = ("stop", "skip", "replace")
+
+    def __init__(self, group: WorkerGroup, fragments: int = 1) -> None:
         super().__init__("parallel_rollouts", [])
         self.group = group
+        self.fragments = positive("fragments", fragments, self.name)
         self.outputs = [Port(self, 0, one_of(group.item_types()), parallel=True)]
 
     def placement(self) -> str:
         """How many actors."""
         return f"{len(self.group)} actors"
 
+    def note(self) -> str:
+        """Settings."""
+        fragments = f"fragments={self.fragments}" if self.fragments > 1 else ""
+        return ", ".join(filter(None, [fragments, self.on_error.note() if self.on_error else ""]))
+
     def check(self, graph: PlanGraph) -> None:
-        """A group of workers is the source of one stream only."""
+        """A group of workers is the source of one stream only; only workers made by a factory can be made anew."""
+        if self.on_error is not None and self.on_error.policy == "replace" and self.group.exists():
+            raise PlanError(
+                f"the workers of {self.name!r} cannot be made anew",
+                where=f"operator {self.name!r}, on_error('replace')",
+                received=f"{len(self.group)} worker objects",
+                fix="give ParallelRollouts a WorkerGroup of factories",
+            )
         for other in graph.nodes:
             if isinstance(other, RolloutSource) and other.order > self.order and other.group.key == self.group.key:
                 raise PlanError(
@@ -45,6 +65,8 @@ class RolloutSource(Node):
 
 class ParForEach(Node):
     """An operator that runs beside each worker, in a copy of its own."""
+
+    failure_policies = ("stop", "skip", "replace")
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
         super().__init__(operator.default_name(), [upstream])

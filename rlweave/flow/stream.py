@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.branching import QueueNode, SplitNode, UnionNode
-from rlweave.flow.gather import GatherAsync, GatherSync
+from rlweave.flow.failure_policy import FailurePolicy, Policy
+from rlweave.flow.gather import GatherAsync, GatherSync, WhenOld
 from rlweave.flow.node import Port
 from rlweave.flow.operators import BatchItems, ConcatBatches, FilterItems, Operator, SelectPolicy, as_operator
 from rlweave.flow.protocols import Memory
 from rlweave.flow.rate_limit import RateLimit
 from rlweave.flow.rl_operators import Notify, Workers, receiver_of
 from rlweave.flow.sources import ParForEach, ReplaySource, RolloutSource
-from rlweave.flow.transforms import Flatten, ForEach
+from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
 from rlweave.flow.workers import WorkerGroup
 
 
@@ -52,26 +53,73 @@ class Stream:
         node.named_by_user = True
         return self
 
+    def on_error(
+        self,
+        policy: Policy,
+        timeout: float = 600.0,
+        attempts: int = 5,
+        first_delay: float = 0.1,
+        longest_delay: float = 10.0,
+    ) -> Stream:
+        """Says what becomes of the plan when the operator that makes this stream fails; returns the same stream.
+
+        Without it, a failure stops the plan. Whatever goes on after a failure is counted, and reported.
+
+        Args:
+            policy: ``"skip"`` leaves out the item at hand. ``"replace"`` makes the actor anew, in place: counters,
+                buffers, learner and the other branches go on, what was asked of it is lost and counted, and the new one
+                gets the newest weights, and ``replacing(number)`` if it has that, before its first item. An operator at
+                the workers follows the policy of their source unless it has its own.
+            timeout: Seconds that an actor may take for one call before it counts as hanging.
+            attempts: Failures in a row without an item, after which an actor is given up. When all are, the plan ends
+                with the last failure.
+            first_delay: Seconds before an actor is replaced; doubled with each failure in a row.
+            longest_delay: Where doubling ends.
+
+        Raises:
+            ConfigError: If the settings are wrong.
+            PlanError: If the operator cannot follow this policy.
+        """
+        node = self.port.node
+        if policy not in node.failure_policies:
+            raise PlanError(
+                f"{node.name!r} cannot follow the failure policy {policy!r}",
+                where=f"operator {node.name!r}",
+                received=f"policy {policy!r}; it takes {', '.join(node.failure_policies) or 'none'}",
+                fix="call on_error() on rollouts ('stop', 'skip', 'replace') or behind for_each ('stop', 'skip')",
+            )
+        node.on_error = FailurePolicy(policy, timeout, attempts, first_delay, longest_delay)
+        return self
+
     def par_for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:
         """Puts every item through an operator that runs at its source, in a copy of its own for each source."""
         return Stream(ParForEach(self.port, as_operator(operator)).outputs[0])
 
-    def gather_sync(self) -> Stream:
-        """Fetches one item per source in every round, as a barrier, in the order of the sources."""
-        return Stream(GatherSync(self.port).outputs[0])
+    def gather_sync(self, quorum: int | None = None, timeout: float | None = None) -> Stream:
+        """Fetches one item per source in every round, as a barrier, in the order of the sources.
 
-    def gather_async(self, num_async: int = 1, max_lag: int | None = None) -> Stream:
+        Args:
+            quorum: Sources that are enough for a round once ``timeout`` is over; None waits for all. Late items come
+                in a later round, marked by ``rounds_late``.
+            timeout: Seconds that a round waits for all.
+        """
+        return Stream(GatherSync(self.port, quorum=quorum, timeout=timeout).outputs[0])
+
+    def gather_async(self, num_async: int = 1, max_lag: int | None = None, when_old: WhenOld = "drop") -> Stream:
         """Fetches items as they come.
 
         Args:
-            num_async: Items per source that are asked for ahead.
-            max_lag: Drops (and counts) items that are older than this many weight versions.
+            num_async: Calls per source that are started ahead.
+            max_lag: Most weight versions that an item is old when it leaves here; None sets no bound.
+            when_old: ``"drop"`` leaves out older items, and counts them; ``"wait"`` holds faster sources back.
         """
-        return Stream(GatherAsync(self.port, num_async, max_lag).outputs[0])
+        return Stream(GatherAsync(self.port, num_async, max_lag, when_old).outputs[0])
 
     def for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:
         """Puts every item through an operator, in order."""
-        return Stream(ForEach(self.port, as_operator(operator)).outputs[0])
+        operator = as_operator(operator)
+        kind = ForEachAtActor if operator.learner_actor is not None else ForEach
+        return Stream(kind(self.port, operator).outputs[0])
 
     def filter(self, predicate: Callable[[Any], bool]) -> Stream:
         """Lets only those items through for which the predicate holds."""
@@ -144,14 +192,16 @@ class ParallelRollouts(Stream):
         workers: Worker objects, or a `WorkerGroup` of factories.
         mode: ``"raw"`` is the parallel stream. ``"sync"`` gathers it as a barrier and glues each round into one batch,
             in the order of the workers. ``"async"`` gathers items as they come.
+        fragments: Items that a worker makes per call. Where workers live elsewhere a call costs a round trip; the items
+            of one call are made with the same weights.
     """
 
-    def __init__(self, workers: Workers, mode: Literal["raw", "sync", "async"] = "raw") -> None:
+    def __init__(self, workers: Workers, mode: Literal["raw", "sync", "async"] = "raw", fragments: int = 1) -> None:
         if mode not in ("raw", "sync", "async"):
             raise ConfigError(
                 "unknown mode", where="ParallelRollouts", received=repr(mode), fix="use 'raw', 'sync' or 'async'"
             )
-        port = RolloutSource(WorkerGroup.of(workers, "parallel_rollouts")).outputs[0]
+        port = RolloutSource(WorkerGroup.of(workers, "parallel_rollouts"), fragments).outputs[0]
         if mode == "sync":
             port = GatherSync(port, concat=True).outputs[0]
         elif mode == "async":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import typing
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.engine import Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
+from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import fits
 from rlweave.flow.node import Node, Port, failure, gather_missing, wrong_type
@@ -50,6 +52,8 @@ def claim(operator: Operator, node: Node) -> None:
 class ForEach(Node):
     """Puts every item through an operator."""
 
+    failure_policies: tuple[str, ...] = ("stop", "skip")
+
     def __init__(self, upstream: Port, operator: Operator) -> None:
         super().__init__(operator.default_name(), [upstream])
         self.operator = operator
@@ -59,9 +63,11 @@ class ForEach(Node):
         self.connect()
         self.outputs = [Port(self, 0, operator.produced(upstream.item_type))]
         self._flushed: deque[Envelope] = deque()
+        self._failures_in_a_row = 0
 
     def start(self, context: Context) -> None:
         """Binds what every item needs."""
+        self._counters = context.counters
         self._upstream = self.puller(self.inputs[0])
         self._now: Callable[[], float] = context.clock.now
         self._process = self.operator.process
@@ -78,11 +84,20 @@ class ForEach(Node):
         try:
             result = self._process(item)
         except Exception as error:
-            raise failure(self.name, item, error) from error
+            return self._skipped(item, error)
+        self._failures_in_a_row = 0
         timer = self.timer
         timer.items += 1
         timer.seconds += self._now() - started
         return result
+
+    def _skipped(self, item: Envelope, error: Exception) -> Pulled:
+        """Leaves an item out that the operator failed on, if that is the policy, and counts it."""
+        self._failures_in_a_row += 1
+        if self.on_error is None or self.on_error.policy == "stop" or self._failures_in_a_row >= self.on_error.attempts:
+            raise failure(self.name, item, error) from error
+        self._counters.fail(self.name)
+        return ABSORBED
 
     def _at_end(self) -> Pulled:
         if not self.ended:
@@ -99,7 +114,8 @@ class ForEach(Node):
 
     def note(self) -> str:
         """The operator's settings."""
-        return self.operator.note()
+        policy = "" if self.on_error is None else self.on_error.note()
+        return ", ".join(filter(None, [self.operator.note(), policy]))
 
     def state_dict(self) -> dict[str, Any]:
         """The operator's state, and what it flushed that has not come out yet."""
@@ -109,6 +125,91 @@ class ForEach(Node):
         """Gives the operator its state."""
         self.operator.load_state_dict(state["operator"])
         self._flushed = deque(decode_envelopes(state["flushed"]))
+
+
+class ForEachAtActor(ForEach):
+    """Puts every item through an operator whose work is done in an actor: nobody waits for it but who wants its item.
+
+    One item is worked on at a time. A queue in front of it keeps the branches before it moving meanwhile.
+    """
+
+    failure_policies = ("stop",)
+
+    def __init__(self, upstream: Port, operator: Operator) -> None:
+        super().__init__(upstream, operator)
+        self._working: tuple[Envelope, Call] | None = None
+        self._finished: deque[Envelope] = deque()
+
+    def start(self, context: Context) -> None:
+        """Binds the engine."""
+        super().start(context)
+        self._engine, self._context = context.engine, context
+        self._timeout = (self.on_error or FailurePolicy()).timeout
+        self._started_at = 0.0
+        self._blocked_in_step = -1
+
+    def pull(self, output: int = 0) -> Pulled:
+        """An item that was worked on."""
+        if self._finished:
+            return self._finished.popleft()
+        if self._working is None:
+            if self.gates and not self.gates_open():
+                return NOT_READY
+            item = self._upstream()
+            if isinstance(item, Signal):
+                return self._at_end() if item is END else item
+            self._started_at = self._now()
+            self._working = item, self.operator.begin(item)
+        return self._finish()
+
+    def _finish(self) -> Pulled:
+        assert self._working is not None
+        item, call = self._working
+        if not self._engine.wait([call], 0):
+            if self._now() - self._started_at > self._timeout:
+                hanging = TimeoutError(f"the learner did not answer for {self._timeout:g} seconds")
+                raise failure(self.name, item, hanging) from hanging
+            self._blocked_in_step = self._context.step_number
+            return NOT_READY
+        self._working = None
+        try:
+            result = self.operator.finish(item, call.result())
+        except Exception as error:
+            return self._skipped(item, error)
+        self.timer.items += 1
+        self.timer.seconds += self._now() - self._started_at
+        return result
+
+    def waits_on(self) -> Iterator[Call]:
+        """The work at hand."""
+        if self._working is not None and self._blocked_in_step == self._context.step_number:
+            yield self._working[1]
+
+    def wakes_at(self) -> float | None:
+        """When the learner counts as hanging."""
+        return self._started_at + self._timeout if self._working is not None else None
+
+    def drain(self) -> None:
+        """Finishes the work at hand."""
+        while self._working is not None:
+            item = self._finish()
+            if isinstance(item, Envelope):
+                self._finished.append(item)
+            elif item is NOT_READY and self._working is not None:
+                self._engine.wait([self._working[1]], 1.0)
+
+    def placement(self) -> str:
+        """In an actor."""
+        return "1 actor"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Also what was finished and did not come out yet."""
+        return {**super().state_dict(), "finished": encode_envelopes(self._finished, self.name)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        super().load_state_dict(state)
+        self._finished = deque(decode_envelopes(state["finished"]))
 
 
 class Flatten(Node):

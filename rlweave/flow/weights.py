@@ -5,25 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlweave.flow.calls import results_of
+from rlweave.flow.clock import Clock
 from rlweave.flow.counters import LagHistogram
-from rlweave.flow.engine import Actor, Call, Engine
+from rlweave.flow.engine import Actor, ActorLost, Call, Engine
+from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.protocols import Learner
 
 
 class LearnerRecord:
-    """A learner of a plan and its number of updates, which is the version of its weights."""
+    """A learner of a plan and its number of updates, which is the version of its weights.
 
-    def __init__(self, learner: Learner, engine: Engine) -> None:
+    Args:
+        learner: The learner, or where it is to live.
+        engine: Where actors live.
+    """
+
+    def __init__(self, learner: Learner | LearnerActor, engine: Engine) -> None:
         self.learner = learner
+        self.actor: Actor | None = None
+        """The learner's actor, if it lives in one."""
+        if isinstance(learner, LearnerActor):
+            (self.actor,) = engine.create_actors([learner.factory], learner.resources)
         self.updates = 0
         self._engine = engine
         self._put_version = -1
         self._handle: Any = None
 
     def weights(self) -> Any:
-        """The engine's handle on the newest weights; read from the learner once per version."""
+        """The engine's handle on the newest weights; read from the learner once per version.
+
+        Those of a learner in an actor go from there to the workers, and never through the driver.
+        """
         if self._put_version != self.updates:
-            self._handle = self._engine.put(self.learner.get_weights())
+            if self.actor is not None:
+                self._handle = self._engine.call(self.actor, "get_weights")
+            else:
+                assert not isinstance(self.learner, LearnerActor)
+                self._handle = self._engine.put(self.learner.get_weights())
             self._put_version = self.updates
         return self._handle
 
@@ -40,18 +59,27 @@ class WeightChannel:
 
     Publishing costs nothing: a worker gets the newest weights when its next item is asked for, so a learner that makes
     eight updates between two items is read once, not eight times.
+
+    Args:
+        engine: Where the workers live.
+        actors: The workers, in order.
+        clock: Where the time is read.
+        name: Name of the group's operator, for errors.
     """
 
-    def __init__(self, engine: Engine, actors: Sequence[Actor]) -> None:
+    def __init__(self, engine: Engine, actors: Sequence[Actor], clock: Clock, name: str) -> None:
         self.learners: list[LearnerRecord] = []
         self.gather_lag = LagHistogram()
         """Lag of items when they leave their gather."""
+        self.sent = [-1] * len(actors)
+        """Version of the weights that each worker has, or will have when its calls so far are done."""
         self._engine = engine
         self._actors = list(actors)
-        self._sent = [-1] * len(actors)
         self._published = [False] * len(actors)
         self._unconfirmed: list[Call] = []
-        self._shares = [bool(engine_result(engine, actor, "shares_weights")) for actor in actors]
+        self._last_messages: dict[str, tuple[Any, int]] = {}
+        asked = [engine.call(actor, "shares_weights") for actor in self._actors]
+        self._shares = [bool(shares) for shares in results_of(engine, clock, asked, f"the actors of {name!r}")]
 
     def tie(self, record: LearnerRecord) -> None:
         """Makes a learner one of those whose weights these workers act on."""
@@ -71,21 +99,27 @@ class WeightChannel:
         """Lets every worker have the newest weights with its next item."""
         self._published = [True] * len(self._published)
 
-    def deliver(self, index: int) -> None:
-        """Sends worker ``index`` what was published since its last item; to be called before asking for the next."""
-        if self._published[index]:
-            self.send(index)
+    def due(self, index: int) -> tuple[Any, ...]:
+        """What worker ``index`` is to get with its next item: (version, weights...), or nothing.
+
+        Who asks passes it on: it counts as sent.
+        """
+        return self._newer(index) if self._published[index] else ()
+
+    def _newer(self, index: int) -> tuple[Any, ...]:
+        version = self.version
+        self._published[index] = False
+        if not self.learners or self.sent[index] >= version:
+            return ()
+        self.sent[index] = version
+        shares = self._shares[index]
+        return (version, *[None if shares else record.weights() for record in self.learners])
 
     def send(self, index: int) -> None:
         """Sends worker ``index`` the newest weights now, if it has older ones."""
-        version = self.version
-        self._published[index] = False
-        if not self.learners or self._sent[index] >= version:
-            return
-        for record in self.learners:
-            weights = None if self._shares[index] else record.weights()
-            self._unconfirmed.append(self._engine.call(self._actors[index], "set_weights", weights, version))
-        self._sent[index] = version
+        version, *weights = self._newer(index) or (0,)
+        for learned in weights:
+            self._unconfirmed.append(self._engine.call(self._actors[index], "set_weights", learned, version))
         self._confirm()
 
     def send_all(self) -> None:
@@ -96,27 +130,34 @@ class WeightChannel:
     def tell_all(self, method: str, message: Any, version: int) -> None:
         """Sends a message to every worker: ``method(message, version)``."""
         handle = self._engine.put(message)
+        self._last_messages[method] = handle, version
         for actor in self._actors:
             self._unconfirmed.append(self._engine.call(actor, "notify", method, handle, version))
         self._confirm()
 
+    def replace(self, index: int, actor: Actor) -> None:
+        """Gives a new actor what its predecessor knew: the newest weights, and the last message of each kind."""
+        self._actors[index] = actor
+        self.sent[index] = -1
+        self.send(index)
+        for method, (handle, version) in self._last_messages.items():
+            self._unconfirmed.append(self._engine.call(actor, "notify", method, handle, version))
+
     def _confirm(self) -> None:
         """Raises the error of a call that failed, and forgets those that are done."""
+        if not self._unconfirmed:
+            return
         done = self._engine.wait(self._unconfirmed, 0)
         for call in done:
-            call.result()
+            try:
+                call.result()
+            except ActorLost:
+                continue  # its gather finds out with its next item, and knows what to do
         finished = {id(call) for call in done}
         self._unconfirmed = [call for call in self._unconfirmed if id(call) not in finished]
 
     def forget(self) -> None:
         """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""
-        self._sent = [-1] * len(self._actors)
+        self.sent = [-1] * len(self._actors)
         for record in self.learners:
             record.reread()
-
-
-def engine_result(engine: Engine, actor: Actor, method: str, *arguments: Any) -> Any:
-    """Calls an actor and waits for the result: for the few calls that have nothing to run beside them."""
-    call = engine.call(actor, method, *arguments)
-    engine.wait([call], None)
-    return call.result()

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.envelope import ABSORBED, END
 from rlweave.flow.item_types import signature_of
 from rlweave.flow.protocols import Episode, Worker, require, steps_of
+from rlweave.flow.resources import Resources
 
+SourceItem = tuple[Any, int, int, Sequence[Episode]]
+"""What a source actor delivers: an item, the environment steps it took, the version of the weights it was made with.
 
-class SourceItem(NamedTuple):
-    """What a source actor delivers: an item, the environment steps it took, and the weights it was made with."""
-
-    payload: Any
-    num_steps: int
-    weight_version: int
+Where actors live elsewhere, the episodes that ended meanwhile come along: asking for them would be one more call that
+waits behind the next item. (A plain tuple, because it travels with every item, and a class takes time to pickle.)
+"""
 
 
 class SourceFailure(Exception):  # noqa: N818  (it is not an error that users see: its cause is)
@@ -34,35 +34,90 @@ class SourceActor:
     Args:
         make_worker: Makes the worker.
         stages: ``(name, operator)`` in order; each item goes through them before it leaves.
+        replaces: How many workers failed in this one's place before; told to a worker that has ``replacing(number)``.
+        with_episodes: Whether finished episodes travel with the items.
+        count: Items that it makes per call.
     """
 
-    def __init__(self, make_worker: Callable[[], Worker], stages: Sequence[tuple[str, Callable[[Any], Any]]]) -> None:
+    def __init__(
+        self,
+        make_worker: Callable[[], Worker],
+        stages: Sequence[tuple[str, Callable[[Any], Any]]],
+        replaces: int = 0,
+        with_episodes: bool = False,
+        count: int = 1,
+    ) -> None:
         self.worker = make_worker()
         self.owns_worker = not isinstance(make_worker, _Existing)
         self.weight_version = 0
+        self.with_episodes, self.count = with_episodes, count
         self.stages = [(name, copy.deepcopy(operator)) for name, operator in stages]
+        self._failed: SourceFailure | None = None
         for _, operator in self.stages:
             bind = getattr(operator, "bind", None)
             if bind is not None:
                 bind(self.worker)
+        if replaces:
+            replacing = getattr(self.worker, "replacing", None)
+            if replacing is not None:
+                replacing(replaces)
 
-    def next_item(self) -> SourceItem:
+    def next_items(self, version: int = -1, *weights: Any) -> list[SourceItem]:
+        """Takes over newer weights, if there are any, and makes ``count`` items.
+
+        Args:
+            version: The version of the weights.
+            weights: Of each learner; none if there is nothing newer.
+
+        Returns:
+            The items. Fewer come if the worker has no more: then the last one's payload is END.
+
+        Raises:
+            SourceFailure: If the first item fails. If a later one does, those before it are delivered, and the failure
+                is the answer to the next call.
+        """
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+        if weights:
+            try:
+                for learned in weights:
+                    self.set_weights(learned, version)
+            except Exception as error:
+                raise SourceFailure("set_weights") from error
+        items: list[SourceItem] = []
+        for _ in range(self.count):
+            try:
+                items.append(self._next_item())
+            except SourceFailure as failed:
+                if not items:
+                    raise
+                self._failed = failed
+                break
+            if items[-1][0] is END:
+                break
+        return items
+
+    def _next_item(self) -> SourceItem:
         """Samples, then applies the operators; an END payload says that the worker has no more."""
-        stage, payload = "sample", None
+        stage, payload, num_steps = "sample", None, 0
         try:
             try:
                 payload = self.worker.sample()
+                num_steps = steps_of(payload)
+                for name, operator in self.stages:
+                    stage = name
+                    payload = operator(payload)
+                    if payload is ABSORBED:
+                        break
             except StopIteration:
-                return SourceItem(END, 0, self.weight_version)
-            num_steps = steps_of(payload)
-            for name, operator in self.stages:
-                stage = name
-                payload = operator(payload)
-                if payload is ABSORBED:
-                    break
+                if stage != "sample":
+                    raise
+                payload = END
+            episodes = self.worker.episode_stats() if self.with_episodes else ()
         except Exception as error:
             raise SourceFailure(stage) from error
-        return SourceItem(payload, num_steps, self.weight_version)
+        return payload, num_steps, self.weight_version, episodes
 
     def shares_weights(self) -> bool:
         """Whether the worker acts on the learner's own weights."""
@@ -82,6 +137,10 @@ class SourceActor:
         """Passes a message on to the worker."""
         getattr(self.worker, method)(message, version)
 
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Calls any method of the worker."""
+        return getattr(self.worker, method)(*arguments)
+
     def close(self) -> None:
         """Closes the worker if it can be closed and was made here; a worker object belongs to who made it."""
         close = getattr(self.worker, "close", None)
@@ -97,10 +156,12 @@ class WorkerGroup:
 
     Args:
         factories: One callable without arguments per worker. Its class, or its return annotation, says what it makes.
+        resources: What each worker holds on a cluster while it lives.
     """
 
-    def __init__(self, factories: Sequence[Callable[[], Worker]]) -> None:
+    def __init__(self, factories: Sequence[Callable[[], Worker]], resources: Resources | None = None) -> None:
         self.factories = list(factories)
+        self.resources = resources or Resources()
         self.key: tuple[int, ...] = (id(self),)
 
     @classmethod
@@ -134,6 +195,10 @@ class WorkerGroup:
     def __len__(self) -> int:
         """Number of workers."""
         return len(self.factories)
+
+    def exists(self) -> bool:
+        """Whether a worker of it exists already, so that it can neither live elsewhere nor be made anew."""
+        return any(isinstance(factory, _Existing) for factory in self.factories)
 
     def kinds(self) -> Iterator[Any]:
         """What is known about each worker: the object, its class, or Any."""

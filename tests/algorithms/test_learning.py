@@ -31,6 +31,17 @@ def test_learns(task, backend, learning_seed, tmp_path):
     )
 
 
+@pytest.mark.learning
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.long(minutes=1)) for task in ("ppo-cartpole", "dqn-cartpole")]
+)
+def test_learns_with_two_workers_on_ray(task, tmp_path):
+    pytest.importorskip("ray")
+    settings = {"engine": "ray", "workers": 2, "object_store_mb": 80}
+    row = train_task(task, "torch", 0, tmp_path / "run", settings, until_clear=True)
+    assert row["ok"], f"{row['what']}: {row['result']}, needed {row['threshold']}"
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_threshold_is_no_formality(task):
     """What an agent reaches that has learned nothing is not enough, and no value at all neither."""

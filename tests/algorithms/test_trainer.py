@@ -108,6 +108,76 @@ def assert_same_state(first, second):
     np.testing.assert_equal(counters, other_counters)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_several_workers_in_turns_are_deterministic_and_resume_exactly(trainers, tmp_path, algorithm):
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2}
+    uncut = trainers(algorithm, tmp_path / "uncut", **sets)
+    rows = finish(uncut)
+    path = tmp_path / "cut"
+    before = cut(make(algorithm, path, **sets), 400)
+    resumed = trainers(algorithm, path, **sets)
+    resumed.restore(find_checkpoint(path))
+    kept = [row for row in before if row["env_steps_sampled"] <= resumed.env_steps]
+    assert kept
+    assert [*kept, *finish(resumed)] == rows
+    assert_same_state(state_of(uncut), state_of(resumed))
+    assert len(uncut.parts.workers) == 2
+    assert [worker.env.num_envs for worker in uncut.parts.workers] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_workers_on_ray_train_save_and_resume(trainers, tmp_path, algorithm):
+    pytest.importorskip("ray")
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
+    path = tmp_path / "run"
+    trainer = trainers(algorithm, path, **sets)
+    rows = list(trainer.train())
+    assert trainer.env_steps >= trainer.config.steps
+    assert rows[-1]["env_steps_sampled"] == trainer.env_steps == trainer.agent.env_steps
+    assert rows[-1]["episodes_finished"] > 2
+    assert np.isfinite(rows[-1]["best_evaluation_return"])
+    newest = trainer.save()
+    weights = trainer.agent.get_weights()
+    trainer.close()
+    resumed = trainers(algorithm, path, **{**sets, "steps": trainer.config.steps + 200})
+    resumed.restore(newest)
+    for name, value in resumed.agent.get_weights().items():
+        np.testing.assert_array_equal(value, weights[name])
+    assert resumed.env_steps == trainer.env_steps
+    assert list(resumed.train())[-1]["env_steps_sampled"] >= trainer.config.steps + 200
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers):
+    ray = pytest.importorskip("ray")
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
+    trainer = trainers("ppo", worker_failure="replace", **sets)
+    rows = []
+    for row in trainer.train():
+        if not rows:
+            ray.kill(trainer.plan._context.actors(trainer.parts.workers)[1].handle)
+        rows.append(row)
+    assert rows[-1]["env_steps_sampled"] >= trainer.config.steps
+    assert rows[-1]["replacements/parallel_rollouts"] == 1
+    assert rows[-1]["lost_items/parallel_rollouts"] == 1
+    rows_of_update = trainer.config.num_envs * trainer.config.agent.rollout_steps
+    assert rows[-1]["env_steps_sampled"] == rows[-1]["updates"] * rows_of_update, "no step was trained on twice or lost"
+
+
+@pytest.mark.parametrize(
+    ("sets", "text"),
+    [
+        ({"workers": 3}, "the environments cannot be shared out evenly"),
+        ({"workers": 2, "placement": "fused"}, "a fused training has no workers"),
+        ({"engine": "ray", "placement": "fused"}, "a fused training has no workers"),
+    ],
+)
+def test_workers_that_cannot_be_are_refused(sets, text):
+    with pytest.raises(ConfigError, match=text):
+        make("ppo", backend="torch", **sets)
+
+
 @pytest.mark.parametrize("acting", [None, "numpy"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -1,4 +1,5 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -18,3 +19,12 @@ def start(request: pytest.FixtureRequest) -> Start:
         return plan.start(engine, clock)
 
     return on_engine
+
+
+@pytest.fixture(scope="session")
+def ray_engine() -> Iterator[Any]:
+    """One small Ray cluster on this machine for all tests of a process."""
+    from rlweave.flow.ray_engine import RayEngine
+
+    with RayEngine(num_cpus=2, object_store_memory=80 * 2**20) as engine:
+        yield engine

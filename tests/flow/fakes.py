@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.flow import Call, Episode, FakeClock, SampleBatch
+from rlweave.flow import ActorLost, Call, Episode, FakeClock, Resources, SampleBatch
+from rlweave.flow.engine import value_of
 
 
 class FakeWorker:
@@ -102,8 +103,14 @@ def workers(n: int, steps: int = 4, items: int | None = None) -> list[FakeWorker
 class SimulatedCall:
     """A call whose result arrives at some time of a fake clock."""
 
+    is_call = True
+
     def __init__(self, value: Any, error: Exception | None, arrives: float) -> None:
         self._value, self._error, self.arrives = value, error, arrives
+
+    def lose(self) -> None:
+        """Its actor died before the result arrived."""
+        self._error = ActorLost("crashed")
 
     def result(self) -> Any:
         if self._error is not None:
@@ -119,6 +126,7 @@ class SimulatedEngine:
     """
 
     name = "simulated"
+    in_process = True
 
     def __init__(self, clock: FakeClock, seconds: Callable[[int], float] = lambda index: 1.0) -> None:
         self.clock, self.seconds = clock, seconds
@@ -126,19 +134,31 @@ class SimulatedEngine:
         self.number: dict[int, int] = {}
         self.waits: list[float | None] = []
         self.puts = 0
+        self.made = 0
+        self.alive: list[Any] = []
+        self.crashed: set[int] = set()
+        self.resources: dict[str, float] | None = None
 
-    def create_actors(self, factories: Sequence[Callable[[], Any]]) -> list[Any]:
+    def create_actors(self, factories: Sequence[Callable[[], Any]], resources: Resources | None = None) -> list[Any]:
         actors = [factory() for factory in factories]
-        for index, actor in enumerate(actors):
-            self.number[id(actor)] = index
+        for actor in actors:
+            self.number[id(actor)] = self.made
+            self.made += 1
+        self.alive += actors  # so that no id is used twice
         return actors
 
+    def crash(self, actor: Any) -> None:
+        """Ends an actor's process: what it is doing is lost, and it takes no more calls."""
+        self.crashed.add(id(actor))
+
     def call(self, actor: Any, method: str, *arguments: Any) -> SimulatedCall:
-        cost = self.seconds(self.number[id(actor)]) if method == "next_item" else 0.0
+        if id(actor) in self.crashed:
+            return SimulatedCall(None, ActorLost("crashed"), self.clock.now())
+        cost = self.seconds(self.number[id(actor)]) if method in ("next_items", "update") else 0.0
         arrives = max(self.clock.now(), self.busy_until.get(id(actor), 0.0)) + cost
         self.busy_until[id(actor)] = arrives
         try:
-            return SimulatedCall(getattr(actor, method)(*arguments), None, arrives)
+            return SimulatedCall(getattr(actor, method)(*map(value_of, arguments)), None, arrives)
         except Exception as error:
             return SimulatedCall(None, error, arrives)
 
@@ -156,8 +176,14 @@ class SimulatedEngine:
         self.puts += 1
         return value
 
-    def kill(self, actor: Any) -> None:
-        actor.close()
+    def kill(self, actors: Sequence[Any], grace: float = 0.0) -> None:
+        for actor in actors:
+            self.crashed.add(id(actor))
+            if grace:
+                actor.close()
+
+    def capacity(self) -> dict[str, float] | None:
+        return self.resources
 
 
 def payloads(items: Iterable[Any]) -> list[Any]:

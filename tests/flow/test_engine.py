@@ -1,11 +1,14 @@
 """What every engine has to do, on each of them."""
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlweave.flow import Engine, FakeClock, LocalEngine
+from rlweave.flow import ActorLost, Engine, FakeClock, LocalEngine, Resources
+from rlweave.flow.engine import ArgumentFailed
 from tests.flow.fakes import SimulatedEngine
 
 
@@ -13,19 +16,22 @@ class Counter:
     """An actor that counts."""
 
     def __init__(self, start: int = 0) -> None:
-        self.value, self.closed = start, False
+        self.value, self.path = start, ""
 
     def add(self, amount: int) -> int:
         self.value += amount
         return self.value
 
-    next_item = add  # the simulated engine lets time pass for this one
+    next_items = add  # the simulated engine lets time pass for this one
 
     def fail(self) -> None:
         raise KeyError("lost")
 
+    def note_closing(self, path: str) -> None:
+        self.path = path
+
     def close(self) -> None:
-        self.closed = True
+        Path(self.path).touch()
 
 
 ENGINES: dict[str, Callable[[], Engine]] = {
@@ -34,9 +40,24 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 }
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
-    return ENGINES[request.param]()
+@pytest.fixture(params=[*ENGINES, pytest.param("ray", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    if request.param != "ray":
+        yield ENGINES[request.param]()
+        return
+    pytest.importorskip("ray")
+    engine = request.getfixturevalue("ray_engine")
+    made: list[Any] = []
+    create = engine.create_actors
+
+    def remembering(factories: Any, resources: Any = None) -> list[Any]:
+        made.extend(actors := create(factories, resources or Resources(cpus=0.5)))
+        return actors
+
+    engine.create_actors = remembering
+    yield engine
+    del engine.create_actors
+    engine.kill(made)
 
 
 def results(engine: Engine, calls: list[Any]) -> list[Any]:
@@ -50,13 +71,13 @@ def results(engine: Engine, calls: list[Any]) -> list[Any]:
 
 def test_actors_are_made_in_order_and_keep_their_state(engine: Engine) -> None:
     first, second = engine.create_actors([lambda: Counter(10), lambda: Counter(20)])
-    calls = [engine.call(actor, "next_item", 1) for actor in (first, second, first)]
+    calls = [engine.call(actor, "next_items", 1) for actor in (first, second, first)]
     assert results(engine, calls) == [11, 21, 12]
 
 
 def test_calls_of_one_actor_are_carried_out_in_order(engine: Engine) -> None:
     (actor,) = engine.create_actors([Counter])
-    calls = [engine.call(actor, "next_item", amount) for amount in (1, 10, 100)]
+    calls = [engine.call(actor, "next_items", amount) for amount in (1, 10, 100)]
     assert results(engine, calls) == [1, 11, 111]
 
 
@@ -70,29 +91,64 @@ def test_an_error_is_raised_by_result_with_its_type(engine: Engine) -> None:
 
 def test_looking_does_not_wait_and_waiting_gives_what_is_done_in_order(engine: Engine) -> None:
     actors = engine.create_actors([Counter, Counter])
-    calls = [engine.call(actor, "next_item", 1) for actor in actors]
+    calls = [engine.call(actor, "next_items", 1) for actor in actors]
     seen = engine.wait(calls, 0)
     assert seen in ([], calls)
     assert engine.wait(calls, None)[0] is calls[0]
     assert engine.wait([], 0) == []
 
 
+def test_the_result_of_a_call_may_be_the_argument_of_another(engine: Engine) -> None:
+    first, second = engine.create_actors([Counter, Counter])
+    seven = engine.call(first, "next_items", 7)
+    assert results(engine, [engine.call(second, "next_items", seven)]) == [7]
+    failed = engine.call(second, "next_items", engine.call(first, "fail"))
+    engine.wait([failed], None)
+    with pytest.raises(ArgumentFailed) as caught:
+        failed.result()
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_waiting_ends_after_its_time_or_when_one_is_done(engine: Engine) -> None:
+    actors = engine.create_actors([Counter, Counter])
+    calls = [engine.call(actor, "next_items", 1) for actor in actors]
+    waiting = list(calls)
+    while waiting:
+        done = engine.wait(waiting, 60.0)
+        assert done
+        waiting = [call for call in waiting if call not in done]
+    assert [call.result() for call in calls] == [1, 1]
+
+
+@pytest.mark.parametrize("engine", ["simulated", pytest.param("ray", marks=pytest.mark.slow)], indirect=True)
+def test_a_call_of_a_dead_actor_says_so(engine: Engine) -> None:
+    (actor,) = engine.create_actors([Counter])
+    results(engine, [engine.call(actor, "next_items", 1)])
+    engine.kill([actor])
+    call = engine.call(actor, "next_items", 1)
+    engine.wait([call], None)
+    with pytest.raises(ActorLost):
+        call.result()
+
+
 def test_put_values_reach_the_actor(engine: Engine) -> None:
     (actor,) = engine.create_actors([Counter])
-    assert results(engine, [engine.call(actor, "next_item", engine.put(7))]) == [7]
+    assert results(engine, [engine.call(actor, "next_items", engine.put(7))]) == [7]
 
 
 def test_killing_closes_the_actor(engine: Engine) -> None:
     (actor,) = engine.create_actors([Counter])
-    engine.kill(actor)
-    assert actor.closed
+    closed = Path(tempfile.mkdtemp()) / "closed"
+    results(engine, [engine.call(actor, "note_closing", str(closed))])
+    engine.kill([actor], grace=10.0)
+    assert closed.exists()
 
 
 def test_the_simulated_engine_lets_an_actor_do_one_call_after_the_other() -> None:
     clock = FakeClock()
     engine = SimulatedEngine(clock, lambda index: 2.0)
     (actor,) = engine.create_actors([Counter])
-    calls = [engine.call(actor, "next_item", 1) for _ in range(3)]
+    calls = [engine.call(actor, "next_items", 1) for _ in range(3)]
     engine.wait(calls[2:], None)
     assert clock.now() == 6.0
 

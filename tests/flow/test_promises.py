@@ -11,11 +11,13 @@ import pytest
 
 from tests.flow import conftest
 
-ENGINES = ("local", "simulated")
+IN_PROCESS = ("local", "simulated")
 """``simulated`` is the fake engine of these tests: calls take (virtual) time, as they do on a cluster."""
 
+ENGINES = (*IN_PROCESS, "ray")
+
 BOTH = "both"
-"""The test runs on both engines."""
+"""The test runs on both engines of this process."""
 
 PROMISES: dict[str, dict[str, list[str]]] = {
     "wrong composition is an error at construction naming operators and types": {
@@ -33,6 +35,9 @@ PROMISES: dict[str, dict[str, list[str]]] = {
     },
     "per source, item i is done before item i + 1 is requested": {
         BOTH: ["test_gather.py::test_an_item_is_done_before_the_next_one_is_requested_of_its_source"],
+        "ray": [
+            "test_ray.py::test_an_item_is_done_before_the_next_one_of_its_source_is_begun",
+        ],
     },
     "the weight lag of every item is known, and exact on local": {
         "local": [
@@ -40,15 +45,27 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "test_gather.py::test_gather_sync_has_no_lag_on_local",
         ],
         "simulated": ["test_gather.py::test_a_slow_workers_lag_is_measured"],
+        "ray": [
+            "test_ray.py::test_the_lag_of_every_item_is_measured",
+        ],
     },
     "lag is bounded by max_lag where asked": {
         "local": ["test_gather.py::test_items_too_old_are_dropped_and_counted"],
-        "simulated": [],
+        "simulated": [
+            "test_gather_bounds.py::test_waiting_bounds_the_lag_without_a_loss_and_costs_time",
+            "test_gather_bounds.py::test_what_is_too_old_although_others_waited_is_dropped_and_counted",
+        ],
+        "ray": [
+            "test_ray.py::test_lag_is_bounded_where_asked",
+        ],
     },
     "gather_sync is a barrier; messages are seen by the next round": {
         BOTH: ["test_gather.py::test_a_round_sees_all_messages_of_the_round_before_and_none_of_its_own"],
         "local": ["test_gather.py::test_nothing_upstream_runs_while_a_round_is_processed"],
         "simulated": ["test_gather.py::test_a_slow_worker_holds_up_every_round_of_a_barrier"],
+        "ray": [
+            "test_ray.py::test_a_barrier_shows_every_round_the_weights_of_the_round_before",
+        ],
     },
     "weights are put once per version": {
         "local": [
@@ -59,6 +76,10 @@ PROMISES: dict[str, dict[str, list[str]]] = {
     },
     "workers get the learner's weights before their first item": {
         BOTH: ["test_rl_operators.py::test_workers_get_the_learners_weights_before_their_first_item"],
+        "ray": [
+            "test_ray.py::test_a_dead_actor_is_replaced_in_place",
+            "test_ray.py::test_a_barrier_shows_every_round_the_weights_of_the_round_before",
+        ],
     },
     "the scheduler waits on events and never spins": {
         "local": ["test_plan.py::test_a_plan_in_which_nothing_can_move_says_what_each_operator_lacks"],
@@ -95,15 +116,27 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "test_gather.py::test_the_end_of_every_source_is_the_end_of_the_stream_and_no_item_is_lost",
             "test_rate_limit.py::test_what_is_owed_is_still_trained_when_the_rollouts_end_and_then_the_plan_ends",
         ],
+        "ray": [
+            "test_ray.py::test_stopping_ends_every_process_within_a_bounded_time",
+        ],
     },
     "an item knows its own source": {
         BOTH: ["test_gather.py::test_sources_take_turns_in_order"],
         "local": ["test_branching.py::test_a_merged_item_knows_its_parts_and_is_as_old_as_the_oldest"],
+        "ray": [
+            "test_ray.py::test_several_fragments_travel_in_one_call",
+        ],
     },
     "a failure names operator, actor and item, with the original error": {
         BOTH: [
             "test_plan.py::test_a_failing_worker_is_named_with_actor_item_and_cause",
             "test_plan.py::test_a_failing_operator_is_named_with_item_and_cause",
+        ],
+        "ray": [
+            "test_ray.py::test_a_failure_names_operator_actor_and_item_with_the_original_traceback",
+            "test_ray.py::test_an_operator_at_the_workers_is_named",
+            "test_ray.py::test_an_error_that_cannot_travel_comes_as_its_text",
+            "test_ray.py::test_a_worker_that_cannot_be_made_is_an_error_at_the_start",
         ],
     },
     "stopping lets the item on its way go through": {
@@ -112,10 +145,16 @@ PROMISES: dict[str, dict[str, list[str]]] = {
             "test_plan.py::test_ctrl_c_stops_after_the_item_and_a_second_one_interrupts",
         ],
         "simulated": ["test_gather.py::test_waiting_ends_after_its_limit_so_that_stop_is_heeded"],
+        "ray": [
+            "test_ray.py::test_stopping_ends_every_process_within_a_bounded_time",
+        ],
     },
     "cut at a checkpoint and resumed equals uncut": {
         "local": ["test_checkpoint.py::test_cut_and_resumed_equals_uncut"],
         "simulated": [],
+        "ray": [
+            "test_ray.py::test_a_plan_goes_on_from_a_checkpoint_without_losing_an_item",
+        ],
     },
     "the replay ratio is what rate_limit says, to 1 %": {
         BOTH: ["test_rate_limit.py::test_trained_samples_per_step_hold_to_one_percent"],
@@ -126,6 +165,64 @@ PROMISES: dict[str, dict[str, list[str]]] = {
     "counters count what their names say": {
         BOTH: ["test_plan.py::test_reports_count_what_their_names_say"],
         "local": ["test_plan.py::test_saving_every_50_000_steps_with_32_environments_fires_once_per_crossing"],
+        "ray": [
+            "test_ray.py::test_a_dead_actor_is_replaced_in_place",
+        ],
+    },
+    "a quorum: late items come in a later round, marked": {
+        BOTH: ["test_gather_bounds.py::test_a_merged_item_is_as_late_as_its_latest_part"],
+        "simulated": ["test_gather_bounds.py::test_a_quorum_closes_the_round_after_its_time_and_late_items_say_so"],
+        "ray": ["test_ray.py::test_a_quorum_does_not_wait_for_a_slow_worker_whose_item_comes_marked"],
+    },
+    "a failure skips the item, or replaces the actor in place; what is lost is counted": {
+        "local": [
+            "test_failures.py::test_skipping_leaves_the_item_out_and_counts_it",
+            "test_failures.py::test_a_failed_actor_is_replaced_in_place",
+        ],
+        "simulated": [
+            "test_failures.py::test_the_others_do_not_wait_for_the_new_one",
+            "test_failures.py::test_what_was_asked_of_a_dead_actor_is_purged_and_counted",
+        ],
+        "ray": [
+            "test_ray.py::test_skipping_an_environment_that_raises",
+            "test_ray.py::test_a_dead_actor_is_replaced_in_place",
+            "test_ray.py::test_a_killed_actor_is_replaced_and_its_results_are_purged",
+            "test_ray.py::test_messages_reach_all_workers_and_their_replacements",
+        ],
+    },
+    "back-off is bounded; all actors gone is an error after a bounded wait": {
+        "local": ["test_failures.py::test_delays_double_up_to_a_bound_and_all_actors_gone_is_an_error"],
+        "simulated": ["test_failures.py::test_delays_double_up_to_a_bound_and_all_actors_gone_is_an_error"],
+        "ray": ["test_ray.py::test_all_actors_gone_is_an_error_after_a_bounded_wait"],
+    },
+    "a hanging actor is noticed": {
+        "local": [],
+        "simulated": [
+            "test_failures.py::test_a_hanging_actor_is_an_error_that_names_it",
+            "test_failures.py::test_a_hanging_actor_is_replaced",
+            "test_learner_actor.py::test_a_hanging_learner_is_an_error",
+        ],
+        "ray": ["test_ray.py::test_a_hanging_actor_is_replaced"],
+    },
+    "more resources than there are is refused with the sum": {
+        "local": ["test_learner_actor.py::test_more_than_there_is_is_refused_with_the_sum_before_anything_is_made"],
+        "simulated": ["test_learner_actor.py::test_more_than_there_is_is_refused_with_the_sum_before_anything_is_made"],
+        "ray": ["test_ray.py::test_more_than_there_is_is_refused_with_the_sum"],
+    },
+    "a learner may live in an actor; weights go from there to the workers": {
+        BOTH: ["test_learner_actor.py::test_it_trains_and_its_weights_reach_the_workers"],
+        "ray": ["test_ray.py::test_a_learner_in_an_actor_trains_there_and_feeds_the_workers"],
+    },
+    "items are copied; nothing stays pinned or open": {
+        "local": [],
+        "ray": [
+            "test_ray.py::test_items_are_copied_out_of_the_object_store_and_nothing_stays_open",
+            "test_ray.py::test_kept_items_do_not_pin_the_object_store",
+        ],
+    },
+    "a worker on NumPy imports no framework": {
+        "local": [],
+        "ray": ["test_ray.py::test_a_worker_on_numpy_imports_no_framework"],
     },
     "zero-length training ends cleanly": {
         BOTH: ["test_plan.py::test_workers_with_nothing_to_give_end_the_plan_cleanly"],
@@ -150,7 +247,8 @@ def test_every_promise_names_tests_that_exist(promise: str) -> None:
     columns = PROMISES[promise]
     assert columns.keys() <= {*ENGINES, BOTH}
     named = [(column, test) for column, tests in columns.items() for test in tests]
-    assert any(column in ("local", BOTH) for column, _ in named), "every promise is tested on the default engine"
+    only_elsewhere = "local" in columns and not columns["local"]  # what can only happen to another process
+    assert only_elsewhere or any(column in ("local", BOTH) for column, _ in named), "tested on the default engine"
     for column, test in named:
         file, name = test.split("::")
         assert name in names_in(file)
@@ -158,6 +256,6 @@ def test_every_promise_names_tests_that_exist(promise: str) -> None:
             assert "start" in names_in(file)[name], "a test on both engines uses the fixture that starts on each"
 
 
-def test_the_fixture_starts_on_every_engine() -> None:
+def test_the_fixture_starts_on_every_engine_of_this_process() -> None:
     source = Path(conftest.__file__).read_text()
-    assert f"params={list(ENGINES)}".replace("'", '"') in source
+    assert f"params={list(IN_PROCESS)}".replace("'", '"') in source

@@ -1,0 +1,85 @@
+"""Which engine a training runs on."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from rlweave.agents.agent import AUTO
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.rollout_workers import derived_seed
+from rlweave.errors import ConfigError
+from rlweave.flow import Engine, FailurePolicy, LocalEngine, Resources
+
+ConfigT = TypeVar("ConfigT", bound=TrainConfig)
+
+
+def check_engine(config: TrainConfig) -> None:
+    """Checks settings that depend on each other.
+
+    Raises:
+        ConfigError: Environments cannot be shared out evenly, a fused training is to have workers, or workers elsewhere
+            are to act on a backend that is measured here.
+    """
+    if config.num_envs % config.workers:
+        raise ConfigError(
+            "the environments cannot be shared out evenly",
+            where="workers",
+            received=f"{config.num_envs} environments for {config.workers} workers",
+            fix=f"--num-envs {-(-config.num_envs // config.workers) * config.workers}",
+        )
+    if config.engine != "local" and config.agent.acting_backend == AUTO:  # type: ignore[attr-defined]
+        raise ConfigError(
+            "who acts fastest is measured in this process, and workers are others",
+            where="agent.acting_backend",
+            received=f"{AUTO!r} with engine {config.engine!r}",
+            fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
+        )
+    if config.placement == "fused" and (config.workers > 1 or config.engine != "local"):
+        raise ConfigError(
+            "a fused training has no workers: rollout and update are one program",
+            where="placement",
+            received=f"fused, with engine {config.engine} and {config.workers} workers",
+            fix="leave out engine and workers, or use placement local",
+        )
+
+
+def make_engine(config: TrainConfig) -> Engine:
+    """The engine that the settings ask for; a Ray cluster is begun or joined here.
+
+    Raises:
+        BackendError: Ray is not installed, or cannot be reached.
+    """
+    if config.engine == "local":
+        return LocalEngine()
+    from rlweave.flow.ray_engine import RayEngine  # only who asks for Ray needs it
+
+    return RayEngine(config.address, object_store_memory=config.object_store_mb * 2**20)
+
+
+def close_engine(engine: Engine) -> None:
+    """Ends what was begun for an engine."""
+    close = getattr(engine, "close", None)
+    if close is not None:
+        close()
+
+
+def acting_config(config: ConfigT) -> ConfigT:
+    """The settings as a worker elsewhere has them: its agent acts, on one backend and device."""
+    backend = config.agent.acting_backend or config.backend  # type: ignore[attr-defined]
+    agent = config.agent.model_copy(update={"acting_backend": None, "device": None, "replicas": None})  # type: ignore[attr-defined]
+    return config.model_copy(update={"backend": backend, "agent": agent})
+
+
+def worker_seed(config: TrainConfig, number: int) -> int:
+    """The seed of what a worker draws: each its own."""
+    return derived_seed(config.seed, f"worker {number}")
+
+
+def worker_failure(config: TrainConfig) -> FailurePolicy:
+    """What becomes of a worker that fails. In this process there is nothing that could be made anew."""
+    return FailurePolicy("stop" if config.engine == "local" else config.worker_failure, config.worker_timeout)
+
+
+def worker_resources(config: TrainConfig) -> Resources:
+    """What each worker holds on a cluster."""
+    return Resources(cpus=config.worker_cpus)

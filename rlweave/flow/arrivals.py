@@ -1,0 +1,70 @@
+"""What a gather holds: calls for items that were started, and items that arrived and were not delivered yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rlweave.flow.engine import Call
+from rlweave.flow.envelope import ABSORBED, Envelope
+from rlweave.flow.item_state import decode, encode
+from rlweave.flow.protocols import Episode
+
+
+class Requested(NamedTuple):
+    """A call for items that was started: of which source, with which weights, when, and in which round."""
+
+    actor: int
+    call: Call
+    version: int
+    asked_at: float
+    round: int
+
+
+class Arrival(NamedTuple):
+    """An item that has arrived and was not delivered yet.
+
+    Attributes:
+        envelope: The item; its payload may be ABSORBED.
+        num_steps: Environment steps it took.
+        actor: Number of its source.
+        last: Whether it is the last one of its call.
+        episodes: Episodes that came with it.
+    """
+
+    envelope: Envelope
+    num_steps: int
+    actor: int
+    last: bool
+    episodes: tuple[Episode, ...]
+
+
+def encode_arrival(arrival: Arrival, operator: str) -> dict[str, Any]:
+    """An arrival as JSON-able data and arrays.
+
+    Raises:
+        CheckpointError: If the item is of a type that cannot be saved.
+    """
+    envelope = arrival.envelope
+    absorbed = envelope.payload is ABSORBED
+    return {
+        "actor": arrival.actor,
+        "payload": None if absorbed else encode(envelope.payload, operator),
+        "absorbed": absorbed,
+        "sequence": envelope.sequence,
+        "weight_version": envelope.weight_version,
+        "rounds_late": envelope.rounds_late,
+        "num_steps": arrival.num_steps,
+        "last": arrival.last,
+        "episodes": [[float(episode.episode_return), int(episode.length)] for episode in arrival.episodes],
+    }
+
+
+def decode_arrival(kept: Mapping[str, Any], names: Sequence[str]) -> Arrival:
+    """The arrival that ``encode_arrival`` described, from one of the sources with these names."""
+    actor = int(kept["actor"])
+    payload = ABSORBED if kept["absorbed"] else decode(kept["payload"])
+    version, late = int(kept["weight_version"]), int(kept["rounds_late"])
+    envelope = Envelope(payload, names[actor], int(kept["sequence"]), version, (), late)
+    episodes = tuple(Episode(float(gained), int(length)) for gained, length in kept["episodes"])
+    return Arrival(envelope, int(kept["num_steps"]), actor, bool(kept["last"]), episodes)

@@ -1,0 +1,48 @@
+"""Waiting for several calls at once, for a bounded time: for what has nothing to run beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlweave.errors import PlanError
+from rlweave.flow.clock import Clock
+from rlweave.flow.engine import Call, Engine
+
+ANSWER_SECONDS = 120.0
+"""How long actors may take to be made, or to answer a question, all of them together."""
+
+
+def wait_for_all(engine: Engine, clock: Clock, calls: Sequence[Call], seconds: float) -> list[Call]:
+    """Waits until all calls are done, or the time is over.
+
+    Returns:
+        The calls that are not done.
+    """
+    waiting = list(calls)
+    deadline = clock.now() + seconds
+    while waiting:
+        done = {id(call) for call in engine.wait(waiting, max(0.0, deadline - clock.now()))}
+        if not done and clock.now() >= deadline:
+            break
+        waiting = [call for call in waiting if id(call) not in done]
+    return waiting
+
+
+def results_of(
+    engine: Engine, clock: Clock, calls: Sequence[Call], whose: str, seconds: float = ANSWER_SECONDS
+) -> list[Any]:
+    """The results of all calls, in order; raises what they raise.
+
+    Raises:
+        PlanError: If they take too long, as actors do that wait for resources which nobody gives back.
+    """
+    waiting = wait_for_all(engine, clock, calls, seconds)
+    if waiting:
+        raise PlanError(
+            f"{whose} do not answer",
+            where=f"engine {engine.name!r}",
+            received=f"{len(waiting)} of {len(calls)} answers missing after {seconds:g} seconds",
+            fix="see whether others hold the cluster's resources, or whether making a worker hangs",
+        )
+    return [call.result() for call in calls]

@@ -1,0 +1,241 @@
+"""The engine on Ray: every actor is a process, every event an object reference, and ``ray.wait`` the one place to wait.
+
+Needs the extra ``rlweave[ray]``; nothing else in rlweave imports ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from rlweave.errors import BackendError, PlanError
+from rlweave.flow.engine import Actor, ActorLost, Call
+from rlweave.flow.ray_host import RayHost
+from rlweave.flow.remote_errors import PackedError
+from rlweave.flow.resources import Resources
+
+try:
+    import ray
+except ImportError as missing:
+    raise BackendError(
+        "Ray is not installed", where="rlweave.flow.ray_engine", fix="pip install 'rlweave[ray]'"
+    ) from missing
+
+OBJECT_STORE_BYTES = 256 * 2**20
+"""Shared memory for items and weights on their way. Items are copied out of it, so it need not hold a memory."""
+FETCH_SECONDS = 60.0
+"""How long the transfer of a result that is done may take."""
+
+
+class RayCall:
+    """A call of an actor on Ray."""
+
+    __slots__ = ("done", "reference")
+
+    def __init__(self, reference: Any) -> None:
+        self.reference = reference
+        self.done = False
+
+    def result(self) -> Any:
+        """What the method returned, in arrays of this process; raises what it raised, with cause and traceback."""
+        try:
+            value = ray.get(self.reference, timeout=FETCH_SECONDS)
+        except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
+            raise ActorLost(_first_line(error)) from None
+        except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError) as error:
+            raise ActorLost(f"its result is lost: {_first_line(error)}") from None
+        if isinstance(value, PackedError):
+            raise value.unpacked()
+        return owned(value)
+
+
+class RayActor:
+    """Ray's handle on an actor, with its methods looked up once."""
+
+    __slots__ = ("handle", "invoke", "next_items")
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.invoke, self.next_items = handle.invoke.remote, handle.next_items.remote
+
+
+class RayEngine:
+    """Actors as processes of a Ray cluster.
+
+    Uses the cluster that this process is connected to, if it is, and else connects to one; only then ``close`` (or
+    leaving it as a context) disconnects, which ends a local cluster with all of its processes.
+
+    Args:
+        address: ``"local"`` begins a cluster on this machine; ``"auto"`` or ``"host:port"`` joins one.
+        num_cpus: Cores that a local cluster has to give away; all of the machine's when None.
+        object_store_memory: Bytes of shared memory of a local cluster.
+        log_to_driver: Whether what actors print is printed here too.
+
+    Raises:
+        BackendError: If the cluster cannot be begun or joined.
+    """
+
+    name = "ray"
+    in_process = False
+
+    def __init__(
+        self,
+        address: str = "local",
+        num_cpus: int | None = None,
+        object_store_memory: int = OBJECT_STORE_BYTES,
+        log_to_driver: bool = False,
+    ) -> None:
+        self._began = not ray.is_initialized()
+        if not self._began:
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told
+        options: dict[str, Any] = {"address": address, "log_to_driver": log_to_driver, "logging_level": "ERROR"}
+        if address == "local":
+            options |= {
+                "num_cpus": num_cpus or os.cpu_count(),
+                "object_store_memory": object_store_memory,
+                "include_dashboard": False,
+            }
+        try:
+            with warnings.catch_warnings():
+                # JAX warns of forks in a process with threads; the processes that Ray begins here run exec at once
+                warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+                ray.init(**options)
+        except Exception as error:
+            raise BackendError(
+                "Ray cannot be reached",
+                where=f"RayEngine(address={address!r})",
+                received=f"{type(error).__name__}: {_first_line(error)}",
+                fix="see the cause; address='local' begins a cluster of its own",
+            ) from error
+
+    def create_actors(self, factories: Sequence[Callable[[], Any]], resources: Resources | None = None) -> list[Actor]:
+        """Makes one process per factory; factories travel by cloudpickle.
+
+        Raises:
+            PlanError: If a factory cannot be pickled.
+        """
+        needs = resources or Resources()
+        remote = ray.remote(
+            num_cpus=needs.cpus,
+            num_gpus=needs.gpus,
+            resources=dict(needs.other),
+            # a call may have changed its actor, so who owns the plan decides what is done again
+            max_restarts=0,
+            max_task_retries=0,
+        )(RayHost)
+        return [RayActor(remote.remote(_pickled(factory))) for factory in factories]
+
+    def call(self, actor: Actor, method: str, *arguments: Any) -> RayCall:
+        """Starts a call. What ``put`` gave and calls of other actors go from actor to actor, not through here."""
+        given = [argument.reference if isinstance(argument, RayCall) else argument for argument in arguments]
+        if method == "next_items":
+            return RayCall(actor.next_items(*given))
+        return RayCall(actor.invoke(method, *given))
+
+    def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
+        """Calls that are done: those that are known to be, else those that ``ray.wait`` finds."""
+        mine: Sequence[RayCall] = calls  # type: ignore[assignment]
+        known = [call for call in mine if call.done]
+        if known or not mine:
+            return known  # type: ignore[return-value]
+        references = {call.reference: call for call in mine}
+        number = len(references) if timeout == 0 else 1
+        ready, _ = ray.wait(list(references), num_returns=number, timeout=timeout)
+        for reference in ready:
+            references[reference].done = True
+        return [call for call in mine if call.done]
+
+    def put(self, value: Any) -> Any:
+        """Puts a value into the object store, once for all actors."""
+        return ray.put(value)
+
+    def kill(self, actors: Sequence[Actor], grace: float = 0.0) -> None:
+        """Ends the processes of actors."""
+        if not ray.is_initialized():
+            return
+        if grace and actors:
+            with contextlib.suppress(Exception):  # whoever cannot close any more is ended without it
+                closing = [actor.invoke("close") for actor in actors]
+                ray.wait(closing, num_returns=len(closing), timeout=grace)
+        for actor in actors:
+            with contextlib.suppress(Exception):
+                ray.kill(actor.handle, no_restart=True)
+
+    def capacity(self) -> Mapping[str, float]:
+        """All resources of the cluster."""
+        return {name: float(amount) for name, amount in ray.cluster_resources().items()}
+
+    def close(self) -> None:
+        """Disconnects if this engine connected; a local cluster ends with all its processes."""
+        if self._began and ray.is_initialized():
+            ray.shutdown()
+        self._began = False
+
+    def __enter__(self) -> RayEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_ATOMS = frozenset({int, float, bool, str, bytes, type(None)})
+
+
+def owned(value: Any) -> Any:
+    """A value whose arrays are this process's own: views into the object store, which pin it there, become copies.
+
+    Changes dicts in place. Looks into dicts, lists, tuples, and objects with a ``data`` dict such as `SampleBatch`.
+
+    >>> view = np.zeros(2); view.flags.writeable = False
+    >>> owned({"a": [view]})["a"][0].flags.writeable
+    True
+    """
+    kind = type(value)
+    if kind is np.ndarray:
+        return value if value.flags.writeable else value.copy()
+    if kind in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if type(inner) is np.ndarray:  # the usual case, and this runs for every item
+                if not inner.flags.writeable:
+                    value[key] = inner.copy()
+            else:
+                value[key] = owned(inner)
+        return value
+    if isinstance(value, list | tuple):
+        parts = [inner if type(inner) in _ATOMS else owned(inner) for inner in value]
+        if isinstance(value, list):
+            return parts
+        return kind(*parts) if hasattr(value, "_fields") else tuple(parts)
+    data = getattr(value, "data", None)
+    if isinstance(data, dict):
+        owned(data)
+    return value
+
+
+def _pickled(factory: Callable[[], Any]) -> bytes:
+    try:
+        return cloudpickle.dumps(factory)
+    except Exception as error:
+        raise PlanError(
+            "a factory cannot travel to the process where its worker is to live",
+            where="create_actors",
+            received=f"{type(error).__name__}: {error}",
+            fix="let the factory make environments and graphs itself, instead of holding ones that exist",
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines: Iterator[str] = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)

@@ -1,0 +1,43 @@
+"""What runs in the process of an actor on Ray: holds the object, and sends results and errors back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cloudpickle
+
+from rlweave.flow.engine import ArgumentFailed
+from rlweave.flow.remote_errors import PackedError, packed
+
+
+class RayHost:
+    """Holds one object in a process of its own.
+
+    Args:
+        factory: The pickled factory that makes the object. If it fails, every call gives its error, so the error of a
+            worker's constructor reaches the user like any other.
+    """
+
+    def __init__(self, factory: bytes) -> None:
+        self._failed: PackedError | None = None
+        self._object: Any = None
+        try:
+            self._object = cloudpickle.loads(factory)()
+        except Exception as error:
+            self._failed = packed(error)
+
+    def next_items(self, *arguments: Any) -> Any:
+        """The call that is made for every item has a method of its own: on Ray, an argument takes its time."""
+        return self.invoke("next_items", *arguments)
+
+    def invoke(self, method: str, *arguments: Any) -> Any:
+        """Calls a method; an error comes back as a `PackedError`, since Ray would lose its cause."""
+        if self._failed is not None:
+            return self._failed
+        try:
+            for argument in arguments:
+                if isinstance(argument, PackedError):  # the result of a call of another actor, which failed
+                    raise ArgumentFailed("an argument could not be made") from argument.unpacked()
+            return getattr(self._object, method)(*arguments)
+        except Exception as error:
+            return packed(error)

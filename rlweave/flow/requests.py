@@ -1,0 +1,364 @@
+"""What both gathers do: ask sources for items, take delivery, notice failures, and have actors replaced."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlweave.errors import PlanError
+from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
+from rlweave.flow.calls import ANSWER_SECONDS
+from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
+from rlweave.flow.failure_policy import FailurePolicy, Supervisor
+from rlweave.flow.node import Node, Port, failure
+from rlweave.flow.protocols import Episode
+from rlweave.flow.sources import ParForEach, RolloutSource
+from rlweave.flow.workers import SourceFailure, SourceItem
+
+if TYPE_CHECKING:
+    from rlweave.flow.context import Context
+
+
+class Hanging(Exception):  # noqa: N818  (the cause in an error of the plan)
+    """An actor did not answer in time."""
+
+
+class Gather(Node):
+    """Asks sources for items, and takes delivery of them."""
+
+    def __init__(self, name: str, upstream: Port) -> None:
+        super().__init__(name, [upstream])
+        if not upstream.parallel:
+            raise PlanError(
+                f"{name}() needs a parallel stream",
+                where=f"operators {upstream.node.name!r} and {name!r}",
+                received=f"{upstream.describe()}, gathered already",
+                fix=f"leave out {name}()",
+            )
+        self.stages: list[ParForEach] = []
+        source: Node = upstream.node
+        while isinstance(source, ParForEach):
+            self.stages.insert(0, source)
+            source = source.inputs[0].node
+        assert isinstance(source, RolloutSource)
+        self.source = source
+        self.connect()
+        self.outputs = [Port(self, 0, upstream.item_type)]
+        self._requested: deque[Requested] = deque()
+        self._ready: set[int] = set()
+        """Identities of the calls that are known to be done."""
+        self._arrived: deque[Arrival] = deque()
+        self._sequence = [0] * len(source.group)
+        self._over = [False] * len(source.group)
+        self._heard_of = [0.0] * len(source.group)
+        self._may_skip_look = False
+        self._hangs_at = 0.0
+        """Before this time nobody counts as hanging."""
+        self._births: dict[int, tuple[Call, float]] = {}
+        """New actors that are being made: a call that is done when they are there, and since when."""
+        self._last_error: Exception | None = None
+        self._blocking: list[Call] = []
+        self._blocked_in_step = -1
+
+    def prepare(self, context: Context) -> None:
+        """Tells the actors what to do with each item before it leaves them."""
+        context.fragments[self.source.group.key] = self.source.fragments
+        context.stages[self.source.group.key] = [(stage.name, stage.operator) for stage in self.stages]
+
+    def start(self, context: Context) -> None:
+        """Binds actors and the way of weights to them."""
+        self._now: Callable[[], float] = context.clock.now
+        self._context = context
+        self._engine = context.engine
+        self._counters = context.counters
+        self._policy = self.source.on_error or FailurePolicy()
+        self._policies = {stage.name: stage.on_error or self._policy for stage in self.stages}
+        self._supervisor = Supervisor(len(self.source.group), self._policy)
+        self._actors = context.actors(self.source.group)
+        self._channel = context.channel(self.source.group)
+        self._names = [f"{self.source.name}/{index}" for index in range(len(self._actors))]
+        for index, name in enumerate(self._names):
+            context.name_source(name, self._channel, index)
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    def _live(self) -> list[int]:
+        """Sources that can be asked."""
+        return [index for index, over in enumerate(self._over) if not over and not self._buried(index)]
+
+    def _buried(self, index: int) -> bool:
+        return self._supervisor.given_up[index] or self._supervisor.waiting(index) or index in self._births
+
+    def _being_replaced(self) -> bool:
+        return self._supervisor.wakes_at is not None or bool(self._births)
+
+    def _request(self, index: int, in_round: int = 0) -> None:
+        started = self._now()
+        try:
+            newer = self._channel.due(index)
+        except Exception as error:  # the learner's, which reads its weights
+            envelope = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
+            raise failure(f"weights for {self.source.name}", envelope, error) from error
+        call = self._engine.call(self._actors[index], "next_items", *newer)
+        self.source.timer.seconds += self._now() - started
+        self._may_skip_look = self._context.only_source
+        self._requested.append(Requested(index, call, self._channel.sent[index], started, in_round))
+
+    def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
+        """The call that was started first among those that are known to be done; looks again if there is none."""
+        found = self._known_done(admitted)
+        if found is None and self._may_skip_look:
+            # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
+            self._may_skip_look = False
+            return None
+        if found is None:
+            unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
+            if unknown:
+                self._ready.update(map(id, self._engine.wait(unknown, 0)))
+                found = self._known_done(admitted)
+        return found
+
+    def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
+        if self._ready:
+            for request in self._requested:
+                if id(request.call) in self._ready and (admitted is None or admitted(request)):
+                    return request
+        return None
+
+    def _forget(self, request: Requested) -> None:
+        self._requested.remove(request)
+        self._ready.discard(id(request.call))
+
+    # -- taking delivery ----------------------------------------------------------------------------------------
+
+    def _take(self, request: Requested) -> list[Arrival] | None:
+        """Takes over the items of a call that is done; None if there is none, because it failed or was the end."""
+        self._forget(request)
+        index = request.actor
+        self._heard_of[index] = self._now()
+        try:
+            items: list[SourceItem] = request.call.result()
+        except Exception as error:
+            self._failed(index, error)
+            return None
+        self._supervisor.delivered(index)
+        name = self._names[index]
+        arrivals = []
+        left = len(items)
+        for payload, num_steps, version, episodes in items:
+            left -= 1
+            if payload is END:
+                self._over[index] = True
+                self._keep_episodes(episodes)
+                break
+            envelope = Envelope(payload, name, self._sequence[index], version)
+            self._sequence[index] += 1
+            arrivals.append(Arrival(envelope, num_steps, index, not left, tuple(episodes)))
+        if not arrivals:
+            return None
+        if not arrivals[-1].last:  # the END came after it
+            arrivals[-1] = arrivals[-1]._replace(last=True)
+        arrivals = self._mark(request, arrivals)
+        self._arrived.extend(arrivals)
+        return arrivals
+
+    def _mark(self, request: Requested, arrivals: list[Arrival]) -> list[Arrival]:
+        return arrivals
+
+    def _deliver(self, arrival: Arrival) -> Envelope:
+        """Lets an item out, and counts it."""
+        self._absorb(arrival)
+        self.timer.items += 1
+        return arrival.envelope
+
+    def _note_lag(self, envelope: Envelope) -> None:
+        """Counts how old the weights are that an item was made with, when it leaves."""
+        self._channel.gather_lag.add(self._channel.version - envelope.weight_version)
+
+    def _absorb(self, arrival: Arrival) -> None:
+        """Counts what an item took."""
+        self.source.timer.items += 1
+        self._counters.env_steps_sampled += arrival.num_steps
+        self._keep_episodes(arrival.episodes)
+
+    def _not_absorbed(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+        """Those that came through all operators at their source; the steps of the others are counted."""
+        for arrival in arrivals:
+            if arrival.envelope.payload is ABSORBED:
+                self._absorb(arrival)
+            else:
+                yield arrival
+
+    def _keep_episodes(self, episodes: Iterable[Episode]) -> None:
+        if episodes:
+            self._context.episodes.setdefault(self.source.group.key, []).extend(episodes)
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def _failed(self, index: int, error: Exception) -> None:
+        """Does what the policy says about an actor that failed.
+
+        Raises:
+            PlanError: If the plan is to stop, naming operator, actor and item, with the original error as its cause.
+        """
+        operator, policy, cause = self.source.name, self._policy, error
+        if isinstance(error, SourceFailure):
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            if error.stage == "set_weights":
+                operator = f"weights for {self.source.name}"
+            elif error.stage != "sample":
+                operator = error.stage
+                policy = self._policies.get(error.stage, policy)
+        if isinstance(error, ArgumentFailed):  # weights come from a learner's actor, which nobody replaces
+            operator, policy = f"weights for {self.source.name}", FailurePolicy()
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        lost = isinstance(error, ActorLost | Hanging)
+        item = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
+        if policy.policy == "stop" or (lost and policy.policy == "skip"):
+            raise failure(operator, item, cause) from cause
+        self._counters.fail(operator)
+        items = self.source.fragments if lost else 1  # what a dead or hanging actor had made of its call is lost too
+        self._counters.lose(self.source.name, items)
+        self._sequence[index] += items
+        self._last_error = failure(operator, item, cause)
+        self._last_error.__cause__ = cause
+        too_many = self._supervisor.failed(index)
+        if policy.policy == "skip":
+            if too_many:
+                raise self._last_error from cause
+            return
+        purged = [request for request in self._requested if request.actor == index]
+        purged_items = [arrival for arrival in self._arrived if arrival.actor == index]
+        for request in purged:
+            self._forget(request)
+        self._arrived = deque(arrival for arrival in self._arrived if arrival.actor != index)
+        items = len(purged) * self.source.fragments + len(purged_items)
+        self._sequence[index] += len(purged) * self.source.fragments
+        self._counters.lose(self.source.name, items)
+        self._context.bury(self.source.group, index)
+        self._supervisor.bury(index, self._now())
+
+    def _replace_due(self) -> None:
+        """Makes the actors anew whose time has come, and asks those for items that are there."""
+        if not self._births and self._supervisor.wakes_at is None:
+            return
+        for index in self._supervisor.take_due(self._now()):
+            self._counters.replace(self.source.name)
+            try:
+                born = self._context.replace_actor(self.source.group, index, self._supervisor.replaced[index])
+            except Exception as error:  # in this process, factories fail at once
+                self._failed(index, error)
+            else:
+                self._births[index] = born, self._now()
+        if not self._births:
+            return
+        there = set(map(id, self._engine.wait([born for born, _ in self._births.values()], 0)))
+        for index, (born, began) in list(self._births.items()):
+            if id(born) not in there and self._now() - began <= ANSWER_SECONDS:
+                continue
+            del self._births[index]
+            try:
+                if id(born) not in there:
+                    raise Hanging(f"was not made within {ANSWER_SECONDS:g} seconds")
+                born.result()
+            except Exception as error:
+                self._failed(index, error)
+            else:
+                self._asked_of_new_actor(index)
+
+    def _asked_of_new_actor(self, index: int) -> None:
+        """Asks a new actor for what its predecessor owed."""
+
+    def _check_alive(self) -> None:
+        """Raises the last error when no actor is left that could work."""
+        given_up = self._supervisor.given_up
+        if not any(given_up) or self._requested or self._arrived:
+            return
+        if all(gone or over for gone, over in zip(given_up, self._over, strict=True)):
+            raise PlanError(
+                f"all actors of {self.source.name!r} are gone",
+                where=f"operator {self.source.name!r}",
+                received=f"{sum(given_up)} given up after {self._policy.attempts} failures in a row each",
+                fix="see its cause, the last failure; raise attempts in on_error() if it would have passed",
+            ) from self._last_error
+
+    def _check_hanging(self) -> None:
+        now = self._now()
+        if now < self._hangs_at:
+            return
+        for request in list(self._requested):
+            since = max(request.asked_at, self._heard_of[request.actor])
+            hangs = now - since > self._policy.timeout and id(request.call) not in self._ready
+            if hangs and request in self._requested:  # a failure of its actor may have taken it away
+                self._forget(request)
+                self._failed(request.actor, Hanging(f"no answer for {now - since:.1f} seconds"))
+        times = [max(request.asked_at, self._heard_of[request.actor]) for request in self._requested]
+        # what is asked for later hangs later
+        self._hangs_at = min(times, default=now) + self._policy.timeout
+
+    def _not_ready(self) -> Pulled:
+        """Remembers which calls hold this node up in this step, and answers NOT_READY."""
+        self._check_hanging()
+        self._check_alive()
+        # One that is done and held back must not be waited for: the plan would spin.
+        self._blocking = [request.call for request in self._requested if id(request.call) not in self._ready]
+        self._blocking += [born for born, _ in self._births.values()]
+        self._blocked_in_step = self._context.step_number
+        return NOT_READY
+
+    def waits_on(self) -> Iterator[Call]:
+        """The items that held it up in the last step; none if it was not asked or had an item to give."""
+        return iter(self._blocking if self._blocked_in_step == self._context.step_number else ())
+
+    def wakes_at(self) -> float | None:
+        """When an actor is to be made anew, or counts as hanging."""
+        if self._blocked_in_step != self._context.step_number:
+            return None
+        times = [self._hangs_at] if self._requested else []
+        if self._births or self._supervisor.wakes_at is not None:
+            times += [began + ANSWER_SECONDS for _, began in self._births.values()]
+            times += [] if self._supervisor.wakes_at is None else [self._supervisor.wakes_at]
+        return min(times, default=None)
+
+    def obstacle(self) -> str:
+        """Items that did not arrive yet."""
+        late = ", ".join(f"{self._names[request.actor]}#{self._sequence[request.actor]}" for request in self._requested)
+        return f"waiting for {late}" if late else ""
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Waits until nothing is being made, so that a checkpoint has every item that was asked for."""
+        while self._requested:
+            request = self._first_done()
+            if request is None:
+                self._check_hanging()
+                self._engine.wait([request.call for request in self._requested], min(1.0, self._policy.timeout))
+                continue
+            arrivals = self._take(request)
+            if arrivals is None:
+                self._after_failed_drain(request.actor)
+
+    def _after_failed_drain(self, index: int) -> None:
+        """Has a source asked again whose item was skipped."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Sequence numbers, sources that are over, and items that were made but not delivered."""
+        self.drain()
+        return {
+            "sequence": list(self._sequence),
+            "over": list(self._over),
+            "arrived": [encode_arrival(arrival, self.name) for arrival in self._arrived],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._sequence = [int(number) for number in state["sequence"]]
+        self._over = [bool(over) for over in state["over"]]
+        self._requested = deque()
+        self._arrived = deque(self._decoded(kept) for kept in state["arrived"])
+
+    def _decoded(self, kept: Mapping[str, Any]) -> Arrival:
+        return decode_arrival(kept, self._names)

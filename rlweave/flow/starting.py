@@ -1,0 +1,41 @@
+"""How a plan starts: resources are summed and compared, then actors are made and get their first weights."""
+
+from __future__ import annotations
+
+from rlweave.flow.clock import Clock
+from rlweave.flow.context import Context
+from rlweave.flow.counters import Counters
+from rlweave.flow.engine import Engine
+from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.resources import check_capacity, described, total
+
+
+def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Counters, plan: str) -> Context:
+    """Makes the actors of a plan, and gives them the learners' weights.
+
+    Args:
+        graph: The operators.
+        engine: Where actors live.
+        clock: Where the time is read.
+        counters: The plan's counters.
+        plan: Its name, for errors.
+
+    Raises:
+        PlanError: If the plan needs more than the engine has, or an actor cannot be made. Then no actor is left.
+    """
+    needs = graph.needs()
+    parts = " and ".join(f"{number} x ({described(resources.amounts())})" for number, resources in needs)
+    check_capacity(total(needs), engine.capacity(), parts, plan)
+    context = Context(engine, clock, counters)
+    context.only_source = not engine.in_process and graph.has_only_one_source()
+    try:
+        for node in graph.nodes:
+            node.prepare(context)
+        for node in graph.nodes:
+            node.start(context)
+        for channel in context.channels():
+            channel.send_all()
+    except BaseException:
+        context.kill_actors()
+        raise
+    return context

@@ -48,7 +48,9 @@ class AgentConfig(Config):
         None, "where the learning graph is: a device (cuda:0, cpu:1), or devices by component path; null: the default"
     )
     replicas: int | list[str] | None = setting(
-        None, "devices (or how many) over which the batch of an update is split; null: one"
+        None,
+        "devices (or how many) over which the batch of an update is split; null: one. For updates of one gradient "
+        "step, as DQN's: PPO's loop over minibatches can only be replicated on one device",
     )
 
 
@@ -273,12 +275,16 @@ class Agent(RecurrentActing, ABC):
         Raises:
             ExecutionError: Not one distinct name per row.
         """
-        if len(names) != rows or len(set(names)) != len(names):
+        try:
+            distinct = len(set(names)) == len(names)
+        except TypeError:  # a name that is no key
+            distinct = False
+        if len(names) != rows or not distinct:
             raise ExecutionError(
                 "each row of the observations needs the name of its environment",
                 where=f"{self.name}.get_actions",
                 received=f"{rows} rows, env_ids={list(names)}",
-                fix="pass one distinct name per row",
+                fix="pass one distinct name (a str or number) per row",
             )
 
     def _fit_step(

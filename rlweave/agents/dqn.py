@@ -289,7 +289,9 @@ class DQN(Agent):
     ) -> None:
         state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
         extra = self._recurrent_fields(env_id)
-        for step in self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state, **extra):
+        steps = self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state, **extra)
+        self._acted.pop(env_id, None)  # only now: a step that is refused may be observed again
+        for step in steps:
             if env_id not in self._accumulators:
                 self._accumulators[env_id] = self.make_accumulator(1)
             more = {key: add_axis(step[key]) for key in extra}
@@ -311,7 +313,7 @@ class DQN(Agent):
                 fix="call get_actions(states, env_ids=[...]) before observe(..., env_id=...): recurrent networks "
                 "store the state that they acted from",
             )
-        return self._acted.pop(env_id)
+        return self._acted[env_id]
 
     # -- learning ------------------------------------------------------------------------------------------------
 

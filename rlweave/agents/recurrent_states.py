@@ -23,7 +23,7 @@ class RecurrentStates:
     """
 
     def __init__(self, space: Space) -> None:
-        self._zeros = space.zeros()
+        self._zeros, self._none = space.zeros(), space.with_batch_rank().zeros(0)
         self._states: dict[Any, Any] = {}
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class RecurrentStates:
 
     def gather(self, names: Names) -> tuple[Any, np.ndarray]:
         """States (B, ...) and episode starts, bool (B,), of named environments."""
-        states = stack([self._states.get(name, self._zeros) for name in names])
+        states = stack([self._states.get(name, self._zeros) for name in names]) if names else self._none
         return states, np.array([name not in self._states for name in names], np.bool_)
 
     def keep(self, names: Names, states: Any) -> None:

@@ -125,7 +125,11 @@ class PlanTrainer:
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily in environments of their own."""
         factory = functools.partial(
-            make_env, self.config.env, min(episodes, max(self.config.num_envs, 1)), env_kwargs=self.config.env_options
+            make_env,
+            self.config.env,
+            min(episodes, max(self.config.num_envs, 1)),
+            env_kwargs=self.config.env_options,
+            **observation_options(self.config),
         )
         return evaluate(self.agent.greedy_player(), factory, episodes, seed)
 
@@ -249,6 +253,11 @@ def state_space_of(config: TrainConfig, env: VectorEnv, image_network: Any = Non
     return from_gymnasium(env.gym_observation_space, config.image_layout)
 
 
+def observation_options(config: TrainConfig) -> dict[str, Any]:
+    """How all environments of a training make observations of what Gymnasium's give; arguments of `make_env`."""
+    return {"text": TextHashing(config.text_tokens, config.text_buckets), "info_mask": config.info_mask}
+
+
 def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
     """The leaf of the observations with the mask of actions: as the agent's settings say, or from the infos."""
     return MASK if agent.mask_leaf is None and config.info_mask is not None else agent.mask_leaf
@@ -266,15 +275,13 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
         EnvError: It cannot be made for any other reason.
     """
     try:
-        text = TextHashing(config.text_tokens, config.text_buckets)
         return make_env(
             config.env,
             config.num_envs // config.workers,
             env_kwargs=config.env_options,
             seed=config.seed,
             worker=worker,
-            text=text,
-            info_mask=config.info_mask,
+            **observation_options(config),
         )
     except EnvError as error:
         cause = error.__cause__

@@ -31,6 +31,10 @@ from rlweave.spaces import Space
 _HERMITE_NODES, _HERMITE_WEIGHTS = np.polynomial.hermite.hermgauss(16)
 _NODES = (math.sqrt(2.0) * _HERMITE_NODES).astype(np.float32)
 _WEIGHTS = (_HERMITE_WEIGHTS / math.sqrt(math.pi)).astype(np.float32)
+# Gauss-Legendre quadrature of functions of u >= 0 that decay as exp(-2u): what lies beyond 9 is below 1e-8.
+_LEGENDRE_NODES, _LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(24)
+_POSITIVE_NODES = (4.5 * (_LEGENDRE_NODES + 1.0)).astype(np.float32)
+_POSITIVE_WEIGHTS = (4.5 * _LEGENDRE_WEIGHTS * np.log1p(np.exp(-9.0 * (_LEGENDRE_NODES + 1.0)))).astype(np.float32)
 _LARGEST_TANH = 1.0 - 1e-6  # the largest action that is inverted: atanh(1) is infinite
 
 
@@ -73,14 +77,39 @@ def squashed_log_prob(mean: Any, log_std: Any, u: Any, leaf: ActionLeaf) -> Any:
 
 
 def squashed_entropy(mean: Any, log_std: Any, leaf: ActionLeaf) -> Any:
-    """Entropy in units of the box [-1, 1], elementwise: H(u) + E[log slope], by 16-point Gauss-Hermite quadrature."""
+    """Entropy in units of the box [-1, 1], elementwise: H(u) + E[log slope], by quadrature."""
     entropy = normal_entropy(mean, log_std)
     if leaf.squashable is False:
         return entropy
-    std = ops.exp(clamped_log_std(log_std))
-    u = mean[..., None] + ops.multiply(std[..., None], _NODES)
-    slope = ops.sum(ops.multiply(log_tanh_slope(u), _WEIGHTS), axis=-1)
+    std = ops.broadcast_to(ops.exp(clamped_log_std(log_std)), mean.shape)
+    wide = std > 1.0
+    # each formula sees harmless numbers where the other one holds
+    slope = ops.where(
+        wide, _wide_log_slope(mean, ops.where(wide, std, 1.0)), _narrow_log_slope(mean, ops.where(wide, 1.0, std))
+    )
     return entropy + (slope if leaf.squashable is True else ops.where(leaf.squashable, slope, 0.0))
+
+
+def _narrow_log_slope(mean: Any, std: Any) -> Any:
+    """E[log slope] for standard deviations up to 1, over which it is smooth: 16-point Gauss-Hermite quadrature."""
+    u = mean[..., None] + ops.multiply(std[..., None], _NODES)
+    return ops.sum(ops.multiply(log_tanh_slope(u), _WEIGHTS), axis=-1)
+
+
+def _wide_log_slope(mean: Any, std: Any) -> Any:
+    """E[log slope] for standard deviations from 1.
+
+    log slope = 2 log 2 - 2 |u| - 2 log(1 + exp(-2 |u|)): E|u| is that of a folded normal distribution, and the last
+    term lives near 0, where the density is smooth at this width.
+    """
+    z = mean / std
+    folded = std * math.sqrt(2.0 / math.pi) * ops.exp(-0.5 * z * z) + mean * ops.erf(z * math.sqrt(0.5))
+    inverse = 1.0 / std[..., None]
+    above = ops.multiply(ops.subtract(_POSITIVE_NODES, mean[..., None]), inverse)
+    below = ops.multiply(ops.add(_POSITIVE_NODES, mean[..., None]), inverse)
+    density = (ops.exp(-0.5 * above * above) + ops.exp(-0.5 * below * below)) * (inverse / math.sqrt(2.0 * math.pi))
+    rest = ops.sum(ops.multiply(density, _POSITIVE_WEIGHTS), axis=-1)
+    return 2.0 * math.log(2.0) - 2.0 * folded - 2.0 * rest
 
 
 # -- one leaf ----------------------------------------------------------------------------------------------------

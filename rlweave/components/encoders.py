@@ -205,9 +205,9 @@ class StateEncoder(Network):
         known = {} if self.state_space is None else self.state_space.flatten()
         self.text_units = text_units
         self.embeddings = {
-            path: TokenEmbedding(text_units, scope=scope_of_path("text", path))
+            path: TokenEmbedding(text_units, number=int(leaf.last.max()) + 1, scope=scope_of_path("text", path))
             for path, leaf in known.items()
-            if leaf.layout == TOKENS
+            if isinstance(leaf, IntBox) and leaf.layout == TOKENS
         }
         self.image_networks: dict[str, Any] = {}
         if image_network is not None:

@@ -58,7 +58,7 @@ class SquashedNormal(Component):
 
     @graph_fn
     def entropy(self, mean: Any, log_std: Any) -> Any:
-        """Entropy in nats, in units of [-1, 1], by 16-point Gauss-Hermite quadrature."""
+        """Entropy in nats, in units of [-1, 1], by quadrature."""
         return squashed_entropy(mean, log_std, self.leaf)
 
     @graph_fn

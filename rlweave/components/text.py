@@ -54,6 +54,8 @@ class TokenEmbedding(Component):
     Args:
         units: Size of the vectors.
         initializer: Of the table (buckets, units); see `make_initializer`.
+        number: How many numbers of words there are, 0 included. None: as the space of the inputs says, which results of
+            other components do not.
         scope: Name within the owner.
 
     Raises:
@@ -61,17 +63,24 @@ class TokenEmbedding(Component):
     """
 
     def __init__(
-        self, units: int = 32, initializer: InitializerSpec = "standard_normal", scope: str = "token-embedding"
+        self,
+        units: int = 32,
+        initializer: InitializerSpec = "standard_normal",
+        number: int | None = None,
+        scope: str = "token-embedding",
     ) -> None:
         super().__init__(scope)
         if isinstance(units, bool) or not isinstance(units, int) or units < 1:
             raise SpecError("an embedding needs a whole number of units", where=scope, received=f"units={units!r}")
-        self.units, self.initializer = units, initializer
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise SpecError("an embedding needs a whole number of words", where=scope, received=f"number={number!r}")
+        self.units, self.initializer, self.number = units, initializer, number
         make_initializer(initializer)
 
     def create_variables(self, inputs: Any) -> None:
         """The table, (buckets, units)."""
-        numbers = inputs.num_categories if isinstance(inputs, IntBox) and inputs.shape else None
+        tokens = isinstance(inputs, IntBox) and bool(inputs.shape)
+        numbers = (self.number or inputs.num_categories) if tokens else None
         if numbers is None:
             raise BuildError(
                 "an embedding takes numbers of words, counted from 0",

@@ -17,6 +17,8 @@ from rlweave.graph import Component, graph_fn, register
 
 Array = Any
 
+_LARGEST_LOG_RATIO = 40.0
+
 
 class VTraceReturns(NamedTuple):
     """What V-trace makes of trajectories.
@@ -66,7 +68,8 @@ def vtrace(
         policy_rho_clip: Largest weight in the advantages; None: not clipped.
         lambda_: Decay of traces.
     """
-    ratios = ops.exp(target_log_probs - behaviour_log_probs)
+    # without a clip an infinite ratio would meet a zero, and become NaN
+    ratios = ops.exp(ops.minimum(target_log_probs - behaviour_log_probs, _LARGEST_LOG_RATIO))
     ended = ops.logical_or(terminated, truncated)
     rhos = ratios if rho_clip is None else ops.minimum(ratios, rho_clip)
     deltas = rhos * td_errors(rewards, values, next_values, terminated, discount)

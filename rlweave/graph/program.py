@@ -131,6 +131,7 @@ class _ProgramWriter:
                 self.out.line(f"{name} = {checker}({name})")
                 if convert:
                     self.out.line(f"{name} = convert_nested({name})")
+                leading += _leaves_by_expression(name, structure)
         self._agree(leading)
 
     def _array(self, name: str, space: Box, checker: str, convert: bool) -> None:
@@ -584,6 +585,17 @@ def _open_array(leaf: Any) -> Any:
         for axis, known in zip(axes, fixed, strict=True)
     ]
     return OpenArray(tuple(sizes), leaf.space.dtype)
+
+
+def _leaves_by_expression(name: str, structure: Structure) -> list[tuple[str, Box]]:
+    """The leaves of a nested input, each with the expression that gives it."""
+    if isinstance(structure, Value):
+        return [(name, structure.space)]
+    if isinstance(structure, dict):
+        return [found for key, item in structure.items() for found in _leaves_by_expression(f"{name}[{key!r}]", item)]
+    if isinstance(structure, tuple | list):
+        return [found for i, item in enumerate(structure) for found in _leaves_by_expression(f"{name}[{i}]", item)]
+    return []
 
 
 def _common_axes(leading: Sequence[tuple[str, Box]]) -> dict[str, list[tuple[str, int]]]:

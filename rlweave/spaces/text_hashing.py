@@ -17,7 +17,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 @functools.lru_cache(maxsize=1 << 16)
 def _word_number(word: str, buckets: int) -> int:
     # not Python's hash, which differs from process to process
-    return 1 + zlib.crc32(word.encode()) % (buckets - 1)
+    return 1 + zlib.crc32(word.encode("utf-8", "surrogatepass")) % (buckets - 1)
 
 
 def hash_text(texts: Any, tokens: int, buckets: int) -> np.ndarray:
@@ -35,12 +35,18 @@ def hash_text(texts: Any, tokens: int, buckets: int) -> np.ndarray:
     Returns:
         int32, (..., tokens).
 
+    Raises:
+        SpaceError: Sizes that are too small, or something that is no text.
+
     >>> hash_text("Go left, go", tokens=5, buckets=100).tolist()
     [64, 36, 99, 64, 0]
     """
+    check_hashing(tokens, buckets, "hash_text")
     array = np.asarray(texts, object)
     numbers = np.zeros((array.size, tokens), np.int32)
     for row, text in zip(numbers, array.reshape(-1), strict=True):
+        if not isinstance(text, str):
+            raise SpaceError("only text can be hashed", where="hash_text", received=repr(text)[:80], fix="pass a str")
         for i, word in enumerate(_WORD.findall(text.lower())[:tokens]):
             row[i] = _word_number(word, buckets)
     return numbers.reshape((*array.shape, tokens))

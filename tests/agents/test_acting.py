@@ -9,7 +9,7 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPO
 from rlweave.backends import is_installed
 from rlweave.errors import BackendError
-from rlweave.spaces import FloatBox, IntBox
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing.parity import assert_close
 from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout
 
@@ -143,3 +143,24 @@ def test_a_choice_in_words():
     assert str(choice).startswith(
         "acting on numpy: measured for 8 observations at once: numpy 20 us, torch 150 us (agent.acting_backend=numpy"
     )
+
+
+@needs_onnx
+@pytest.mark.parametrize("network", [[{"type": "dense", "units": 4}], [{"type": "lstm", "units": 4}]])
+def test_the_order_of_keys_does_not_matter(network):
+    # leaves are bound by their names, whatever the order of the caller's dicts
+    space = Dict(a=FloatBox(shape=(3,)), b=FloatBox(shape=(3,)), flag=BoolBox(shape=(2,)))
+    agents = [
+        DQN(space, IntBox(3), {"network": network, "acting_backend": acting}, backend="torch", seed=1)
+        for acting in ("onnx", "numpy")
+    ]
+    states = space.with_batch_rank().sample(40, rng=0)
+    turned = dict(reversed(states.items()))
+    results = [agent.get_actions(s, explore=False) for agent in agents for s in (states, turned)]
+    for agent in agents:  # a recurrent agent goes on from here: the second look is compared with the second
+        agent.begin_episodes()
+    again = [agent.get_actions(turned, explore=False) for agent in agents]
+    np.testing.assert_array_equal(results[0], results[2])
+    np.testing.assert_array_equal(results[1], results[3])
+    for greedy in again:
+        np.testing.assert_array_equal(greedy, results[0])

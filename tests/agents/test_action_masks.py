@@ -111,13 +111,14 @@ def test_trainings_take_masks_from_infos(name):
     spec = get_algorithm(name)
     settings = PPO_SETTINGS if name == "ppo" else DQN_SETTINGS
     config = spec.config_class.from_data(
-        {"env": "Taxi-v4", "num_envs": 2, "steps": 64, "info_mask": "action_mask", "evaluate_every": 0,
-         "final_episodes": 0, "backend": "torch", "agent": settings}
+        {"env": "Taxi-v4", "num_envs": 2, "steps": 64, "info_mask": "action_mask", "evaluate_every": 32,
+         "evaluation_episodes": 1, "backend": "torch", "agent": settings}
     )  # fmt: skip
     trainer = spec.make_trainer(config, None)
     try:
         assert trainer.agent.config.mask_leaf == "action_mask"
         reports = list(trainer.train())
         assert reports[-1]["env_steps_sampled"] >= 64
+        assert np.isfinite(reports[-1]["evaluation_return"])  # played in environments of their own, with masks as well
     finally:
         trainer.close()

@@ -215,3 +215,24 @@ def test_settings_that_do_not_fit_are_explained():
     agent = make("numpy")
     with pytest.raises(ExecutionError, match="whose action this agent did not choose"):
         agent.observe(np.zeros(3, np.float32), 0, 0.0, False, False, np.zeros(3, np.float32))
+
+
+def test_a_step_that_is_refused_may_be_observed_again():
+    agent = make("torch")
+    state = np.zeros(3, np.float32)
+    action = agent.get_actions(state)
+    with pytest.raises(ExecutionError, match="without its last observation"):
+        agent.observe(state, action, 1.0, True, False)
+    agent.observe(state, action, 1.0, True, False, state)
+    assert agent.env_steps == 1
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+def test_a_state_of_another_number_of_rows_is_refused(backend):
+    agent = make(backend)
+    states, start = np.zeros((2, 3), np.float32), np.zeros(2, bool)
+    for rows in (1, 3):
+        with pytest.raises(ExecutionError, match="batch size"):
+            agent.act_recurrently(states, agent.initial_state(rows), start)
+    none = agent.get_actions(np.zeros((0, 3), np.float32), env_ids=[])
+    assert none.shape == (0,)

@@ -11,10 +11,16 @@ STRANGE = Dict(
     cards=Tuple(IntBox(32), IntBox(11), IntBox(2)),  # Blackjack
     empty=Dict(),
     nothing=Tuple(),
+    order=IntBox(50, shape=(4,), layout="tokens"),
     outer=Dict(inner=Dict(speed=FloatBox(shape=(2,))), flag=BoolBox(shape=(2, 2))),
     zero=FloatBox(shape=(0,)),
 )
-STATES = {"blackjack": STRANGE["cards"], "strange": STRANGE, "nothing but a zero": Dict(zero=FloatBox(shape=(0,)))}
+STATES = {
+    "text": STRANGE["order"],
+    "blackjack": STRANGE["cards"],
+    "strange": STRANGE,
+    "nothing but a zero": Dict(zero=FloatBox(shape=(0,))),
+}
 ACTIONS = {
     PPO: Dict(
         empty=Dict(), gear=IntBox(3), nothing=Tuple(), wheel=FloatBox(-1, 1, shape=(2,)), zero=FloatBox(shape=(0,))

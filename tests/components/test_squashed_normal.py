@@ -39,6 +39,21 @@ def test_the_density_is_that_of_the_transformed_variable(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_entropy_of_narrow_and_wide_distributions(backend):
+    # E[log slope] on a fine grid in float64; the density of u beyond 12 standard deviations is nothing
+    cases = [(m, s) for m in (0.0, 0.5, -3.0, 40.0) for s in (-4.0, -1.0, -0.01, 0.01, 1.0, 2.0, 3.0, 4.0)]
+    expected = []
+    for mean, log_std in cases:
+        u = mean + np.exp(log_std) * np.linspace(-12, 12, 200_001)
+        slope = 2 * (np.log(2) - u - np.logaddexp(0, -2 * u))
+        density = stats.norm.pdf(u, mean, np.exp(log_std))
+        expected.append(stats.norm.entropy(mean, np.exp(log_std)) + np.trapezoid(density * slope, u))
+    means, log_stds = (np.array(x, np.float32) for x in zip(*cases, strict=True))
+    found = squashed(backend).test("entropy", means, log_stds)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=5e-4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_samples_lie_in_the_box_and_know_their_log_prob(backend):
     rng = np.random.default_rng(0)
     mean = rng.normal(size=2000).astype(np.float32)

@@ -32,6 +32,15 @@ def test_words_become_numbers():
     assert set(every.reshape(-1).tolist()) == set(range(1, 7))  # never 0, which is no word
 
 
+def test_what_is_no_text_is_refused():
+    for wrong in (None, 3, b"go", ["go", 1.5]):
+        with pytest.raises(SpaceError, match="only text can be hashed"):
+            hash_text(wrong, 3, 50)
+    with pytest.raises(SpaceError, match="buckets must be a whole number"):
+        hash_text("go", 3, 1)
+    assert hash_text("\ud800 x", 3, 50)[0] > 0  # half of a pair, as broken text has it
+
+
 def test_numbers_are_the_same_in_every_process():
     # Python's own hash of str differs
     code = "from rlweave.components import hash_text; print(hash_text('go left', 3, 4096).tolist())"

@@ -125,6 +125,13 @@ def test_a_terminal_next_value_is_not_looked_at(backend):
     np.testing.assert_allclose(advantages, [[1.5], [1.0]])
 
 
+def test_a_ratio_beyond_all_bounds_stays_finite(backend):
+    data = random_data(np.random.default_rng(4), 5, 2, chance=0.5)
+    data["target_log_probs"][:], data["behaviour_log_probs"][:] = 0.0, -1e9  # as a masked action has it
+    for found in estimate(backend, data, discount=0.9, rho_clip=None, policy_rho_clip=None):
+        assert np.isfinite(found).all()
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

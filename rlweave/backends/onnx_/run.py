@@ -18,7 +18,7 @@ from rlweave.backends.onnx_.ops.control import as_symbols
 from rlweave.backends.onnx_.random import source_of
 from rlweave.backends.onnx_.session import make_session
 from rlweave.backends.onnx_.symbol import EXAMPLE_SIZES, Symbol
-from rlweave.backends.pytree import row_builder, tree_leaves, tree_map
+from rlweave.backends.pytree import in_order_of, row_builder, tree_leaves, tree_map
 
 
 class OnnxRun:
@@ -55,7 +55,7 @@ class OnnxRun:
             kept = arguments[position]
             position += 1
         given = arguments[position:]
-        leaves = tree_leaves(given) if self._nested else given
+        leaves = tree_leaves(in_order_of(self._inputs, given)) if self._nested else given
         if 0 in [leaves[index].shape[axis] for index, axis in self._open]:
             # ONNX Runtime gives reductions of no rows a wrong shape; without symbols the run is NumPy's
             return self._function(*arguments)

@@ -21,8 +21,11 @@ class ExternalEnvironment(Component):
     cannot call it. A rollout is therefore no scan but T times the policy's program with a step on the host in between.
 
     Args:
-        env: The vector environment; it stays the caller's, who closes it.
+        env: The vector environment. It stays the caller's, who closes it; nobody else steps or resets it meanwhile.
         scope: Name within the owner.
+
+    Raises:
+        EnvError: Something else than a `VectorEnv`.
 
     Attributes:
         observation_space: Of one observation, without ranks.
@@ -35,6 +38,13 @@ class ExternalEnvironment(Component):
 
     def __init__(self, env: VectorEnv, scope: str = "environment") -> None:
         super().__init__(scope)
+        if not isinstance(env, VectorEnv):
+            raise EnvError(
+                "an external environment is one of rlweave's vector environments",
+                where=scope,
+                received=type(env).__name__,
+                fix="make_env(env, num_envs), which takes Gymnasium's environments and vector environments",
+            )
         self.env, self.num_envs = env, env.num_envs
         self.observation_space: Space = env.observation_space
         self.action_space: Space = env.action_space

@@ -355,7 +355,11 @@ def replica_devices(replicas: int | Sequence[str], session: Session) -> tuple[st
     if isinstance(replicas, int):
         kind = names[0].partition(":")[0]
         alike = [name for name in names if name.partition(":")[0] == kind]
-        if not 1 <= replicas <= len(alike):
+        if replicas < 1:
+            raise BuildError(
+                "replicas are at least one", where="build(replicas=...)", received=repr(replicas), fix="2, say"
+            )
+        if replicas > len(alike):
             raise BuildError(
                 "there are not so many devices for replicas",
                 where="build(replicas=...)",
@@ -363,4 +367,8 @@ def replica_devices(replicas: int | Sequence[str], session: Session) -> tuple[st
                 fix=f"use at most {len(alike)}, or name them: replicas={[alike[0]] * 2} puts two on one device",
             )
         return tuple(alike[:replicas])
+    if not replicas:
+        raise BuildError(
+            "replicas need devices", where="build(replicas=...)", received="none", fix=f"{list(names)}, say"
+        )
     return tuple(session.device_name(name, "build(replicas=...)") for name in replicas)

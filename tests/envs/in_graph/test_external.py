@@ -1,5 +1,6 @@
 """Vector environments behind host nodes: the transitions of a loop outside, on every backend."""
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -85,6 +86,12 @@ def test_recurrent_state_goes_along(backend):
         batch["states"], batch["actions"], batch["initial_state"], batch["episode_start"]
     )
     np.testing.assert_allclose(log_probs, batch["log_probs"], rtol=1e-4, atol=1e-5)
+
+
+def test_only_vector_environments_of_this_library_are_taken():
+    for env in (gymnasium.make("CartPole-v1"), gymnasium.make_vec("CartPole-v1", 2)):
+        with pytest.raises(EnvError, match="make_env"):
+            ExternalEnvironment(env)
 
 
 def test_a_loop_of_the_graph_cannot_call_it():

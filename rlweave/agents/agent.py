@@ -284,7 +284,7 @@ class Agent(RecurrentActing, ABC):
                 "each row of the observations needs the name of its environment",
                 where=f"{self.name}.get_actions",
                 received=f"{rows} rows, env_ids={list(names)}",
-                fix="pass one distinct name (a str or number) per row",
+                fix="pass one distinct name per row, a str or number each",
             )
 
     def _fit_step(

@@ -152,7 +152,7 @@ def test_a_quorum_does_not_wait_for_a_slow_worker_whose_item_comes_marked(start:
     assert items[-1].source.endswith("/1")
     own = [item.sequence for item in items if item.source.endswith("/0")]
     assert own == list(range(len(own)))
-    assert len(own) > items[-1].rounds_late, "that many rounds went by without it, and worker 0 was in each"
+    assert len(own) >= items[-1].rounds_late, "that many rounds went by without it, and worker 0 was in each"
     assert plan.report().measures["gather_sync/late_items"] == 1
 
 
@@ -351,7 +351,10 @@ def test_kept_items_do_not_pin_the_object_store(start: Start, ray_engine: RayEng
     from ray._private.internal_api import memory_summary
 
     del plan
-    used = memory_summary(stats_only=True)
+    import ray
+
+    # several clusters may run on this machine: that of each test process
+    used = memory_summary(address=ray.get_runtime_context().gcs_address, stats_only=True)
     assert "Spilled" not in used, used
 
 

@@ -4,7 +4,11 @@ A build is everything from the first constructor to the first results of every A
 abstract evaluation (the frameworks tell shapes), initializers (weights and the empty memory), compilation (the first
 calls, in which JAX traces and compiles), and rlweave's own cost, which is the rest: composition, assembly, passes,
 lowering. Cold is the first build of a process that has imported everything; warm are the next ones, which find the
-results of abstract evaluation. `ratio` is the bar in milliseconds over the milliseconds it took, so 1 is the bar.
+results of abstract evaluation.
+
+The bars are milliseconds of the machine on which they were set. How fast this one is at pure Python is measured before
+each build by steps of Gymnasium's CartPole, of which that machine took 184,000 per second; `ratio` is the bar over the
+milliseconds that the build would have taken there, so 1 is the bar. The milliseconds in the table are this machine's.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ one_thread()
 OWN = 20.0
 BUT_COMPILATION = {"torch": 150.0, "jax": 400.0}
 PROCESSES, WARM_BUILDS = 5, 5
+#: Steps of one CartPole per second on the machine of the bars, and how many steps measure this one.
+STEPS_PER_SECOND, STEPS = 184_000, 4_000
 
 
 def make_root():
@@ -77,10 +83,24 @@ def call_all(executor, inputs):
     executor.sync_target()
 
 
+def machine_speed():
+    """Speed at pure Python relative to the machine of the bars."""
+    import gymnasium
+
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=0)
+    start = clock()
+    for step in range(STEPS):
+        if any(env.step(step % 2)[2:4]):
+            env.reset()
+    return STEPS / (clock() - start) / STEPS_PER_SECOND
+
+
 def one_build(backend, compiled):
     """Milliseconds of the parts of one build; compilation, which takes the longest, where it is asked for."""
     from rlweave.graph import build
 
+    speed = machine_speed()
     start = clock()
     root, inputs = make_root()
     executor = build(root, inputs, backend=backend, static={"update": {"batch_size": 32}})
@@ -102,6 +122,7 @@ def one_build(backend, compiled):
         "initializers_ms": parts["initializers"] * 1e3,
         "compilation_ms": compilation and compilation * 1e3,
         "but_compilation_ms": (built - start) * 1e3,
+        "machine_speed": speed,
     }
 
 
@@ -151,10 +172,10 @@ def rows():
 
 def row(case, builds, key, bar_ms, barred):
     """One line of the table: all parts, and the ratio of the bar to one of them."""
-    ratios = [bar_ms / build[key] for build in builds]
+    ratios = [bar_ms / (build[key] * build["machine_speed"]) for build in builds]
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
     medians = {
-        name: round(statistics.median(build[name] for build in builds if build[name] is not None), 1)
+        name: round(statistics.median(build[name] for build in builds if build[name] is not None), 2)
         for name in builds[0]
     }
     return {
@@ -172,5 +193,7 @@ if __name__ == "__main__":
         in_this_process(sys.argv[1])
     else:
         report(
-            "graph_build", rows(), "medians; ratio = bar in ms / ms; bars hold for warm builds; one thread, one core"
+            "graph_build",
+            rows(),
+            "medians; ratio = bar / (ms x machine speed); bars hold for warm builds; one thread, one core",
         )

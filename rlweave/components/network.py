@@ -54,7 +54,7 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
             )
         chosen = getattr(component, "kernel_initializer", "none")  # a shared layer has its owner's
         # what suits relu and tanh layers is not what suits gates
-        if getattr(inner, "is_recurrent", False):
+        if carries_state(inner):
             chosen = "its own"
         if kernel_initializer is not None and chosen is None and isinstance(component, Component):
             component.kernel_initializer = kernel_initializer
@@ -112,7 +112,7 @@ class Network(Component):
     @property
     def recurrent_layers(self) -> list[Any]:
         """The layers that carry a state from step to step, in order; networks in it may be such layers."""
-        return [layer for layer in self.layers if getattr(layer, "is_recurrent", False)]
+        return [layer for layer in self.layers if carries_state(layer)]
 
     @property
     def is_recurrent(self) -> bool:
@@ -176,7 +176,7 @@ class Network(Component):
         outputs = self.encoded(inputs)
         states: list[Any] = []
         for layer in self.layers:
-            if getattr(layer, "is_recurrent", False):
+            if carries_state(layer):
                 outputs, after = layer_recur(layer, outputs, state[len(states)], episode_start)
                 states.append(after)
             else:
@@ -201,7 +201,7 @@ class Network(Component):
         outputs, following = self.encoded(inputs), self.encoded(next_inputs)
         states: list[Any] = []
         for layer in self.layers:
-            if getattr(layer, "is_recurrent", False):
+            if carries_state(layer):
                 outputs, following, after = layer.look_ahead(outputs, following, state[len(states)], episode_start)
                 states.append(after)
             else:
@@ -229,7 +229,15 @@ def layer_recur(layer: Any, inputs: Any, state: Any, episode_start: Any) -> Any:
     return method(inputs, state, episode_start)
 
 
+def carries_state(layer: Any) -> bool:
+    """Whether a layer or network carries a state from step to step.
+
+    Its class is asked first: a component that lacks an attribute says what it has instead, which takes a while.
+    """
+    return hasattr(type(layer), "is_recurrent") and bool(layer.is_recurrent)
+
+
 def is_recurrent(network: NetworkSpec) -> bool:
     """Whether a network of these layers would carry a state from step to step."""
     layers = [layer.component if isinstance(layer, Shared) else layer for layer in make_layers(network)]
-    return any(getattr(layer, "is_recurrent", False) for layer in layers)
+    return any(carries_state(layer) for layer in layers)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlweave.components.encoders import StateEncoder
 from rlweave.components.initializers import InitializerSpec
-from rlweave.components.network import NetworkSpec
+from rlweave.components.network import NetworkSpec, carries_state
 from rlweave.errors import SpecError
 from rlweave.graph import Component, api
 from rlweave.graph.component import Shared, api_methods
@@ -53,7 +53,7 @@ class TrunkUser:
     @property
     def is_recurrent(self) -> bool:
         """Whether the trunk carries a state from step to step."""
-        return bool(getattr(self.network, "is_recurrent", False))
+        return carries_state(self.network)
 
     @property
     def recurrent_space(self) -> Space:

@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
     num_steps: int
     actor: int
     last: bool
-    episodes: tuple[Episode, ...]
+    episodes: Sequence[Episode]
 
 
 def encode_arrival(arrival: Arrival, operator: str) -> dict[str, Any]:

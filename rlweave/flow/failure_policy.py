@@ -68,6 +68,8 @@ class Supervisor:
     def __init__(self, size: int, policy: FailurePolicy) -> None:
         self.policy = policy
         self.given_up = [False] * size
+        self.gave_up = False
+        """Whether any has been given up."""
         self.replaced = [0] * size
         """How many actors each place has had before its present one."""
         self._in_a_row = [0] * size
@@ -85,7 +87,7 @@ class Supervisor:
     def bury(self, index: int, now: float) -> None:
         """Plans the replacement of an actor, or gives it up after too many failures in a row."""
         if self._in_a_row[index] >= self.policy.attempts:
-            self.given_up[index] = True
+            self.given_up[index] = self.gave_up = True
         else:
             self._due_at[index] = now + self.policy.delay(self._in_a_row[index])
 
@@ -104,4 +106,4 @@ class Supervisor:
     @property
     def wakes_at(self) -> float | None:
         """When the next actor is to be made."""
-        return min(self._due_at.values(), default=None)
+        return min(self._due_at.values()) if self._due_at else None

@@ -202,7 +202,8 @@ class GatherAsync(Gather):
 
     def pull(self, output: int = 0) -> Pulled:
         """The item that was asked for first among those that have arrived."""
-        self._replace_due()
+        if self._being_replaced():
+            self._replace_due()
         if self._due:
             due, self._due = self._due, []
             for index in due:
@@ -210,7 +211,8 @@ class GatherAsync(Gather):
                     self._request(index)
         arrived = self._arrived
         if not arrived:
-            self._check_alive()
+            if not self._requested:
+                self._check_alive()
             if not self._requested and not self._being_replaced():
                 self.ended = True
                 return END

@@ -125,6 +125,11 @@ class Node:
         """When the node can go on although no call is done; None if it cannot."""
         return None
 
+    def may_wait(self) -> bool:
+        """Whether it is of a kind that waits for calls or times."""
+        kind = type(self)
+        return kind.waits_on is not Node.waits_on or kind.wakes_at is not Node.wakes_at
+
     def drain(self) -> None:
         """Waits until none of its calls is on the way, for a checkpoint."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ from rlweave.flow.calls import results_of
 from rlweave.flow.clock import Clock, SystemClock
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
-from rlweave.flow.engine import Engine, LocalEngine
+from rlweave.flow.engine import Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import draw, explain
 from rlweave.flow.interrupt import stopping_on_interrupt
@@ -60,6 +61,7 @@ class ReportMetrics:
         self.stopped = False
         """Whether ``stop`` was called, or Ctrl-C was pressed in ``run``."""
         self._queues = [node for node in self.graph.nodes if isinstance(node, QueueNode)]
+        self._waiting_nodes = [node for node in self.graph.nodes if node.may_wait()]
         self._episodes = EpisodeWindow()
         self._context: Context | None = None
         self._seconds_before = 0.0
@@ -205,13 +207,17 @@ class ReportMetrics:
             PlanError: If there is nothing to wait for, listing what each operator lacks.
         """
         context = self._running()
-        calls = [call for node in self.graph.nodes for call in node.waits_on()]
-        wakes = [at for node in self.graph.nodes if (at := node.wakes_at()) is not None]
-        limit = min([self.wait_limit, *(max(0.0, at - context.clock.now()) for at in wakes)])
+        calls: list[Call] = []
+        wakes = math.inf
+        for node in self._waiting_nodes:
+            calls.extend(node.waits_on())
+            if (at := node.wakes_at()) is not None and at < wakes:
+                wakes = at
+        limit = max(0.0, min(self.wait_limit, wakes - context.clock.now()))
         if calls:
             context.engine.wait(calls, limit or 1e-3)  # 0 would only look
             return
-        if wakes:
+        if wakes < math.inf:
             context.clock.sleep(limit)
             return
         obstacles = [f"{node.name}: {node.obstacle()}" for node in self.graph.nodes if node.obstacle()]

@@ -143,6 +143,11 @@ class RayEngine:
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """Calls that are done: those that are known to be, else those that ``ray.wait`` finds."""
         mine: Sequence[RayCall] = calls  # type: ignore[assignment]
+        if len(mine) == 1:  # the usual case, and this runs for every item
+            (call,) = mine
+            if not call.done:
+                call.done = bool(ray.wait([call.reference], num_returns=1, timeout=timeout)[0])
+            return [call] if call.done else []
         known = [call for call in mine if call.done]
         if known or not mine:
             return known  # type: ignore[return-value]
@@ -213,8 +218,14 @@ def owned(value: Any) -> Any:
             else:
                 value[key] = owned(inner)
         return value
-    if isinstance(value, list | tuple):
-        parts = [inner if type(inner) in _ATOMS else owned(inner) for inner in value]
+    if isinstance(value, (list, tuple)):
+        copied = {}
+        for index, inner in enumerate(value):
+            if type(inner) not in _ATOMS and (own := owned(inner)) is not inner:
+                copied[index] = own
+        if not copied:
+            return value
+        parts = [copied.get(index, inner) for index, inner in enumerate(value)]
         if isinstance(value, list):
             return parts
         return kind(*parts) if hasattr(value, "_fields") else tuple(parts)

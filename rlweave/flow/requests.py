@@ -108,12 +108,12 @@ class Gather(Node):
 
     def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
         """The call that was started first among those that are known to be done; looks again if there is none."""
-        found = self._known_done(admitted)
-        if found is None and self._may_skip_look:
-            # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
-            self._may_skip_look = False
-            return None
+        found = self._known_done(admitted) if self._ready else None
         if found is None:
+            if self._may_skip_look:
+                # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
+                self._may_skip_look = False
+                return None
             unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
             if unknown:
                 self._ready.update(map(id, self._engine.wait(unknown, 0)))
@@ -144,18 +144,17 @@ class Gather(Node):
             self._failed(index, error)
             return None
         self._supervisor.delivered(index)
-        name = self._names[index]
+        name, sequence, left = self._names[index], self._sequence[index], len(items)
         arrivals = []
-        left = len(items)
         for payload, num_steps, version, episodes in items:
-            left -= 1
             if payload is END:
                 self._over[index] = True
                 self._keep_episodes(episodes)
                 break
-            envelope = Envelope(payload, name, self._sequence[index], version)
-            self._sequence[index] += 1
-            arrivals.append(Arrival(envelope, num_steps, index, not left, tuple(episodes)))
+            left -= 1
+            arrivals.append(Arrival(Envelope(payload, name, sequence, version), num_steps, index, not left, episodes))
+            sequence += 1
+        self._sequence[index] = sequence
         if not arrivals:
             return None
         if not arrivals[-1].last:  # the END came after it
@@ -273,9 +272,9 @@ class Gather(Node):
 
     def _check_alive(self) -> None:
         """Raises the last error when no actor is left that could work."""
-        given_up = self._supervisor.given_up
-        if not any(given_up) or self._requested or self._arrived:
+        if not self._supervisor.gave_up or self._requested or self._arrived:
             return
+        given_up = self._supervisor.given_up
         if all(gone or over for gone, over in zip(given_up, self._over, strict=True)):
             raise PlanError(
                 f"all actors of {self.source.name!r} are gone",
@@ -303,8 +302,10 @@ class Gather(Node):
         self._check_hanging()
         self._check_alive()
         # One that is done and held back must not be waited for: the plan would spin.
-        self._blocking = [request.call for request in self._requested if id(request.call) not in self._ready]
-        self._blocking += [born for born, _ in self._births.values()]
+        ready = self._ready
+        self._blocking = [request.call for request in self._requested if not ready or id(request.call) not in ready]
+        if self._births:
+            self._blocking += [born for born, _ in self._births.values()]
         self._blocked_in_step = self._context.step_number
         return NOT_READY
 
@@ -316,10 +317,11 @@ class Gather(Node):
         """When an actor is to be made anew, or counts as hanging."""
         if self._blocked_in_step != self._context.step_number:
             return None
+        if not self._being_replaced():
+            return self._hangs_at if self._requested else None
         times = [self._hangs_at] if self._requested else []
-        if self._births or self._supervisor.wakes_at is not None:
-            times += [began + ANSWER_SECONDS for _, began in self._births.values()]
-            times += [] if self._supervisor.wakes_at is None else [self._supervisor.wakes_at]
+        times += [began + ANSWER_SECONDS for _, began in self._births.values()]
+        times += [] if self._supervisor.wakes_at is None else [self._supervisor.wakes_at]
         return min(times, default=None)
 
     def obstacle(self) -> str:

@@ -23,11 +23,22 @@ from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
 from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients, CutBatch
+from rlweave.flow.gradients import Gradients
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.prefetch import Prefetch
-from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
+from rlweave.flow.protocols import (
+    Batch,
+    ComputesGradients,
+    Episode,
+    GradientLearner,
+    Learner,
+    Memory,
+    PrioritizedMemory,
+    Worker,
+)
 from rlweave.flow.reports import Report
 from rlweave.flow.resources import Resources
 from rlweave.flow.rl_operators import (
@@ -46,17 +57,24 @@ __all__ = [
     "END",
     "NOT_READY",
     "ActorLost",
+    "ApplyGradients",
+    "AverageGradients",
     "Batch",
     "Call",
     "Clock",
+    "ComputeGradients",
+    "ComputesGradients",
     "ConcatBatches",
     "Counters",
+    "CutBatch",
     "Engine",
     "Envelope",
     "Episode",
     "Every",
     "FailurePolicy",
     "FakeClock",
+    "GradientLearner",
+    "Gradients",
     "Learner",
     "LearnerActor",
     "LocalEngine",

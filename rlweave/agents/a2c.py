@@ -23,7 +23,7 @@ from rlweave.components import (
 )
 from rlweave.errors import ExecutionError
 from rlweave.graph import Component
-from rlweave.spaces import BoolBox, Dict, FloatBox, Space
+from rlweave.spaces import Space
 
 
 class ActorCriticConfig(AgentConfig):
@@ -81,7 +81,7 @@ class A2C(PPO):
     """
 
     name: ClassVar[str] = "a2c"
-    config_class: ClassVar[type[AgentConfig]] = A2CConfig
+    config_class = A2CConfig  # type: ignore[assignment]  # has what PPO looks at, some of it fixed
     config: Any
 
     def make_root(self) -> A2CGraph:
@@ -112,21 +112,7 @@ class A2C(PPO):
 
     def batch_space(self) -> Space:
         """Space of a rollout (T, B, ...) as in `PPO.batch_space`, of any number of environments."""
-        leaves: dict[str, Space] = {
-            "states": self.state_space,
-            "next_states": self.state_space,
-            "actions": self.action_space,
-            "log_probs": FloatBox(),
-            "rewards": FloatBox(),
-            "terminated": BoolBox(),
-            "truncated": BoolBox(),
-        }
-        if self.recurrent:
-            leaves["episode_start"] = BoolBox()
-        space = Dict(leaves).with_batch_rank().with_time_rank(self.config.rollout_steps)
-        if self.recurrent:
-            space = Dict({**space, "initial_state": self.recurrent_space.with_batch_rank()})
-        return space
+        return super().batch_space().with_batch_rank()
 
     def update(self, batch: Batch | None = None) -> Metrics:
         """One optimizer step on a rollout.
@@ -171,6 +157,6 @@ class A3C(A2C):
     """
 
     name: ClassVar[str] = "a3c"
-    config_class: ClassVar[type[AgentConfig]] = A3CConfig
+    config_class = A3CConfig  # type: ignore[assignment]
     acting_prefixes: tuple[str, ...] = ("policy", "value_function")
     worker_methods: ClassVar[tuple[str, ...] | None] = ("act", "rollout_gradients")

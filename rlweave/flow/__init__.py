@@ -1,7 +1,7 @@
 """Dataflow plans: how data and weights move in an algorithm, in ten lines, independent of where it runs.
 
 A plan is a typed graph of named operators. It is composed by methods, checked before anything starts, and moved by a
-scheduler one item at a time. PPO and DQN::
+scheduler one item at a time. PPO, DQN and A3C::
 
     def ppo(workers, learner, memory=None):
         rollouts = ParallelRollouts(workers).gather_sync()
@@ -12,6 +12,10 @@ scheduler one item at a time. PPO and DQN::
         store = ParallelRollouts(workers).gather_async().for_each(StoreToBuffer(memory))
         train = Replay(memory).for_each(TrainOneStep(learner, workers))
         return ReportMetrics(Union(store, train.rate_limit(samples_per_insert=8, min_size=64)), workers)
+
+    def a3c(workers, learner, memory=None):
+        grads = ParallelRollouts(workers).par_for_each(ComputeGradients()).gather_async()
+        return ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers)
 
 `Worker`, `Learner` and `Memory` say what the objects must be able to do; nothing here knows an algorithm or a
 deep-learning framework.

@@ -72,12 +72,12 @@ def average(parts: Sequence[Gradients]) -> Gradients:
                     fix="average gradients of one loss, by agents of the same settings",
                 )
     shares = [part.num_steps / total for part in parts]
-    values = {
-        path: sum(
-            share * np.asarray(part.values[path], np.float64) for share, part in zip(shares, parts, strict=True)
-        ).astype(value.dtype)
-        for path, value in first.values.items()
-    }
+    values = {}
+    for path, value in first.values.items():
+        summed = np.zeros(value.shape, np.float64)
+        for share, part in zip(shares, parts, strict=True):
+            summed += share * part.values[path]
+        values[path] = summed.astype(value.dtype)
     metrics = {
         name: sum(share * float(part.metrics[name]) for share, part in zip(shares, parts, strict=True))
         for name in first.metrics

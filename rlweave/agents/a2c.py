@@ -158,5 +158,5 @@ class A3C(A2C):
 
     name: ClassVar[str] = "a3c"
     config_class = A3CConfig  # type: ignore[assignment]
-    acting_prefixes: tuple[str, ...] = ("policy", "value_function")
+    acting_prefixes: tuple[str, ...] = ("policy", "value-function")
     worker_methods: ClassVar[tuple[str, ...] | None] = ("act", "rollout_gradients")

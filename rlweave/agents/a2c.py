@@ -85,7 +85,8 @@ class A2C(PPO):
     config: Any
 
     def make_root(self) -> A2CGraph:
-        return (RecurrentA2CGraph if self.recurrent else A2CGraph)(**self.graph_arguments(), scope=self.name)
+        # one name for A2C and A3C: the same seed gives both the same weights, and each can take the other's
+        return (RecurrentA2CGraph if self.recurrent else A2CGraph)(**self.graph_arguments(), scope="actor-critic")
 
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""

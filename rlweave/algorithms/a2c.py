@@ -17,10 +17,8 @@ from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import (
     ApplyGradients,
-    AverageGradients,
     ComputeGradients,
     ConcatBatches,
-    CutBatch,
     ReportMetrics,
     TrainOneStep,
     Workers,
@@ -48,9 +46,8 @@ def a2c_plan(config: A2CTrainConfig, workers: Workers, learner: ActorCriticLearn
     batches = gathered(config, rollouts(config, workers), "sync").for_each(ConcatBatches(min_steps=steps))
     if config.microbatch_size is None:
         return ReportMetrics(batches.for_each(TrainOneStep(learner, workers)), workers)
-    parts = batches.for_each(CutBatch(config.microbatch_size)).flatten().for_each(ComputeGradients(learner))
-    average = parts.batch(-(-steps // config.microbatch_size)).for_each(AverageGradients())
-    return ReportMetrics(average.for_each(ApplyGradients(learner, workers)), workers)
+    grads = batches.for_each(ComputeGradients(learner, config.microbatch_size))
+    return ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers)
 
 
 def check_microbatches(config: A2CTrainConfig) -> None:

@@ -15,7 +15,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
-from rlweave.flow import ApplyGradients, ComputeGradients, ReportMetrics, Workers
+from rlweave.flow import ApplyGradients, AverageGradients, ComputeGradients, ReportMetrics, Workers
 
 
 class A3CTrainConfig(TrainConfig):
@@ -38,14 +38,17 @@ def make_worker(config: A3CTrainConfig, agent: A3CAgent, env: VectorEnv) -> Grad
 
 
 def a3c_plan(config: A3CTrainConfig, workers: Workers, learner: ActorCriticLearner) -> ReportMetrics:
-    """Gradients of every worker's rollouts, applied one by one as they come."""
+    """Gradients of every worker's rollouts, applied one by one as they come; of rounds their average, without a lag."""
     grads = gathered(config, rollouts(config, workers).par_for_each(ComputeGradients()), "async")
+    if config.gather == "sync":
+        grads = grads.batch(config.workers).for_each(AverageGradients())
     return ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers)
 
 
 def make_parts(config: A3CTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
-    config = with_schedules(config, config.agent.rollout_steps * config.num_envs // config.workers)
+    envs = config.num_envs if config.gather == "sync" else config.num_envs // config.workers
+    config = with_schedules(config, config.agent.rollout_steps * envs)
     agent, workers, elsewhere = place(config, make_agent, make_worker, gradients_config)
     return Parts(agent, workers, lambda: a3c_plan(config, workers, ActorCriticLearner(agent, counts=elsewhere)))
 

@@ -27,7 +27,7 @@ from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
 from rlweave.flow.failure_policy import FailurePolicy
-from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients, CutBatch
+from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import ConcatBatches, Operator
@@ -70,7 +70,6 @@ __all__ = [
     "ComputesGradients",
     "ConcatBatches",
     "Counters",
-    "CutBatch",
     "Engine",
     "Envelope",
     "Episode",

@@ -29,14 +29,21 @@ class ComputeGradients(Operator):
     (A3C). In ``for_each(ComputeGradients(learner))`` the learner does, on its own weights and in the driver's process
     (micro-batches).
 
+    With ``microbatch_size`` an item is cut into parts whose gradients are computed one after the other and averaged,
+    for items that do not fit into memory at once. The result is that of the whole, as the loss is a mean over steps.
+
     Args:
         learner: Who computes; None for the worker that made the item.
+        microbatch_size: Environment steps in a part, the last one possibly smaller; None computes on whole items.
+            Trajectories (T, B, ...) are cut along B, so there it is a multiple of T.
     """
 
-    def __init__(self, learner: ComputesGradients | None = None) -> None:
+    def __init__(self, learner: ComputesGradients | None = None, microbatch_size: int | None = None) -> None:
         if learner is not None:
             require(learner, ComputesGradients, "compute_gradients", "learner")
-        self.learner = learner
+        if microbatch_size is not None:
+            positive("microbatch_size", microbatch_size, "compute_gradients")
+        self.learner, self.microbatch_size = learner, microbatch_size
 
     def bind(self, worker: ComputesGradients) -> None:
         """Has the worker compute."""
@@ -69,11 +76,39 @@ class ComputeGradients(Operator):
     def __call__(self, batch: BatchType) -> Gradients:
         """The gradients of one item."""
         assert self.learner is not None
-        return self.learner.compute_gradients(batch)
+        if self.microbatch_size is None:
+            computed: Gradients = self.learner.compute_gradients(batch)
+            return computed
+        return average([self.learner.compute_gradients(part) for part in parts_of(batch, self.microbatch_size)])
 
     def note(self) -> str:
-        """Who computes, if it is a learner."""
-        return "" if self.learner is None else type(self.learner).__name__
+        """Who computes, if it is a learner, and on how much at a time."""
+        learner = "" if self.learner is None else type(self.learner).__name__
+        parts = "" if self.microbatch_size is None else f"microbatch_size={self.microbatch_size}"
+        return ", ".join(filter(None, [learner, parts]))
+
+
+def parts_of(batch: Any, size: int) -> list[SampleBatch]:
+    """Parts of at most ``size`` environment steps, as views: rows, or whole trajectories (T, B, ...) cut along B.
+
+    >>> import numpy as np
+    >>> [len(part) for part in parts_of(SampleBatch({"rewards": np.zeros(7)}), 3)]
+    [3, 3, 1]
+
+    Raises:
+        PlanError: It is no `SampleBatch`, or no whole number of trajectories has this many steps.
+    """
+    length = 0
+    if isinstance(batch, SampleBatch):
+        length = max(1, batch.leading[0]) if batch.layout == "trajectories" else 1
+    if not length or size % length:
+        raise PlanError(
+            "an item cannot be cut into micro-batches",
+            where="operator 'compute_gradients'",
+            received=f"microbatch_size={size}, trajectories of {length} steps" if length else type(batch).__name__,
+            fix=f"choose a multiple of {length}" if length else "let items be SampleBatch",
+        )
+    return [batch.slice(first, first + size // length) for first in range(0, batch.leading[-1], size // length)]
 
 
 class AverageGradients(Operator):
@@ -88,40 +123,6 @@ class AverageGradients(Operator):
     def __call__(self, gradients: list[Gradients]) -> Gradients:
         """The average."""
         return average(gradients)
-
-
-class CutBatch(Operator):
-    """Cuts each batch into a list of parts of ``size`` environment steps, the last one possibly smaller.
-
-    Trajectories stay whole: (T, B, ...) is cut along B.
-
-    Args:
-        size: Environment steps in a part; of trajectories a multiple of their length.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = positive("size", size, "cut_batch")
-
-    def __call__(self, batch: SampleBatch) -> list[SampleBatch]:
-        """The parts, as views.
-
-        Raises:
-            PlanError: No whole number of trajectories has this many steps.
-        """
-        length = batch.leading[0] if batch.layout == "trajectories" else 1
-        if self.size % max(1, length):
-            raise PlanError(
-                "a batch of trajectories is cut between them",
-                where="cut_batch",
-                received=f"size={self.size}, trajectories of {length} steps",
-                fix=f"choose a multiple of {length}",
-            )
-        step = self.size // max(1, length)
-        return [batch.slice(first, first + step) for first in range(0, batch.leading[-1], step)]
-
-    def note(self) -> str:
-        """The size of the parts."""
-        return f"size={self.size}"
 
 
 class ApplyGradients(TrainOneStep):

@@ -5,7 +5,8 @@ import pytest
 
 from rlweave.agents.a2c import A2C, A3C
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.flow import AverageGradients, CutBatch, Gradients, SampleBatch
+from rlweave.flow import AverageGradients, Gradients, SampleBatch
+from rlweave.flow.gradient_operators import parts_of
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from tests.agents import rollouts, test_recurrent_ppo
 from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout
@@ -28,8 +29,11 @@ def make(backend, states=None, actions=None, num_envs=4, kind=A2C, **settings):
 
 def forward(weights, part, states):
     """Outputs of a network with one tanh layer, in float64."""
-    hidden = np.tanh(states @ weights[f"a2c/{part}/network/dense/kernel"] + weights[f"a2c/{part}/network/dense/bias"])
-    return hidden @ weights[f"a2c/{part}/head/kernel"] + weights[f"a2c/{part}/head/bias"]
+    layers = (f"actor-critic/{part}/network/dense", f"actor-critic/{part}/head")
+    (kernel, bias), (last_kernel, last_bias) = (
+        (weights[f"{layer}/kernel"], weights[f"{layer}/bias"]) for layer in layers
+    )
+    return np.tanh(states @ kernel + bias) @ last_kernel + last_bias
 
 
 def advantages_of(weights, batch, discount, lambda_, reward_scale):
@@ -119,7 +123,7 @@ def test_an_update_is_one_step_with_the_gradients_of_the_whole_or_the_average_of
     rows = batch["rewards"].size
     whole, metrics = agent.rollout_gradients(batch)
 
-    parts = CutBatch(12)(SampleBatch(batch, "trajectories", ("initial_state",) if agent.recurrent else ()))
+    parts = parts_of(SampleBatch(batch, "trajectories", ("initial_state",) if agent.recurrent else ()), 12)
     assert [part.num_steps for part in parts] == ([12, 12, 6] if backend == "torch" else [12, 12])
     computed = [(part.num_steps, *agent.rollout_gradients(part.data)) for part in parts]
     average = AverageGradients()([Gradients(values, steps, found) for steps, values, found in computed])

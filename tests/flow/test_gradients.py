@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlweave.errors import PlanError
+from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import (
     ApplyGradients,
     AverageGradients,
     ComputeGradients,
-    CutBatch,
     Envelope,
     FakeClock,
     Gradients,
@@ -28,6 +27,7 @@ from rlweave.flow import (
     TrainStats,
     Workers,
 )
+from rlweave.flow.gradient_operators import parts_of
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeWorker, SimulatedEngine, workers
 from tests.flow.test_checkpoint import through_json, trail
@@ -47,8 +47,10 @@ class Descending(FakeLearner):
     def __init__(self) -> None:
         super().__init__()
         self.given: list[list[float]] = []
+        self.parts: list[SampleBatch] = []
 
     def compute_gradients(self, batch: SampleBatch) -> Gradients:
+        self.parts.append(batch)
         return Gradients({"w": np.array([batch["step"].mean()])}, batch.num_steps, {"loss": batch["step"].mean()})
 
     def apply_gradients(self, gradients: Gradients) -> dict[str, Any]:
@@ -170,9 +172,10 @@ def test_gradients_that_do_not_belong_together_are_refused(parts: list[Gradients
 
 
 def micro(group: list[FakeWorker], learner: Descending) -> ReportMetrics:
-    """Rounds of 2 x 6 steps, in parts of 4: 4 + 2 + 4 + 2."""
-    parts = ParallelRollouts(group).gather_sync().for_each(CutBatch(4)).flatten().for_each(ComputeGradients(learner))
-    return ReportMetrics(parts.batch(4).for_each(AverageGradients()).for_each(ApplyGradients(learner, group)), group)
+    """Rounds of 2 x 6 steps, in parts of 5: 5 + 5 + 2."""
+    batches = ParallelRollouts(group).gather_sync().concat(12)
+    grads = batches.for_each(ComputeGradients(learner, microbatch_size=5))
+    return ReportMetrics(grads.for_each(ApplyGradients(learner, group)), group)
 
 
 def test_micro_batches_are_one_step_with_the_mean_over_all_samples(start: Start) -> None:
@@ -181,22 +184,37 @@ def test_micro_batches_are_one_step_with_the_mean_over_all_samples(start: Start)
     for _ in islice(plan.items(), 3):
         pass
     assert learner.given == [pytest.approx([2.5 + 6 * update]) for update in range(3)]
+    assert [part.num_steps for part in learner.parts] == [5, 5, 2] * 3
     report = plan.report()
     assert report.metrics["apply_gradients/loss"] == pytest.approx(2.5 + 6)
     assert (report.env_steps_sampled, report.trained_samples, report.gradient_steps) == (36, 36, 3)
     assert group[0].received == group[1].received == [0, 1, 2]
 
 
-def test_batches_are_cut_into_rows_or_whole_trajectories() -> None:
+def test_micro_batches_at_the_workers(start: Start) -> None:
+    group, learner = computing(2, steps=6), Descending()
+    grads = ParallelRollouts(group).par_for_each(ComputeGradients(microbatch_size=4)).gather_async()
+    plan = start(ReportMetrics(grads.for_each(ApplyGradients(learner, group)), group))
+    items = list(islice(plan.items(), 2))
+    # parts begin at steps 0 and 4, of 4 and 2 samples
+    np.testing.assert_allclose(learner.given, [[0, 0, 4 / 3], [0, 1, 4 / 3]])
+    assert [item.payload.num_steps for item in items] == [6, 6]
+
+
+def test_items_are_cut_into_rows_or_whole_trajectories() -> None:
     rows = SampleBatch({"step": np.arange(7)})
-    assert [part["step"].tolist() for part in CutBatch(3)(rows)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [part["step"].tolist() for part in parts_of(rows, 3)] == [[0, 1, 2], [3, 4, 5], [6]]
     columns = SampleBatch({"step": np.arange(10).reshape(2, 5), "initial": np.arange(5)}, "trajectories", ("initial",))
-    parts = CutBatch(4)(columns)
+    parts = parts_of(columns, 4)
     assert [part.num_steps for part in parts] == [4, 4, 2]
     assert [part["initial"].tolist() for part in parts] == [[0, 1], [2, 3], [4]]
     assert parts[1]["step"].tolist() == [[2, 3], [7, 8]]
-    with pytest.raises(PlanError, match="multiple of 2"):
-        CutBatch(3)(columns)
+    with pytest.raises(PlanError, match=r"trajectories of 2 steps[\s\S]*multiple of 2"):
+        parts_of(columns, 3)
+    with pytest.raises(PlanError, match=r"received: list[\s\S]*let items be SampleBatch"):
+        parts_of([1, 2, 3], 3)
+    with pytest.raises(ConfigError, match="microbatch_size"):
+        ComputeGradients(microbatch_size=0)
 
 
 def test_a_learner_in_an_actor_applies_gradients_there(start: Start) -> None:
@@ -247,8 +265,8 @@ Composition = Callable[[], Any]
             "'apply_gradients' cannot run at the workers",
         ),
         (
-            lambda: ParallelRollouts(workers(2)).gather_sync().for_each(CutBatch(2)).for_each(AverageGradients()),
-            r"'cut_batch' do not fit 'average_gradients'[\s\S]*list\[SampleBatch\]",
+            lambda: ParallelRollouts(workers(2)).gather_sync().batch(2).for_each(AverageGradients()),
+            r"'batch' do not fit 'average_gradients'[\s\S]*list\[SampleBatch\]",
         ),
     ],
 )

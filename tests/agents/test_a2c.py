@@ -68,7 +68,6 @@ def loss_of(weights, batch, advantages, targets, c_value, c_entropy):
     return metrics["policy_loss"] + c_value * metrics["value_loss"] - c_entropy * metrics["entropy"], metrics
 
 
-@pytest.mark.early_on_tensorflow
 @pytest.mark.parametrize("backend", LEARNING)
 @pytest.mark.parametrize("lambda_", [1.0, 0.9])
 def test_gradients_are_those_of_the_loss_in_float64(backend, lambda_):

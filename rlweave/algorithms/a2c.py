@@ -96,6 +96,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation_episodes": 20,
         "agent": {
             "acting_backend": "numpy",
+            "gae_lambda": 0.95,
             "rollout_steps": 16,
             "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
         },

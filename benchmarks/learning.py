@@ -121,6 +121,14 @@ TASKS = {
         "dqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
         clear=("best_evaluation_return", 499.0),
     ),
+    "a2c-cartpole": Task(
+        "a2c", "CartPole-v1", 300_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 499.0), backends=("jax",),
+    ),
+    "a3c-cartpole": Task(
+        "a3c", "CartPole-v1", 300_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 499.0), backends=("torch",),
+    ),
     "ppo-pendulum": Task(
         "ppo",
         "Pendulum-v1",

@@ -138,7 +138,9 @@ class Agent(RecurrentActing, ABC):
 
     #: API methods that an acting graph needs.
     acting_methods: ClassVar[tuple[str, ...]] = ("act",)
-    #: Prefixes (below the root) of the variables that acting needs.
+    #: API methods that the agent of a worker elsewhere needs; None: those of acting.
+    worker_methods: ClassVar[tuple[str, ...] | None] = None
+    #: Prefixes (below the root) of the variables that acting (or else a worker elsewhere) needs.
     acting_prefixes: tuple[str, ...] = ("policy",)
 
     @property

@@ -85,7 +85,7 @@ class PPO(Agent):
         super().__init__(state_space, action_space, config, backend=backend, seed=seed)
         self.num_envs = num_envs
         if self.recurrent:
-            self.acting_prefixes = (*self.acting_prefixes, "value_function")  # its state is carried along
+            self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
         rows = self.config.rollout_steps * num_envs
         if self.recurrent and num_envs % self.config.minibatches:
             raise ConfigError(

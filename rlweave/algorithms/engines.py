@@ -78,6 +78,12 @@ def acting_config(config: ConfigT) -> ConfigT:
     return config.model_copy(update={"backend": backend, "agent": agent})
 
 
+def gradients_config(config: ConfigT) -> ConfigT:
+    """The settings as a worker elsewhere has them whose agent computes gradients: on the backend that learns."""
+    agent = config.agent.model_copy(update={"device": None, "replicas": None})  # type: ignore[attr-defined]
+    return config.model_copy(update={"agent": agent})
+
+
 def worker_seed(config: TrainConfig, number: int) -> int:
     """The seed of what a worker draws: each its own."""
     return derived_seed(config.seed, f"worker {number}")

@@ -37,6 +37,7 @@ class WorkerFactory(Generic[ConfigT, AgentT]):
         number: Number of the worker.
         make_agent: Makes its agent.
         make_worker: Makes the worker.
+        worker_config: What the settings are for its agent.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class WorkerFactory(Generic[ConfigT, AgentT]):
         number: int,
         make_agent: MakeAgent[ConfigT, AgentT],
         make_worker: MakeWorker[ConfigT, AgentT],
+        worker_config: Callable[[ConfigT], ConfigT] = acting_config,
     ) -> None:
         self.config, self.number = config, number
-        self.make_agent, self.make_worker = make_agent, make_worker
+        self.make_agent, self.make_worker, self.worker_config = make_agent, make_worker, worker_config
 
     @property
     def makes(self) -> Any:
@@ -57,7 +59,7 @@ class WorkerFactory(Generic[ConfigT, AgentT]):
     def __call__(self) -> EnvWorker:
         """The worker."""
         env = make_training_env(self.config, self.number)
-        agent = self.make_agent(acting_config(self.config), env, worker_seed(self.config, self.number))
+        agent = self.make_agent(self.worker_config(self.config), env, worker_seed(self.config, self.number))
         build_acting(agent)
         set_threads(self.config, agent)
         worker = self.make_worker(self.config, agent, env)
@@ -81,7 +83,10 @@ class Placed(NamedTuple, Generic[AgentT]):
 
 
 def place(
-    config: ConfigT, make_agent: MakeAgent[ConfigT, AgentT], make_worker: MakeWorker[ConfigT, AgentT]
+    config: ConfigT,
+    make_agent: MakeAgent[ConfigT, AgentT],
+    make_worker: MakeWorker[ConfigT, AgentT],
+    worker_config: Callable[[ConfigT], ConfigT] = acting_config,
 ) -> Placed[AgentT]:
     """Makes the agent that learns, and workers where the settings have them.
 
@@ -89,11 +94,12 @@ def place(
         config: Settings of the training.
         make_agent: Makes an agent.
         make_worker: Makes a worker. Both travel to other processes, so they are functions of a module.
+        worker_config: Makes the settings of a worker's agent elsewhere; `gradients_config` where it is to learn, too.
     """
     if acts_elsewhere(config):
         with make_training_env(config) as env:
             agent = make_agent(config, env, config.seed)
-        factories = [WorkerFactory(config, n, make_agent, make_worker) for n in range(config.workers)]
+        factories = [WorkerFactory(config, n, make_agent, make_worker, worker_config) for n in range(config.workers)]
         return Placed(agent, WorkerGroup(factories, worker_resources(config)), True)
     envs = [make_training_env(config, number) for number in range(config.workers)]
     agent = make_agent(config, envs[0], config.seed)

@@ -84,7 +84,12 @@ class AlgorithmSpec:
 ENTRY_POINT_GROUP = "rlweave.algorithms"
 
 # Name -> "module:attribute" of its AlgorithmSpec.
-_BUILT_IN = {"dqn": "rlweave.algorithms.dqn:DQN", "ppo": "rlweave.algorithms.ppo:PPO"}
+_BUILT_IN = {
+    "a2c": "rlweave.algorithms.a2c:A2C",
+    "a3c": "rlweave.algorithms.a3c:A3C",
+    "dqn": "rlweave.algorithms.dqn:DQN",
+    "ppo": "rlweave.algorithms.ppo:PPO",
+}
 _registered: dict[str, AlgorithmSpec] = {}
 
 

@@ -237,8 +237,8 @@ def acting_state(agent: Agent) -> dict[str, Any]:
 
 
 def build_acting(agent: Agent) -> None:
-    """Builds only what acting needs: no optimizer, no memory, and on NumPy no deep-learning framework."""
-    agent.build({"methods": agent.acting_methods, "static": {}})
+    """Builds only what a worker needs: no optimizer, no memory, and on NumPy no deep-learning framework."""
+    agent.build({"methods": agent.worker_methods or agent.acting_methods, "static": {}})
 
 
 def derived_seed(seed: int, purpose: str) -> int:

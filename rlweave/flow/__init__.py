@@ -1,7 +1,7 @@
 """Dataflow plans: how data and weights move in an algorithm, in ten lines, independent of where it runs.
 
 A plan is a typed graph of named operators. It is composed by methods, checked before anything starts, and moved by a
-scheduler one item at a time. PPO and DQN::
+scheduler one item at a time. PPO, DQN and A3C::
 
     def ppo(workers, learner, memory=None):
         rollouts = ParallelRollouts(workers).gather_sync()
@@ -13,6 +13,10 @@ scheduler one item at a time. PPO and DQN::
         train = Replay(memory).for_each(TrainOneStep(learner, workers))
         return ReportMetrics(Union(store, train.rate_limit(samples_per_insert=8, min_size=64)), workers)
 
+    def a3c(workers, learner, memory=None):
+        grads = ParallelRollouts(workers).par_for_each(ComputeGradients()).gather_async()
+        return ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers)
+
 `Worker`, `Learner` and `Memory` say what the objects must be able to do; nothing here knows an algorithm or a
 deep-learning framework.
 """
@@ -23,11 +27,22 @@ from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
 from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients
+from rlweave.flow.gradients import Gradients
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.prefetch import Prefetch
-from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
+from rlweave.flow.protocols import (
+    Batch,
+    ComputesGradients,
+    Episode,
+    GradientLearner,
+    Learner,
+    Memory,
+    PrioritizedMemory,
+    Worker,
+)
 from rlweave.flow.reports import Report
 from rlweave.flow.resources import Resources
 from rlweave.flow.rl_operators import (
@@ -46,9 +61,13 @@ __all__ = [
     "END",
     "NOT_READY",
     "ActorLost",
+    "ApplyGradients",
+    "AverageGradients",
     "Batch",
     "Call",
     "Clock",
+    "ComputeGradients",
+    "ComputesGradients",
     "ConcatBatches",
     "Counters",
     "Engine",
@@ -57,6 +76,8 @@ __all__ = [
     "Every",
     "FailurePolicy",
     "FakeClock",
+    "GradientLearner",
+    "Gradients",
     "Learner",
     "LearnerActor",
     "LocalEngine",

@@ -11,7 +11,7 @@ from rlweave.flow.engine import Call
 from rlweave.flow.envelope import ABSORBED, Envelope, Pulled, merge
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import Signature, signature_of
-from rlweave.flow.node import snake_case
+from rlweave.flow.node import Node, snake_case
 from rlweave.flow.protocols import BatchType, steps_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class Operator:
     def produced(self, received: Any) -> Any:
         """Type of the items that come out when items of type ``received`` go in."""
         return self.signature().produced(received)
+
+    def check(self, node: Node) -> None:
+        """Raises PlanError for what is wrong at its place in a plan, whose node is being made."""
 
     def bind(self, worker: Any) -> None:
         """Gives an operator that runs at a source its worker, before the first item."""

@@ -75,6 +75,22 @@ class Learner(Protocol):
         ...
 
 
+class ComputesGradients(Protocol):
+    """Computes gradients of its items: a worker of its own ones, or a learner of all."""
+
+    def compute_gradients(self, batch: Any) -> Any:
+        """The gradients of the mean loss over a batch, as `rlweave.flow.Gradients`; changes nothing."""
+        ...
+
+
+class GradientLearner(Learner, Protocol):
+    """A learner that also takes gradients which were computed elsewhere."""
+
+    def apply_gradients(self, gradients: Any) -> Mapping[str, Any]:
+        """Takes one optimizer step with `rlweave.flow.Gradients`, and returns metrics as ``update`` does."""
+        ...
+
+
 class Memory(Protocol):
     """Keeps batches and samples from them.
 

@@ -88,6 +88,7 @@ class ParForEach(Node):
             )
         if not fits(upstream.item_type, self.takes):
             raise wrong_type(upstream, self.name, self.takes)
+        operator.check(self)
         claim(operator, self)
         self.connect()
         self.outputs = [Port(self, 0, operator.produced(upstream.item_type), parallel=True)]

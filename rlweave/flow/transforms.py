@@ -59,6 +59,7 @@ class ForEach(Node):
         self.operator = operator
         self.takes = operator.signature().takes
         check_input(upstream, self.name, self.takes)
+        operator.check(self)
         claim(operator, self)
         self.connect()
         self.outputs = [Port(self, 0, operator.produced(upstream.item_type))]

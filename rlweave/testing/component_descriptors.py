@@ -432,6 +432,23 @@ _add(
     differentiated={"loss": _first},
     constants={"loss": _PPO_CONSTANTS},
 )
+_ACTOR_CRITIC_INPUTS = {name: space for name, space in _PPO_INPUTS.items() if name != "old_log_probs"}
+_add(
+    "actor-critic-loss",
+    c.ActorCriticLoss,
+    lambda: c.ActorCriticLoss(entropy_coefficient=0.1),
+    _ACTOR_CRITIC_INPUTS,
+    differentiated={"loss": _first},
+    constants={"loss": ("advantages", "returns")},
+)
+_add(
+    "actor-critic-loss-masked",
+    c.ActorCriticLoss,
+    lambda: c.ActorCriticLoss(),
+    {**_ACTOR_CRITIC_INPUTS, "mask": _bools()},
+    differentiated={"loss": _first},
+    constants={"loss": ("advantages", "returns")},
+)
 _add(
     "gae",
     c.GeneralizedAdvantageEstimation,

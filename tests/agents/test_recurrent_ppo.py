@@ -5,7 +5,7 @@ import pytest
 
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.graph.ir import map_structure
+from rlweave.graph.ir import leaves_of, map_structure
 from rlweave.spaces import FloatBox, IntBox
 from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL_CONV, row, stacked
 
@@ -235,3 +235,14 @@ def test_names_and_feedforward_agents():
     assert "episode_start" not in plain.input_spaces()
     with pytest.raises(ConfigError, match="carry no state"):
         plain.initial_state(2)
+
+
+def test_weights_for_workers_elsewhere_hold_the_value_function_whose_state_they_carry():
+    agent, worker = make("torch"), make("torch")
+    agent.update(rollout(agent)[0])
+    worker.set_weights(agent.get_weights())
+    states = np.ones((4, 3), np.float32)
+    start = agent.initial_state(4), np.ones(4, bool)
+    expected, found = (a.act_recurrently(states, *start, explore=False)[2] for a in (agent, worker))
+    for network in ("policy", "value_function"):
+        np.testing.assert_array_equal(*(next(leaves_of(after[network], np.ndarray)) for after in (expected, found)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.flow import Episode, SampleBatch
+from rlweave.flow import Episode, Gradients, SampleBatch
 
 
 class ProcessWorker:
@@ -139,3 +139,24 @@ def loaded_frameworks(batch: SampleBatch) -> list[str]:
     """Deep-learning frameworks in the process where a batch was made."""
     names = ("torch", "jax", "jaxlib", "tensorflow", "optax", "flax", "keras")
     return [name for name in names if name in sys.modules]
+
+
+class ComputingWorker(ProcessWorker):
+    """Its gradient says with which weights it was computed, and in which process."""
+
+    def compute_gradients(self, batch: SampleBatch) -> Gradients:
+        values = {"version": np.array([self.version]), "pid": np.array([os.getpid()])}
+        return Gradients(values, batch.num_steps, {"made_with": float(batch["version"][0])})
+
+
+class ApplyingLearner(CountingLearner):
+    """Keeps what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Gradients] = []
+
+    def apply_gradients(self, gradients: Gradients) -> dict[str, float]:
+        self.updates += 1
+        self.given.append(gradients)
+        return {}

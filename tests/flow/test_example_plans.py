@@ -7,6 +7,7 @@ from typing import Any
 import rlweave.flow
 from rlweave.flow import ReportMetrics
 from tests.flow.fakes import FakeLearner, FakeMemory, workers
+from tests.flow.test_gradients import Descending, computing
 
 
 def shown_plans() -> dict[str, Any]:
@@ -35,3 +36,14 @@ def test_the_dqn_plan_holds_its_replay_ratio() -> None:
         pass
     assert abs(memory.sampled - 8 * (memory.stored - 64)) <= 8 * 4 + 32
     assert plan.report().updates == memory.sampled // 32
+
+
+def test_the_a3c_plan_lets_each_worker_compute_its_gradients() -> None:
+    """The listing of RLlib Flow's slides, in this spelling: the learner is named beside the workers."""
+    group, learner = computing(3, steps=8), Descending()
+    plan: ReportMetrics = shown_plans()["a3c"](group, learner)
+    for _ in plan.run(until=lambda counters: counters.env_steps_sampled >= 80):
+        pass
+    assert [int(number) for _, number, _ in learner.given] == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
+    assert plan.report().train_lag == {0: 1, 1: 1, 2: 8}
+    assert "compute_gradients" in plan.explain()

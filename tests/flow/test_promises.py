@@ -43,10 +43,12 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         "local": [
             "test_gather.py::test_gather_async_is_exactly_n_minus_1_behind_on_local",
             "test_gather.py::test_gather_sync_has_no_lag_on_local",
+            "test_gradients.py::test_a3c_trains_on_gradients_at_most_n_minus_1_versions_old_on_local",
         ],
         "simulated": ["test_gather.py::test_a_slow_workers_lag_is_measured"],
         "ray": [
             "test_ray.py::test_the_lag_of_every_item_is_measured",
+            "test_ray.py::test_gradients_are_computed_in_the_workers_and_as_old_as_is_said",
         ],
     },
     "lag is bounded by max_lag where asked": {
@@ -168,6 +170,15 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         "ray": [
             "test_ray.py::test_a_dead_actor_is_replaced_in_place",
         ],
+    },
+    "gradients are averaged by their samples, and counted as what they are": {
+        BOTH: [
+            "test_gradients.py::test_counters_and_metrics_of_a3c_mean_what_their_names_say",
+            "test_gradients.py::test_gradients_of_a_round_are_averaged_without_lag",
+            "test_gradients.py::test_micro_batches_are_one_step_with_the_mean_over_all_samples",
+        ],
+        "local": ["test_gradients.py::test_each_part_counts_by_its_samples"],
+        "ray": ["test_ray.py::test_gradients_are_computed_in_the_workers_and_as_old_as_is_said"],
     },
     "a quorum: late items come in a later round, marked": {
         BOTH: ["test_gather_bounds.py::test_a_merged_item_is_as_late_as_its_latest_part"],

@@ -14,6 +14,8 @@ import pytest
 
 from rlweave.errors import PlanError
 from rlweave.flow import (
+    ApplyGradients,
+    ComputeGradients,
     Envelope,
     FakeClock,
     LearnerActor,
@@ -27,8 +29,10 @@ from rlweave.flow import (
 )
 from tests.flow.fakes import FakeMemory, FakeWorker
 from tests.flow.ray_workers import (
+    ApplyingLearner,
     BrokenAtBirth,
     BrokenLearner,
+    ComputingWorker,
     CountingLearner,
     PickyWorker,
     ProcessWorker,
@@ -456,3 +460,29 @@ def test_a_plan_goes_on_from_a_checkpoint_without_losing_an_item(start: Start) -
         assert numbers == list(range(len(numbers)))
     assert resumed.counters.updates == 20
     assert resumed.report().episodes_finished >= 20 - len(arrived)
+
+
+@pytest.mark.parametrize("max_lag", [None, 1])
+def test_gradients_are_computed_in_the_workers_and_as_old_as_is_said(start: Start, max_lag: int | None) -> None:
+    workers = WorkerGroup([partial(ComputingWorker, n, pause=0.05 * n) for n in range(2)])  # one of them is slow
+    learner = ApplyingLearner()
+    grads = ParallelRollouts(workers).par_for_each(ComputeGradients()).gather_async(max_lag=max_lag)
+    plan = start(ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers))
+    items = take(plan, 20)
+    assert len(items) == len(learner.given) == 20
+    made_with = [int(gradients.values["version"][0]) for gradients in learner.given]
+    assert made_with == [item.weight_version for item in items]
+    assert made_with == [int(gradients.metrics["made_with"]) for gradients in learner.given], "acted with the same"
+    lags = [update - version for update, version in enumerate(made_with)]
+    report = plan.report()
+    assert report.train_lag == {lag: lags.count(lag) for lag in set(lags)}
+    assert report.trained_samples == 20 * 4
+    assert report.env_steps_sampled == 4 * (20 + report.drops.get("gather_async", 0))
+    pids = {int(gradients.values["pid"][0]) for gradients in learner.given}
+    assert os.getpid() not in pids
+    if max_lag is None:
+        assert len(pids) == 2
+        assert max(lags) > 1, "the slow one is late"
+    else:
+        assert max(lags) <= max_lag
+        assert report.drops["gather_async"] > 0

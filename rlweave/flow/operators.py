@@ -92,6 +92,15 @@ class Operator:
         """Settings worth a line in ``explain``."""
         return ""
 
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """What it sends beside its items, for ``explain`` and ``draw``.
+
+        Returns:
+            For each kind of message: the receiver (workers, a memory, or any object), what is sent, how many may be
+            under way to each receiver, and what happens when there are more.
+        """
+        return [] if self.group is None else [(self.group, "weights", "1", "the newest replace older ones")]
+
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: JSON-able data and arrays."""
         return {}

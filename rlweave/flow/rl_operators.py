@@ -244,20 +244,32 @@ class UpdatePriorities(Operator):
         self.memory.update_priorities(*stats.priorities)
         return stats
 
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """Priorities, at once."""
+        return [(self.memory, "priorities", "1", "block")]
+
 
 class Notify(Operator):
     """Sends a message upstream for every n-th item, and passes the item on. Behind ``Stream.notify``.
 
     The receiver's method is called as ``method(message, version)``, where version is the number of learner updates
-    so far.
+    so far. Workers that are busy elsewhere get the newest messages; those that are left out count as drops.
     """
 
     at_source: ClassVar[bool] = False
 
-    def __init__(self, target: Any, method: str, every: int = 1, message: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        target: Any,
+        method: str,
+        every: int = 1,
+        message: Callable[[Any], Any] | None = None,
+        capacity: int = 8,
+    ) -> None:
         self.target, self.method, self.message = target, method, message
         self.group = target if isinstance(target, WorkerGroup) else None
         self.every = positive("every", every, "notify")
+        self.capacity = positive("capacity", capacity, "notify")
         self._seen = 0
         known = list(target.kinds()) if isinstance(target, WorkerGroup) else [target]
         for kind in known:
@@ -279,14 +291,20 @@ class Notify(Operator):
 
     def start(self, context: Context, name: str) -> None:
         """Finds the actors."""
-        self._context = context
+        self._context, self._name = context, name
         if isinstance(self.target, WorkerGroup):
             self._channel = context.channel(self.target)
+
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """Its messages; an object of this process gets each at once."""
+        edge = (str(self.capacity), "drop_oldest") if self.group is not None else ("1", "block")
+        return [(self.target, self.method, *edge)]
 
     def _send(self, message: Any) -> None:
         version = self._context.version()
         if isinstance(self.target, WorkerGroup):
-            self._channel.tell_all(self.method, message, version)
+            for _ in range(self._channel.tell_all(self.method, message, version, self.capacity)):
+                self._context.counters.drop(self._name)
         else:
             getattr(self.target, self.method)(message, version)
 

@@ -28,6 +28,7 @@ class RolloutSource(Node):
     """
 
     failure_policies = ("stop", "skip", "replace")
+    place = "sources"
 
     def __init__(self, group: WorkerGroup, fragments: int = 1) -> None:
         super().__init__("parallel_rollouts", [])
@@ -37,7 +38,7 @@ class RolloutSource(Node):
 
     def placement(self) -> str:
         """How many actors."""
-        return f"{len(self.group)} actors"
+        return f"{len(self.group)} actors" if len(self.group) > 1 else "1 actor"
 
     def note(self) -> str:
         """Settings."""
@@ -67,6 +68,7 @@ class ParForEach(Node):
     """An operator that runs beside each worker, in a copy of its own."""
 
     failure_policies = ("stop", "skip", "replace")
+    place = "sources"
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
         super().__init__(operator.default_name(), [upstream])

@@ -134,6 +134,7 @@ class ForEachAtActor(ForEach):
     """
 
     failure_policies = ("stop",)
+    place = "learner"
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
         super().__init__(upstream, operator)

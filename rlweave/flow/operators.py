@@ -17,6 +17,8 @@ from rlweave.flow.protocols import BatchType, steps_of
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
     from rlweave.flow.learner_actor import LearnerActor
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
     from rlweave.flow.workers import WorkerGroup
 
 Item = TypeVar("Item")
@@ -75,6 +77,14 @@ class Operator:
         if payload is ABSORBED:
             return ABSORBED
         return envelope.carrying(payload)
+
+    def check(self, node: Node, graph: PlanGraph) -> None:
+        """Raises PlanError for what can be known to be wrong only when the whole plan is there.
+
+        Args:
+            node: Where this operator stands in the plan.
+            graph: All operators.
+        """
 
     def begin(self, envelope: Envelope) -> Call:
         """Starts the work on an item at an actor; only where there is a ``learner_actor``."""
@@ -178,9 +188,10 @@ class Buffering(Operator):
         return self._release() if self.full() else ABSORBED
 
     def _release(self) -> Envelope:
-        payload = self.merged([envelope.payload for envelope in self._kept])
-        item = merge(self._kept, payload, self._name, self._made)
-        self._kept, self._made = [], self._made + 1
+        # first: where merging fails and is skipped, these must not come again with every later item
+        kept, self._kept = self._kept, []
+        item = merge(kept, self.merged([envelope.payload for envelope in kept]), self._name, self._made)
+        self._made += 1
         return item
 
     def flush(self) -> list[Envelope]:

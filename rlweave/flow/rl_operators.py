@@ -26,6 +26,8 @@ from rlweave.flow.workers import WorkerGroup
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
 
 Item = TypeVar("Item")
 Workers = WorkerGroup | Sequence[Worker]
@@ -243,6 +245,18 @@ class UpdatePriorities(Operator):
             )
         self.memory.update_priorities(*stats.priorities)
         return stats
+
+    def check(self, node: Node, graph: PlanGraph) -> None:
+        """The items must have come from this memory: indices into another one mean nothing there."""
+        replays = [above for above in graph.ancestors(node) if hasattr(above, "memory")]
+        if replays and all(replay.memory is not self.memory for replay in replays):
+            raise PlanError(
+                f"the priorities of {node.name!r} would go to a memory that its items do not come from",
+                where=f"operators {replays[0].name!r} and {node.name!r}",
+                received=f"samples of one {type(replays[0].memory).__name__}, priorities for "
+                f"another {type(self.memory).__name__}",
+                fix="give both the same memory object",
+            )
 
     def sends(self) -> list[tuple[Any, str, str, str]]:
         """Priorities, at once."""

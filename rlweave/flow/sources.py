@@ -81,6 +81,17 @@ class ParForEach(Node):
                 received=f"{upstream.describe()}, gathered already",
                 fix="use for_each, or call par_for_each before the gather",
             )
+        kept_back = type(operator).flush is not Operator.flush or (
+            type(operator).process is not Operator.process and type(operator).__call__ is Operator.__call__
+        )
+        if operator.at_source and kept_back:
+            raise PlanError(
+                f"{self.name!r} cannot run at the workers",
+                where=f"operators {upstream.node.name!r} and {self.name!r}",
+                received=f"{type(operator).__name__}, which keeps items back or works on envelopes: at the workers an "
+                "operator makes one item of one item",
+                fix="gather first, then use for_each",
+            )
         if not operator.at_source:
             raise PlanError(
                 f"{self.name!r} cannot run at the workers",

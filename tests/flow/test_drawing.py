@@ -104,7 +104,9 @@ def test_svg_stands_alone_and_nothing_overlaps() -> None:
             assert apart or y >= other_y + other_height or other_y >= y + height
     kinds = [path.get("class") for path in root.iter(f"{SVG}path") if path.get("class")]
     assert sorted(kinds) == ["message"] * 3 + ["parallel"] * 2 + ["stored"] + ["stream"] * 9
-    dashed = {path.get("class") for path in root.iter(f"{SVG}path") if path.get("class") and path.get("stroke-dasharray")}
+    dashed = {
+        path.get("class") for path in root.iter(f"{SVG}path") if path.get("class") and path.get("stroke-dasharray")
+    }
     assert dashed == {"message", "stored"}
 
 

@@ -128,10 +128,14 @@ def test_a_capacity_is_a_count() -> None:
 def test_every_way_beside_the_streams_is_known() -> None:
     group, memory, learner = workers(2), FakeMemory(), FakeLearner()
     log = Listener()
-    store = ParallelRollouts(group).gather_async().for_each(StoreToBuffer(memory)).for_each(UpdateWeights(learner, group))
+    store = (
+        ParallelRollouts(group).gather_async().for_each(StoreToBuffer(memory)).for_each(UpdateWeights(learner, group))
+    )
     train = Replay(memory).for_each(TrainOneStep(learner, group)).for_each(UpdatePriorities(memory))
     told = train.notify(group, "greet", capacity=5).notify(log, "notify")
-    plan = ReportMetrics(Union(store, told, ParallelRollouts(workers(1)).gather_sync().for_each(ConcatBatches(4))), group)
+    plan = ReportMetrics(
+        Union(store, told, ParallelRollouts(workers(1)).gather_sync().for_each(ConcatBatches(4))), group
+    )
     found = [(m.sender.name, m.to, m.what, m.capacity, m.policy) for m in messages_of(plan.graph)]
     assert found == [
         ("store_to_buffer", "replay", "items", "1000000", "the memory's own"),

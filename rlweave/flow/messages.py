@@ -42,11 +42,11 @@ def messages_of(graph: PlanGraph) -> Iterator[Message]:
             continue
         operator = node.operator
         if operator.fills is not None:
-            for receiver in _standing_for(graph, operator.fills) or [None]:
+            for receiver in _standing_for(graph, operator.fills):
                 capacity = str(getattr(operator.fills, "capacity", "-"))
                 yield _message(node, receiver, operator.fills, ("items", capacity, "the memory's own"), True)
         for target, what, capacity, policy in operator.sends():
-            for receiver in _standing_for(graph, target) or [None]:
+            for receiver in _standing_for(graph, target):
                 yield _message(node, receiver, target, (what, capacity, policy), False)
 
 
@@ -57,8 +57,10 @@ def _message(
     return Message(sender, receiver, to, *described, stored)
 
 
-def _standing_for(graph: PlanGraph, target: Any) -> list[Node]:
-    """The operators at which a stream of these workers, or of this memory, begins."""
+def _standing_for(graph: PlanGraph, target: Any) -> list[Node] | list[None]:
+    """The operators at which a stream of these workers, or of this memory, begins; one None if there are none."""
     if isinstance(target, WorkerGroup):
-        return [node for node in graph.nodes if getattr(getattr(node, "group", None), "key", None) == target.key]
-    return [node for node in graph.nodes if getattr(node, "memory", None) is target]
+        found = [node for node in graph.nodes if getattr(getattr(node, "group", None), "key", None) == target.key]
+    else:
+        found = [node for node in graph.nodes if getattr(node, "memory", None) is target]
+    return found or [None]

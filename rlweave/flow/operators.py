@@ -78,7 +78,7 @@ class Operator:
             return ABSORBED
         return envelope.carrying(payload)
 
-    def check(self, node: Node, graph: PlanGraph) -> None:
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
         """Raises PlanError for what can be known to be wrong only when the whole plan is there.
 
         Args:

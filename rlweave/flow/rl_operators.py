@@ -145,6 +145,10 @@ class StoreToBuffer(Operator):
         self.inserted += steps_of(batch)
         return batch
 
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """Nothing beside what it stores, which ``fills`` says."""
+        return []
+
     def note(self) -> str:
         """The memory."""
         return type(self.memory).__name__
@@ -246,7 +250,7 @@ class UpdatePriorities(Operator):
         self.memory.update_priorities(*stats.priorities)
         return stats
 
-    def check(self, node: Node, graph: PlanGraph) -> None:
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
         """The items must have come from this memory: indices into another one mean nothing there."""
         replays = [above for above in graph.ancestors(node) if hasattr(above, "memory")]
         if replays and all(replay.memory is not self.memory for replay in replays):

@@ -68,7 +68,7 @@ class ForEach(Node):
 
     def check(self, graph: PlanGraph) -> None:
         """What the operator itself finds wrong."""
-        self.operator.check(self, graph)
+        self.operator.check_plan(self, graph)
 
     def start(self, context: Context) -> None:
         """Binds what every item needs."""

@@ -87,7 +87,7 @@ def test_an_idle_plan_costs_less_than_2_percent_of_a_core_more_than_its_idle_act
     workers = group({"fails": {0: "hang"}}, {"fails": {0: "hang"}})
     plan = start(ReportMetrics(ParallelRollouts(workers).gather_async(), workers))
     assert plan.step() is NOT_READY
-    seconds = 2.0
+    seconds = 1.5
 
     def wait_in_plan() -> None:
         until = time.perf_counter() + seconds

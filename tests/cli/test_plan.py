@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,15 @@ def test_every_algorithm_explains_and_draws_its_plan(rlweave, tmp_path, nothing_
         if box.get("class") == "operator"
     ]
     assert [line.split()[0] for line in operators.splitlines()[3:]] == names
+
+
+def test_the_picture_in_the_readme_is_that_of_the_plan(rlweave, tmp_path):
+    root = Path(__file__).parents[2]
+    command = "rlweave plan dqn --workers 2 --num-envs 2 --draw"
+    assert command in (root / "README.md").read_text()
+    assert rlweave(*command.split()[1:]).code == 0
+    drawn = (tmp_path / "plan.svg").read_text()
+    assert (root / "docs/dqn-plan.svg").read_text() == drawn, f"make it anew: {command} -o docs/dqn-plan.svg"
 
 
 def test_looking_at_a_plan_for_ray_begins_no_cluster():

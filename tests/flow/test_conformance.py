@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from rlweave.flow.requests import Gather
 from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
+from tests.flow.test_checkpoint import PLANS, World
 
 
 def classes_below(base: type) -> Iterator[type]:
@@ -187,3 +189,26 @@ def test_no_edge_ever_holds_more_than_it_says(engine: str) -> None:
     assert worst["gather_async"] >= 8
     assert worst["split"] >= 2
     assert max(worst[name] for name in worst if name.startswith("queue")) >= 1
+
+
+# -- checkpoints --------------------------------------------------------------------------------------------------
+
+CUT_ELSEWHERE: dict[str, str] = {
+    "Prefetch": "test_prefetch.py",
+    "ForEachAtActor": "test_learner_actor.py",
+}
+"""Classes with a state of their own that no plan of `test_checkpoint.py` has, and where a cut is tested."""
+
+
+def test_whatever_has_a_state_is_cut_and_resumed_in_a_test() -> None:
+    with_state = {found for base in (Operator, Node) for found in classes_below(base) if "state_dict" in vars(found)}
+    plans = [make(World()) for make in PLANS.values()]
+    nodes = [node for plan in plans for node in plan.graph.nodes]
+    made_of = {kind for node in nodes for kind in type(node).__mro__}
+    made_of |= {kind for node in nodes if isinstance(node, ForEach) for kind in type(node.operator).__mro__}
+    missing = {kind.__name__ for kind in with_state - made_of}
+    assert missing <= set(CUT_ELSEWHERE), f"put {missing - set(CUT_ELSEWHERE)} into a plan of test_checkpoint.py"
+    for name in missing:
+        text = (Path(__file__).parent / CUT_ELSEWHERE[name]).read_text()
+        assert name in text or "LearnerActor" in text
+        assert "state_dict()" in text

@@ -172,7 +172,10 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         ],
     },
     "cut at a checkpoint and resumed equals uncut": {
-        "local": ["test_checkpoint.py::test_cut_and_resumed_equals_uncut"],
+        "local": [
+            "test_checkpoint.py::test_cut_and_resumed_equals_uncut",
+            "test_conformance.py::test_whatever_has_a_state_is_cut_and_resumed_in_a_test",
+        ],
         "simulated": [],
         "ray": [
             "test_ray.py::test_a_plan_goes_on_from_a_checkpoint_without_losing_an_item",

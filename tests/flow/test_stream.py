@@ -263,6 +263,8 @@ def test_a_rate_limiter_that_can_never_open_is_refused() -> None:
         (lambda: rollouts().queue(0), "capacity must be"),
         (lambda: rollouts().split(0), "n must be"),
         (lambda: ParallelRollouts(workers(1)).gather_async(0), "num_async must be"),
+        (lambda: ParallelRollouts(workers(1)).gather_async(max_lag=-1), "max_lag is a number of weight versions"),
+        (lambda: ParallelRollouts(workers(1)).gather_async(max_lag=0.5), "max_lag is a number"),  # type: ignore[arg-type]
         (lambda: Union(), "needs branches"),
         (lambda: Union(rollouts(), mode="random"), "unknown mode"),  # type: ignore[arg-type]
         (lambda: Union(rollouts(), weights=[1, 2]), "one per branch"),

@@ -39,7 +39,7 @@ class RunDirectory:
         checkpoints: Directory of the checkpoints.
         learning_curve: Picture of the return, `learning-curve.png`.
         graph_picture: Picture of the component graph, `graph.svg`.
-        plan_picture: Picture of the dataflow plan, `plan.svg`.
+        plan_picture: Picture of the dataflow plan, `plan.svg`; after training with rates, queue fill and lag.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

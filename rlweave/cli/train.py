@@ -165,6 +165,7 @@ def _run(spec: AlgorithmSpec, config: TrainConfig, trainer: Trainer, run: RunDir
     finally:
         metrics.close()
         draw_learning_curve(run)
+        write_plan_picture(trainer.draw_plan(), run.plan_picture)  # now with rates and lag
     if trainer.env_steps < config.steps:
         output().print(f"stopped at {trainer.env_steps:,} environment steps and saved {checkpoint}")
         output().print(f"go on with: [bold]rlweave resume {shlex.quote(str(run.path))}[/]")

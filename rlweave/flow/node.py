@@ -150,6 +150,18 @@ class Node:
         """Settings worth a line in ``explain``."""
         return ""
 
+    def progress(self, seconds: float) -> str:
+        """What it has done since the plan started, for pictures; empty if that is nothing.
+
+        Args:
+            seconds: How long the plan has been running.
+        """
+        done = self.timer.items
+        rate = f" ({done / seconds:,.0f}/s)" if seconds > 0 else ""
+        parts = [f"{done:,} items{rate}"] if done else []
+        parts += [f"{name.replace('_', ' ')} {value:g}" for name, value in self.measures().items()]
+        return ", ".join(parts)
+
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of this node, beside its timer: JSON-able data and arrays."""
         return {}

@@ -79,14 +79,14 @@ class ReportMetrics:
         return explain(self.graph, engine or running)
 
     def draw(self, form: str = "mermaid") -> str:
-        """The plan as a picture: see `rlweave.flow.drawing.draw`.
+        """The plan as a picture: see `rlweave.flow.drawing.draw`. One that runs shows items, rates, fill and lag.
 
         Args:
             form: ``"mermaid"`` or ``"svg"``.
         """
         from rlweave.flow.drawing import draw  # lays out as pictures of graphs do; who runs plans needs none of that
 
-        return draw(self.graph, form)
+        return draw(self.graph, form, None if self._context is None else self.seconds)
 
     @property
     def ended(self) -> bool:

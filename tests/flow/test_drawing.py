@@ -2,12 +2,14 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from rlweave.errors import PlanError
 from rlweave.flow import (
+    FakeClock,
     LearnerActor,
     ParallelRollouts,
     Replay,
@@ -19,7 +21,7 @@ from rlweave.flow import (
     WorkerGroup,
 )
 from rlweave.flow.drawing.picture import make_picture
-from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, workers
+from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -134,3 +136,22 @@ def test_names_that_mean_something_in_xml_or_mermaid_are_shown_as_they_are() -> 
 def test_an_unknown_form_names_the_nearest() -> None:
     with pytest.raises(PlanError, match=r"(?s)unknown form.*did you mean 'mermaid'"):
         dqn().draw("mermade")
+
+
+def test_a_plan_that_runs_shows_items_rates_fill_and_lag() -> None:
+    group, clock = workers(2, steps=4), FakeClock()
+    train = ParallelRollouts(group).gather_async().queue(3).for_each(TrainOneStep(FakeLearner(), group))
+    plan = ReportMetrics(train, group)
+    assert "items" not in plan.draw()
+    plan.start(SimulatedEngine(clock, lambda index: 0.5), clock)
+    assert "items" not in plan.draw(), "nothing has happened so far"
+    for _ in islice(plan.items(), 12):
+        pass
+    assert clock.now() == plan.seconds == pytest.approx(3.0)
+    small = {box.name: " ".join(box.small) for box in make_picture(plan.graph, plan.seconds).boxes}
+    assert small["train_one_step"].endswith("12 items (4/s)")
+    assert small["queue"] == f"capacity=3, block {plan.report().operator_items['queue']} items (4/s), fill 0"
+    lag = plan.report().gather_lag
+    mean = sum(lag * count for lag, count in lag.items()) / sum(lag.values())
+    assert f"lag {mean:.1f} (at most {max(lag)})" in small["gather_async"]
+    assert "12 items" in plan.draw("svg")

@@ -11,7 +11,7 @@ from rlweave.flow.plan_graph import PlanGraph
 FORMS = {"mermaid": to_mermaid, "svg": to_svg}
 
 
-def draw(graph: PlanGraph, form: str = "mermaid") -> str:
+def draw(graph: PlanGraph, form: str = "mermaid", seconds: float | None = None) -> str:
     """Draws a plan: operators with their settings, coloured by where they run, and what flows between them.
 
     Solid arrows are streams, with item type, capacity and policy; thick ones are still at their sources. Dashed arrows
@@ -20,6 +20,7 @@ def draw(graph: PlanGraph, form: str = "mermaid") -> str:
     Args:
         graph: The operators of the plan.
         form: "mermaid" or "svg".
+        seconds: How long the plan has been running; None if it was not started.
 
     Returns:
         The text of the picture; the same plan gives the same text.
@@ -29,7 +30,7 @@ def draw(graph: PlanGraph, form: str = "mermaid") -> str:
     """
     if form not in FORMS:
         raise PlanError("unknown form of a picture", where="draw", received=repr(form), fix=nearest(form, FORMS))
-    return FORMS[form](make_picture(graph))
+    return FORMS[form](make_picture(graph, seconds))
 
 
 __all__ = ["FORMS", "draw"]

@@ -82,12 +82,18 @@ class PlanPicture:
         return [kind for kind in KINDS if any(arrow.kind == kind for arrow in self.arrows)]
 
 
-def make_picture(graph: PlanGraph) -> PlanPicture:
-    """The picture of a plan."""
+def make_picture(graph: PlanGraph, seconds: float | None = None) -> PlanPicture:
+    """The picture of a plan.
+
+    Args:
+        graph: Its operators.
+        seconds: How long it has been running; then items, rates, fill and lag are shown. None if it was not started.
+    """
     picture = PlanPicture()
     for node in graph.nodes:
         where = "" if node.placement() == "driver" else node.placement()
-        small = [text for text in (where, *_lines(node.note())) if text]
+        done = "" if seconds is None else node.progress(seconds)
+        small = [text for text in (where, *_lines(node.note()), *_lines(done)) if text]
         picture.boxes.append(OperatorBox(node.name, small, node.place, not node.inputs))
         for port in node.inputs:
             labels = [*_lines(type_name(port.item_type), " | "), f"{edge_capacity(port, node)} {port.node.policy}"]

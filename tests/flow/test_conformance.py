@@ -1,5 +1,6 @@
 """What holds of every operator and every edge: found by reflection, so what is added later is asked as well."""
 
+import ast
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
@@ -194,10 +195,10 @@ def test_no_edge_ever_holds_more_than_it_says(engine: str) -> None:
 # -- checkpoints --------------------------------------------------------------------------------------------------
 
 CUT_ELSEWHERE: dict[str, str] = {
-    "Prefetch": "test_prefetch.py",
-    "ForEachAtActor": "test_learner_actor.py",
+    "Prefetch": "test_prefetch.py::test_a_checkpoint_keeps_what_is_under_way",
+    "ForEachAtActor": "test_learner_actor.py::test_an_update_on_its_way_is_finished_for_a_checkpoint",
 }
-"""Classes with a state of their own that no plan of `test_checkpoint.py` has, and where a cut is tested."""
+"""Classes with a state of their own that no plan of `test_checkpoint.py` has, and the test that cuts them."""
 
 
 def test_whatever_has_a_state_is_cut_and_resumed_in_a_test() -> None:
@@ -209,6 +210,7 @@ def test_whatever_has_a_state_is_cut_and_resumed_in_a_test() -> None:
     missing = {kind.__name__ for kind in with_state - made_of}
     assert missing <= set(CUT_ELSEWHERE), f"put {missing - set(CUT_ELSEWHERE)} into a plan of test_checkpoint.py"
     for name in missing:
-        text = (Path(__file__).parent / CUT_ELSEWHERE[name]).read_text()
-        assert name in text or "LearnerActor" in text
-        assert "state_dict()" in text
+        file, test = CUT_ELSEWHERE[name].split("::")
+        functions = ast.parse((Path(__file__).parent / file).read_text()).body
+        (found,) = [node for node in functions if isinstance(node, ast.FunctionDef) and node.name == test]
+        assert "load_state_dict" in ast.unparse(found)

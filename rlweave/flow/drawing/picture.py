@@ -13,7 +13,7 @@ from rlweave.flow.node import Place
 from rlweave.flow.plan_graph import PlanGraph
 
 PLACES: dict[Place, str] = {
-    "sources": "at the workers",
+    "sources": "at the sources",
     "driver": "in the driver",
     "learner": "in the learner's actor",
     "elsewhere": "in an object of the program",

@@ -1,15 +1,19 @@
 """The code on the documentation's pages runs as it stands, page after page, and the parts hold what the pages say."""
 
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rlweave.errors import PlanError
 from rlweave.spaces import Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 
 PAGES = Path(__file__).parent.parent / "docs" / "rlgraph"
+PLAN_PAGES = PAGES.parent / "plans"
 
 
 def run_page(name, scope=None):
@@ -75,3 +79,100 @@ def test_the_recurrent_policy_of_listing_1():
 def test_the_agent_api_of_listing_2():
     scope = run_page("listing-2.md")
     assert scope["agent"].env_steps == 200
+
+
+# -- plans --------------------------------------------------------------------------------------------------------
+
+BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)
+
+
+def plan_page(name, scope, with_ray=False):
+    """Runs a page's code in a scope, in order; what needs a cluster only where asked. Returns what was run."""
+    run = []
+    for kind, block in BLOCK.findall((PLAN_PAGES / name).read_text(encoding="utf-8")):
+        if kind == "python" and (with_ray or not re.search(r"RayEngine|\(engine\)", block)):
+            exec(compile(block, name, "exec"), scope)
+            run.append(block)
+    return run
+
+
+def commands_of(name):
+    """The commands on a page, each as words."""
+    text = (PLAN_PAGES / name).read_text(encoding="utf-8")
+    lines = [line for kind, block in BLOCK.findall(text) if kind == "sh" for line in block.splitlines()]
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def first_plan():
+    # a module of no such name: what is defined there travels to other processes by value
+    scope = {"__name__": "pages"}
+    assert len(plan_page("first-plan.md", scope)) == 7
+    return scope
+
+
+def test_every_page_on_plans_is_listed():
+    listed = re.findall(r"\]\((.*?\.md)\)", (PLAN_PAGES / "README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(path.name for path in PLAN_PAGES.glob("*.md") if path.name != "README.md")
+    for path in re.findall(r"python (benchmarks/\w+\.py)", (PLAN_PAGES / "README.md").read_text(encoding="utf-8")):
+        assert (PAGES.parent.parent / path).exists()
+
+
+@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md", "deviations.md"])
+def test_the_pages_on_plans(first_plan, name):
+    assert plan_page(name, dict(first_plan))
+
+
+def test_the_error_on_the_first_page_is_the_one_that_is_raised(first_plan):
+    text = (PLAN_PAGES / "first-plan.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    stream = first_plan["ParallelRollouts"](first_plan["players"]).gather_sync().batch(32)
+    with pytest.raises(PlanError) as caught:
+        stream.for_each(first_plan["TrainOneStep"](first_plan["learner"]))
+    assert str(caught.value) == shown.rstrip()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """One cluster for all pages and commands, which would begin one each: they use the one that is there."""
+    pytest.importorskip("ray")
+    from rlweave.flow.ray_engine import RayEngine
+
+    with RayEngine(num_cpus=2, object_store_memory=80 * 2**20) as engine:
+        yield engine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md"])
+def test_the_pages_on_plans_on_ray(first_plan, cluster, name):
+    assert any("RayEngine" in block for block in plan_page(name, dict(first_plan), with_ray=True))
+
+
+def run_command(words, monkeypatch):
+    from rlweave.cli import main
+
+    assert words[0] == "rlweave"
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main(words[1:])
+    assert not ended.value.code, words
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in PLAN_PAGES.glob("*.md")))
+def test_the_commands_that_look_at_plans(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words in commands_of(name):
+        if words[1] == "plan":
+            run_command(words, monkeypatch)
+            assert "report_metrics" in capsys.readouterr().out or (tmp_path / words[-1]).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md"])
+def test_the_commands_that_train(name, cluster, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    trained = [words for words in commands_of(name) if words[1] in ("train", "resume")]
+    assert trained
+    for words in trained:
+        run_command(words, monkeypatch)
+        capsys.readouterr()

@@ -211,5 +211,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 DQN = AlgorithmSpec(
-    "dqn", "deep Q-learning: double, dueling, prioritized, n-step", DQNTrainConfig, make_trainer, presets=PRESETS
+    "dqn",
+    "deep Q-learning: double, dueling, prioritized, n-step",
+    DQNTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
 )

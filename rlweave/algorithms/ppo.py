@@ -173,5 +173,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 PPO = AlgorithmSpec(
-    "ppo", "proximal policy optimization, clipped, with GAE", PPOTrainConfig, make_trainer, presets=PRESETS
+    "ppo",
+    "proximal policy optimization, clipped, with GAE",
+    PPOTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
 )

@@ -56,6 +56,9 @@ class Trainer(Protocol):
     def explain(self) -> str:
         """How the component graph was built, phase by phase."""
 
+    def draw_plan(self) -> str:
+        """A picture of the dataflow plan, as the text of an SVG file."""
+
     def close(self) -> None:
         """Closes environments and ends processes."""
 
@@ -71,6 +74,8 @@ class AlgorithmSpec:
         make_trainer: Makes a trainer from a config. Without a run directory nothing is written.
         presets: Environment id to nested settings that were tuned for it; they stand between defaults and config file.
         needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
+        make_parts: Makes `rlweave.algorithms.trainer.Parts` from a config, and starts nothing: what `PlanTrainer` gets,
+            and what `rlweave plan` looks at.
     """
 
     name: str
@@ -79,6 +84,7 @@ class AlgorithmSpec:
     make_trainer: Callable[[Any, RunDirectory | None], Trainer]
     presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     needs_gradients: bool = True
+    make_parts: Callable[[Any], Any] | None = None
 
 
 ENTRY_POINT_GROUP = "rlweave.algorithms"

@@ -39,6 +39,7 @@ class RunDirectory:
         checkpoints: Directory of the checkpoints.
         learning_curve: Picture of the return, `learning-curve.png`.
         graph_picture: Picture of the component graph, `graph.svg`.
+        plan_picture: Picture of the dataflow plan, `plan.svg`; after training with rates, queue fill and lag.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -51,6 +52,7 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.learning_curve = self.path / "learning-curve.png"
         self.graph_picture = self.path / "graph.svg"
+        self.plan_picture = self.path / "plan.svg"
 
     @classmethod
     def create(

@@ -227,6 +227,10 @@ class PlanTrainer:
         """The phases of the build of the component graph, as text."""
         return self.agent.executor.explain()
 
+    def draw_plan(self) -> str:
+        """The dataflow plan as SVG."""
+        return self.plan.draw("svg")
+
     def close(self) -> None:
         """Closes plan, environments, and what was begun for the engine."""
         self.plan.close()

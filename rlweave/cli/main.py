@@ -12,6 +12,7 @@ from rlweave.cli.console import fail
 from rlweave.cli.evaluate import evaluate
 from rlweave.cli.graph_command import graph
 from rlweave.cli.list_command import list_names
+from rlweave.cli.plan_command import plan
 from rlweave.cli.plot import plot
 from rlweave.cli.train import EPILOG, resume, train
 from rlweave.errors import RlweaveError
@@ -28,6 +29,7 @@ app.command()(evaluate)
 app.command()(resume)
 app.command()(plot)
 app.command()(graph)
+app.command()(plan)
 app.command("list")(list_names)
 
 

@@ -20,6 +20,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
 from rlweave.cli.interrupt import StopRequest
+from rlweave.cli.plan_command import write_plan_picture
 from rlweave.cli.plot import draw_learning_curve
 from rlweave.cli.progress import TrainingProgress
 from rlweave.cli.settings import (
@@ -87,6 +88,7 @@ def train(
         raise
     try:
         write_graph_picture(trainer, run.graph_picture)
+        write_plan_picture(trainer.draw_plan(), run.plan_picture)
         _run(spec, resolved, trainer, run, run.open_metrics(resolved.tensorboard))
     finally:
         trainer.close()
@@ -163,6 +165,7 @@ def _run(spec: AlgorithmSpec, config: TrainConfig, trainer: Trainer, run: RunDir
     finally:
         metrics.close()
         draw_learning_curve(run)
+        write_plan_picture(trainer.draw_plan(), run.plan_picture)  # now with rates and lag
     if trainer.env_steps < config.steps:
         output().print(f"stopped at {trainer.env_steps:,} environment steps and saved {checkpoint}")
         output().print(f"go on with: [bold]rlweave resume {shlex.quote(str(run.path))}[/]")
@@ -227,6 +230,7 @@ def _show_run(run: RunDirectory, checkpoint: Path) -> None:
             "evaluation": run.path / "evaluation.json",
             "learning curve": run.learning_curve,
             "component graph": run.graph_picture,
+            "dataflow plan": run.plan_picture,
         }
     )
 

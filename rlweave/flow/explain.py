@@ -1,16 +1,23 @@
-"""A plan as text and as a Mermaid drawing."""
+"""A plan as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rlweave.flow.item_types import type_name
+from rlweave.flow.messages import messages_of
 from rlweave.flow.node import Node, Port
 from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.resources import described, total
 
 
 def explain(graph: PlanGraph, engine: str) -> str:
-    """Operators with item types and placement, then edges with capacity and policy, as two aligned tables."""
+    """Operators with item types and placement, edges with capacity and policy, messages, and resources.
+
+    Args:
+        graph: The operators.
+        engine: Name of the engine that they run on.
+    """
     operators = [("operator", "takes", "gives", "placement", "settings")]
     for node in graph.nodes:
         gives = " , ".join(type_name(port.item_type) for port in node.outputs) or "-"
@@ -20,29 +27,21 @@ def explain(graph: PlanGraph, engine: str) -> str:
     edges = [("from", "to", "items", "capacity", "when full")]
     for node in graph.nodes:
         edges += [
-            (_port_name(port), node.name, type_name(port.item_type), str(_capacity(port, node)), port.node.policy)
+            (_port_name(port), node.name, type_name(port.item_type), str(edge_capacity(port, node)), port.node.policy)
             for port in node.inputs
         ]
-    return f"Operators\n{_table(operators)}\n\nEdges\n{_table(edges)}\n"
+    parts = [f"Operators\n{_table(operators)}", f"Edges\n{_table(edges)}"]
+    messages = [("from", "to", "what", "capacity", "when full")]
+    messages += [(m.sender.name, m.to, m.what, m.capacity, m.policy) for m in messages_of(graph)]
+    if len(messages) > 1:
+        parts.append(f"Messages\n{_table(messages)}")
+    held = [(name, f"{number} x ({described(total([(1, one)]))})") for name, number, one in graph.needs_by_operator()]
+    held.append(("in all", described(total(graph.needs()))))
+    parts.append(f"Resources on a cluster\n{_table([('operator', 'actors'), *held])}")
+    return "\n\n".join(parts) + "\n"
 
 
-def draw(graph: PlanGraph) -> str:
-    """The plan as a Mermaid flowchart."""
-    lines = ["flowchart LR"]
-    numbers = {node: f"n{number}" for number, node in enumerate(graph.nodes)}
-    for node, identity in numbers.items():
-        left, right = ("[(", ")]") if not node.inputs else ("[", "]")
-        note = f"<br/><small>{_escaped(node.note())}</small>" if node.note() else ""
-        lines.append(f'    {identity}{left}"{_escaped(node.name)}{note}"{right}')
-    for node, identity in numbers.items():
-        for port in node.inputs:
-            arrow = "==>" if port.parallel else "-->"
-            label = f"{type_name(port.item_type)}, {_capacity(port, node)} {port.node.policy}"
-            lines.append(f'    {numbers[port.node]} {arrow}|"{_escaped(label)}"| {identity}')
-    return "\n".join(lines) + "\n"
-
-
-def _capacity(port: Port, consumer: Node) -> int:
+def edge_capacity(port: Port, consumer: Node) -> int:
     """Items on the edge from a port to its consumer: a gather decides how many it asks for ahead."""
     return max(port.node.capacity, consumer.in_flight)
 
@@ -57,7 +56,3 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join("  " + line for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("[", "&#91;").replace("]", "&#93;")

@@ -183,6 +183,13 @@ class GatherAsync(Gather):
     ) -> None:
         super().__init__("gather_async", upstream)
         self.num_async = positive("num_async", num_async, "gather_async")
+        if max_lag is not None and (isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 0):
+            raise ConfigError(
+                "max_lag is a number of weight versions",
+                where="gather_async",
+                received=f"max_lag={max_lag!r}",
+                fix="give a whole number, 0 for only the newest weights, or None for no bound",
+            )
         if when_old not in get_args(WhenOld) or (when_old == "wait" and max_lag is None):
             raise ConfigError(
                 "what to do with old items is 'drop' or 'wait', and needs a bound",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlweave.errors import PlanError
 from rlweave.flow.counters import Timer
@@ -17,6 +17,10 @@ from rlweave.flow.item_types import type_name
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
     from rlweave.flow.plan_graph import PlanGraph
+
+
+Place = Literal["sources", "driver", "learner", "elsewhere"]
+"""Where an operator runs: beside the workers, in the driver's process, in a learner's actor, or out of the plan."""
 
 
 def snake_case(name: str) -> str:
@@ -71,10 +75,12 @@ class Node:
     in_flight: int = 1
     """Items that the edge into this node can hold."""
     policy = "block"
+    """What happens when they are full."""
     failure_policies: tuple[str, ...] = ()
     """What ``on_error`` may say about it; nothing for a node that cannot fail on an item."""
-    """What happens when they are full."""
     takes: Any = Any
+    place: Place = "driver"
+    """Where it runs."""
 
     def __init__(self, base_name: str, inputs: Sequence[Port]) -> None:
         self.base_name = self.name = base_name
@@ -148,6 +154,18 @@ class Node:
     def note(self) -> str:
         """Settings worth a line in ``explain``."""
         return ""
+
+    def progress(self, seconds: float) -> str:
+        """What it has done since the plan started, for pictures; empty if that is nothing.
+
+        Args:
+            seconds: How long the plan has been running.
+        """
+        done = self.timer.items
+        rate = f" ({done / seconds:,.0f}/s)" if seconds > 0 else ""
+        parts = [f"{done:,} items{rate}"] if done else []
+        parts += [f"{name.replace('_', ' ')} {value:g}" for name, value in self.measures().items()]
+        return ", ".join(parts)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of this node, beside its timer: JSON-able data and arrays."""

@@ -17,6 +17,8 @@ from rlweave.flow.protocols import BatchType, steps_of
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
     from rlweave.flow.learner_actor import LearnerActor
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
     from rlweave.flow.workers import WorkerGroup
 
 Item = TypeVar("Item")
@@ -79,6 +81,14 @@ class Operator:
             return ABSORBED
         return envelope.carrying(payload)
 
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+        """Raises PlanError for what can be known to be wrong only when the whole plan is there.
+
+        Args:
+            node: Where this operator stands in the plan.
+            graph: All operators.
+        """
+
     def begin(self, envelope: Envelope) -> Call:
         """Starts the work on an item at an actor; only where there is a ``learner_actor``."""
         raise NotImplementedError(f"{type(self).__name__} works in this process")
@@ -94,6 +104,15 @@ class Operator:
     def note(self) -> str:
         """Settings worth a line in ``explain``."""
         return ""
+
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """What it sends beside its items, for ``explain`` and ``draw``.
+
+        Returns:
+            For each kind of message: the receiver (workers, a memory, or any object), what is sent, how many may be
+            under way to each receiver, and what happens when there are more.
+        """
+        return [] if self.group is None else [(self.group, "weights", "1", "the newest replace older ones")]
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: JSON-able data and arrays."""
@@ -172,9 +191,10 @@ class Buffering(Operator):
         return self._release() if self.full() else ABSORBED
 
     def _release(self) -> Envelope:
-        payload = self.merged([envelope.payload for envelope in self._kept])
-        item = merge(self._kept, payload, self._name, self._made)
-        self._kept, self._made = [], self._made + 1
+        # first: where merging fails and is skipped, these must not come again with every later item
+        kept, self._kept = self._kept, []
+        item = merge(kept, self.merged([envelope.payload for envelope in kept]), self._name, self._made)
+        self._made += 1
         return item
 
     def flush(self) -> list[Envelope]:

@@ -15,7 +15,7 @@ from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
-from rlweave.flow.explain import draw, explain
+from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.protocols import Episode
@@ -71,13 +71,24 @@ class ReportMetrics:
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def explain(self) -> str:
-        """Operators, item types, edges with capacity and policy, and placement, as text."""
-        return explain(self.graph, self._context.engine.name if self._context else LocalEngine.name)
+    def explain(self, engine: str | None = None) -> str:
+        """Operators, item types, edges with capacity and policy, placement, messages and resources, as text.
 
-    def draw(self) -> str:
-        """The plan as Mermaid text."""
-        return draw(self.graph)
+        Args:
+            engine: Name of the engine to say; by default the one that it runs on, or would.
+        """
+        running = self._context.engine.name if self._context else LocalEngine.name
+        return explain(self.graph, engine or running)
+
+    def draw(self, form: str = "mermaid") -> str:
+        """The plan as a picture: see `rlweave.flow.drawing.draw`. One that runs shows items, rates, fill and lag.
+
+        Args:
+            form: ``"mermaid"`` or ``"svg"``.
+        """
+        from rlweave.flow.drawing import draw  # lays out as pictures of graphs do; who runs plans needs none of that
+
+        return draw(self.graph, form, None if self._context is None else self.seconds)
 
     @property
     def ended(self) -> bool:

@@ -82,14 +82,18 @@ class PlanGraph:
 
     def needs(self) -> list[tuple[int, Resources]]:
         """The actors of the plan: how many, and what each of them holds."""
-        groups = {node.group.key: node.group for node in self.nodes if isinstance(node, RolloutSource)}
+        return [(number, resources) for _, number, resources in self.needs_by_operator()]
+
+    def needs_by_operator(self) -> list[tuple[str, int, Resources]]:
+        """The actors of the plan: of which operator, how many, and what each of them holds."""
+        groups = {node.group.key: (node.name, node.group) for node in self.nodes if isinstance(node, RolloutSource)}
         learners = {
-            id(node.operator.learner_actor): node.operator.learner_actor
+            id(node.operator.learner_actor): (node.name, node.operator.learner_actor)
             for node in self.nodes
             if isinstance(node, ForEach) and node.operator.learner_actor is not None
         }
-        return [(len(group), group.resources) for group in groups.values()] + [
-            (1, learner.resources) for learner in learners.values()
+        return [(name, len(group), group.resources) for name, group in groups.values()] + [
+            (name, 1, learner.resources) for name, learner in learners.values()
         ]
 
     def has_only_one_source(self) -> bool:

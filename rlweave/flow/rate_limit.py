@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 from rlweave.errors import ConfigError, PlanError
@@ -57,9 +58,10 @@ class RateLimit(Node):
         known = [capacity for capacity in capacities if capacity is not None]
         above = self.inputs[0].node.name
         problem, fix = "", ""
-        if not self.samples_per_insert > 0:
+        if not 0 < self.samples_per_insert < math.inf:
+            # with infinitely many samples owed it is the inserts that could never go on
             problem = f"samples_per_insert is {self.samples_per_insert}"
-            fix = "use a number above 0"
+            fix = "use a finite number above 0"
         elif not self._replays:
             problem = f"{above!r} does not get its items from a memory, so there is nothing to count"
             fix = "put it behind Replay(memory)"

@@ -329,6 +329,12 @@ class Gather(Node):
         late = ", ".join(f"{self._names[request.actor]}#{self._sequence[request.actor]}" for request in self._requested)
         return f"waiting for {late}" if late else ""
 
+    def progress(self, seconds: float) -> str:
+        """Also how old the weights were that its items were made with."""
+        lag = self._channel.gather_lag
+        shown = f"lag {lag.mean:.1f} (at most {lag.maximum})" if lag.counts else ""
+        return ", ".join(filter(None, [super().progress(seconds), shown]))
+
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:

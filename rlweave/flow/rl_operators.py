@@ -26,6 +26,8 @@ from rlweave.flow.workers import WorkerGroup
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
 
 Item = TypeVar("Item")
 Workers = WorkerGroup | Sequence[Worker]
@@ -143,6 +145,10 @@ class StoreToBuffer(Operator):
         self.inserted += steps_of(batch)
         return batch
 
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """Nothing beside what it stores, which ``fills`` says."""
+        return []
+
     def note(self) -> str:
         """The memory."""
         return type(self.memory).__name__
@@ -244,20 +250,44 @@ class UpdatePriorities(Operator):
         self.memory.update_priorities(*stats.priorities)
         return stats
 
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+        """The items must have come from this memory: indices into another one mean nothing there."""
+        replays = [above for above in graph.ancestors(node) if hasattr(above, "memory")]
+        if replays and all(replay.memory is not self.memory for replay in replays):
+            raise PlanError(
+                f"the priorities of {node.name!r} would go to a memory that its items do not come from",
+                where=f"operators {replays[0].name!r} and {node.name!r}",
+                received=f"samples of one {type(replays[0].memory).__name__}, priorities for "
+                f"another {type(self.memory).__name__}",
+                fix="give both the same memory object",
+            )
+
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """Priorities, at once."""
+        return [(self.memory, "priorities", "1", "block")]
+
 
 class Notify(Operator):
     """Sends a message upstream for every n-th item, and passes the item on. Behind ``Stream.notify``.
 
     The receiver's method is called as ``method(message, version)``, where version is the number of learner updates
-    so far.
+    so far. Workers that are busy elsewhere get the newest messages; those that are left out count as drops.
     """
 
     at_source: ClassVar[bool] = False
 
-    def __init__(self, target: Any, method: str, every: int = 1, message: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        target: Any,
+        method: str,
+        every: int = 1,
+        message: Callable[[Any], Any] | None = None,
+        capacity: int = 8,
+    ) -> None:
         self.target, self.method, self.message = target, method, message
         self.group = target if isinstance(target, WorkerGroup) else None
         self.every = positive("every", every, "notify")
+        self.capacity = positive("capacity", capacity, "notify")
         self._seen = 0
         known = list(target.kinds()) if isinstance(target, WorkerGroup) else [target]
         for kind in known:
@@ -279,14 +309,20 @@ class Notify(Operator):
 
     def start(self, context: Context, name: str) -> None:
         """Finds the actors."""
-        self._context = context
+        self._context, self._name = context, name
         if isinstance(self.target, WorkerGroup):
             self._channel = context.channel(self.target)
+
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """Its messages; an object of this process gets each at once."""
+        edge = (str(self.capacity), "drop_oldest") if self.group is not None else ("1", "block")
+        return [(self.target, self.method, *edge)]
 
     def _send(self, message: Any) -> None:
         version = self._context.version()
         if isinstance(self.target, WorkerGroup):
-            self._channel.tell_all(self.method, message, version)
+            for _ in range(self._channel.tell_all(self.method, message, version, self.capacity)):
+                self._context.counters.drop(self._name)
         else:
             getattr(self.target, self.method)(message, version)
 

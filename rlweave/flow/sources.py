@@ -28,6 +28,7 @@ class RolloutSource(Node):
     """
 
     failure_policies = ("stop", "skip", "replace")
+    place = "sources"
 
     def __init__(self, group: WorkerGroup, fragments: int = 1) -> None:
         super().__init__("parallel_rollouts", [])
@@ -37,7 +38,7 @@ class RolloutSource(Node):
 
     def placement(self) -> str:
         """How many actors."""
-        return f"{len(self.group)} actors"
+        return f"{len(self.group)} actors" if len(self.group) > 1 else "1 actor"
 
     def note(self) -> str:
         """Settings."""
@@ -67,6 +68,7 @@ class ParForEach(Node):
     """An operator that runs beside each worker, in a copy of its own."""
 
     failure_policies = ("stop", "skip", "replace")
+    place = "sources"
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
         super().__init__(operator.default_name(), [upstream])
@@ -78,6 +80,17 @@ class ParForEach(Node):
                 where=f"operators {upstream.node.name!r} and {self.name!r}",
                 received=f"{upstream.describe()}, gathered already",
                 fix="use for_each, or call par_for_each before the gather",
+            )
+        kept_back = type(operator).flush is not Operator.flush or (
+            type(operator).process is not Operator.process and type(operator).__call__ is Operator.__call__
+        )
+        if operator.at_source and kept_back:
+            raise PlanError(
+                f"{self.name!r} cannot run at the workers",
+                where=f"operators {upstream.node.name!r} and {self.name!r}",
+                received=f"{type(operator).__name__}, which keeps items back or works on envelopes: at the workers an "
+                "operator makes one item of one item",
+                fix="gather first, then use for_each",
             )
         if not operator.at_source:
             raise PlanError(

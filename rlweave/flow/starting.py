@@ -23,9 +23,11 @@ def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Co
     Raises:
         PlanError: If the plan needs more than the engine has, or an actor cannot be made. Then no actor is left.
     """
-    needs = graph.needs()
-    parts = " and ".join(f"{number} x ({described(resources.amounts())})" for number, resources in needs)
-    check_capacity(total(needs), engine.capacity(), parts, plan)
+    parts = " and ".join(
+        f"{number} x ({described(resources.amounts())}) of {name!r}"
+        for name, number, resources in graph.needs_by_operator()
+    )
+    check_capacity(total(graph.needs()), engine.capacity(), parts, plan)
     context = Context(engine, clock, counters)
     context.only_source = not engine.in_process and graph.has_only_one_source()
     try:

@@ -166,7 +166,12 @@ class Stream:
         return Stream(QueueNode(self.port, capacity, policy).outputs[0])
 
     def notify(
-        self, upstream: Stream | Workers | Any, method: str, every: int = 1, message: Callable[[Any], Any] | None = None
+        self,
+        upstream: Stream | Workers | Any,
+        method: str,
+        every: int = 1,
+        message: Callable[[Any], Any] | None = None,
+        capacity: int = 8,
     ) -> Stream:
         """Sends a message upstream with every n-th item: weights, priorities.
 
@@ -178,11 +183,13 @@ class Stream:
             method: Name of the receivers' method.
             every: Items from one message to the next.
             message: Makes the message of an item; by default the item itself.
+            capacity: Messages that may be under way to a worker that is busy, and that may wait for it beside. The
+                newest stay; those that are left out are counted as drops of this operator.
         """
         target = receiver_of(upstream.port.node) if isinstance(upstream, Stream) else upstream
         if isinstance(target, list | tuple):
             target = WorkerGroup.of(target, "notify")
-        return self.for_each(Notify(target, method, every, message))
+        return self.for_each(Notify(target, method, every, message, capacity))
 
 
 class ParallelRollouts(Stream):

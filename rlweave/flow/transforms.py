@@ -18,6 +18,7 @@ from rlweave.flow.operators import Operator
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.plan_graph import PlanGraph
 
 
 def check_input(producer: Port, consumer: str, takes: Any = Any) -> None:
@@ -65,6 +66,10 @@ class ForEach(Node):
         self.outputs = [Port(self, 0, operator.produced(upstream.item_type))]
         self._flushed: deque[Envelope] = deque()
         self._failures_in_a_row = 0
+
+    def check(self, graph: PlanGraph) -> None:
+        """What the operator itself finds wrong."""
+        self.operator.check_plan(self, graph)
 
     def start(self, context: Context) -> None:
         """Binds what every item needs."""
@@ -135,6 +140,7 @@ class ForEachAtActor(ForEach):
     """
 
     failure_policies = ("stop",)
+    place = "learner"
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
         super().__init__(upstream, operator)

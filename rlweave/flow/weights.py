@@ -10,6 +10,7 @@ from rlweave.flow.clock import Clock
 from rlweave.flow.counters import LagHistogram
 from rlweave.flow.engine import Actor, ActorLost, Call, Engine
 from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.outbox import Outbox, Told
 from rlweave.flow.protocols import Learner
 
 
@@ -77,7 +78,8 @@ class WeightChannel:
         self._actors = list(actors)
         self._published = [False] * len(actors)
         self._unconfirmed: list[Call] = []
-        self._last_messages: dict[str, tuple[Any, int]] = {}
+        self._outboxes = [Outbox(engine, actor) for actor in self._actors]
+        self._last_messages: dict[str, Told] = {}
         asked = [engine.call(actor, "shares_weights") for actor in self._actors]
         self._shares = [bool(shares) for shares in results_of(engine, clock, asked, f"the actors of {name!r}")]
 
@@ -102,8 +104,9 @@ class WeightChannel:
     def due(self, index: int) -> tuple[Any, ...]:
         """What worker ``index`` is to get with its next item: (version, weights...), or nothing.
 
-        Who asks passes it on: it counts as sent.
+        Who asks passes it on: it counts as sent. Messages that wait for the worker go out before.
         """
+        self._outboxes[index].send_waiting()
         return self._newer(index) if self._published[index] else ()
 
     def _newer(self, index: int) -> tuple[Any, ...]:
@@ -123,31 +126,45 @@ class WeightChannel:
         self._confirm()
 
     def send_all(self) -> None:
-        """Sends every worker the newest weights now, if it has older ones."""
-        for index in range(len(self._actors)):
+        """Sends every worker the newest weights now, if it has older ones, and the messages that wait for it."""
+        for index, outbox in enumerate(self._outboxes):
+            outbox.send_waiting()
             self.send(index)
 
-    def tell_all(self, method: str, message: Any, version: int) -> None:
-        """Sends a message to every worker: ``method(message, version)``."""
-        handle = self._engine.put(message)
-        self._last_messages[method] = handle, version
-        for actor in self._actors:
-            self._unconfirmed.append(self._engine.call(actor, "notify", method, handle, version))
+    def tell_all(self, method: str, message: Any, version: int, capacity: int) -> int:
+        """Sends a message to every worker: ``method(message, version)``.
+
+        Args:
+            method: Of the workers.
+            message: What to say.
+            version: Number of learner updates so far.
+            capacity: Messages of this kind that may be under way to a worker, and that may wait for it.
+
+        Returns:
+            Messages that were left out because their worker is busy.
+        """
         self._confirm()
+        told = Told(method, self._engine.put(message), version)
+        self._last_messages[method] = told
+        left_out = sum(outbox.add(told, capacity) for outbox in self._outboxes)
+        self._confirm()  # where calls run at once, an error is that of this very message
+        return left_out
 
     def replace(self, index: int, actor: Actor) -> None:
         """Gives a new actor what its predecessor knew: the newest weights, and the last message of each kind."""
         self._actors[index] = actor
+        self._outboxes[index] = Outbox(self._engine, actor)
         self.sent[index] = -1
         self.send(index)
-        for method, (handle, version) in self._last_messages.items():
-            self._unconfirmed.append(self._engine.call(actor, "notify", method, handle, version))
+        for told in self._last_messages.values():
+            self._outboxes[index].add(told, 1)
 
     def _confirm(self) -> None:
         """Raises the error of a call that failed, and forgets those that are done."""
-        if not self._unconfirmed:
+        calls = self._unconfirmed + [call for outbox in self._outboxes for _, call in outbox.under_way]
+        if not calls:
             return
-        done = self._engine.wait(self._unconfirmed, 0)
+        done = self._engine.wait(calls, 0)
         for call in done:
             try:
                 call.result()
@@ -155,6 +172,8 @@ class WeightChannel:
                 continue  # its gather finds out with its next item, and knows what to do
         finished = {id(call) for call in done}
         self._unconfirmed = [call for call in self._unconfirmed if id(call) not in finished]
+        for outbox in self._outboxes:
+            outbox.settle(finished)
 
     def forget(self) -> None:
         """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""

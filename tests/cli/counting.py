@@ -73,6 +73,9 @@ class CountingTrainer:
     def explain(self):
         return "1. Composition: 1 component\n"
 
+    def draw_plan(self):
+        return "<svg xmlns='http://www.w3.org/2000/svg'><title>Plan</title></svg>"
+
     def close(self):
         self.closed = True
 

@@ -37,10 +37,19 @@ def test_a_run_writes_everything_and_says_where(rlweave, tmp_path):
     assert [path.name for path in list_checkpoints(run / "checkpoints")] == ["step-000000000050", "step-000000000100"]
     assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
     assert (run / "graph.svg").read_text().startswith("<svg")
+    assert "<title>Plan" in (run / "plan.svg").read_text()
     assert list((run / "tensorboard").glob("events.*"))
     evaluation = json.loads((run / "evaluation.json").read_text())
     assert len(evaluation["returns"]) == 20
-    for name in ("config.yaml", "metrics.csv", "learning-curve.png", "graph.svg", "tensorboard", "step-000000000100"):
+    for name in (
+        "config.yaml",
+        "metrics.csv",
+        "learning-curve.png",
+        "graph.svg",
+        "plan.svg",
+        "tensorboard",
+        "step-000000000100",
+    ):
         assert f"run/{name}" in result.out.replace("checkpoints/", "")
     assert "greedy evaluation" in result.out
     assert "the environment asks for 475" in result.out

@@ -1,12 +1,15 @@
 from rlweave.flow import (
+    LearnerActor,
     ParallelRollouts,
     Replay,
     ReportMetrics,
+    Resources,
     StoreToBuffer,
     TrainOneStep,
     Union,
+    WorkerGroup,
 )
-from tests.flow.fakes import FakeLearner, FakeMemory, workers
+from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, workers
 
 EXPLAINED = """\
 Operators
@@ -33,6 +36,18 @@ Edges
   store_to_buffer    union            SampleBatch               1         block
   queue              union            TrainStats                4         drop_oldest
   union              report_metrics   SampleBatch | TrainStats  1         block
+
+Messages
+  from             to                 what     capacity  when full
+  ---------------  -----------------  -------  --------  -----------------------------
+  store_to_buffer  replay             items    1000000   the memory's own
+  learn            parallel_rollouts  weights  1         the newest replace older ones
+
+Resources on a cluster
+  operator           actors
+  -----------------  -----------
+  parallel_rollouts  3 x (1 CPU)
+  in all             3 CPU
 """
 
 
@@ -60,12 +75,20 @@ def test_explain_shows_the_outputs_of_a_split() -> None:
     assert "at the actors (local)" in text
 
 
-def test_draw_is_a_mermaid_flowchart_of_the_same_graph() -> None:
-    text = dqn().draw()
-    lines = text.splitlines()
-    assert lines[0] == "flowchart LR"
-    assert '    n0[("parallel_rollouts")]' in lines
-    assert '    n0 ==>|"SampleBatch, 6 block"| n1' in lines
-    assert '    n6 -->|"TrainStats, 4 drop_oldest"| n7' in lines
-    assert sum("-->" in line or "==>" in line for line in lines) == 8
-    assert "weights=&#91;1, 1&#93;" in text
+def test_explain_says_for_which_engine_and_what_its_actors_hold() -> None:
+    group = WorkerGroup([FakeWorker] * 2, Resources(cpus=0.5))
+    train = ParallelRollouts(group).gather_sync().for_each(TrainOneStep(LearnerActor(FakeLearner), group))
+    plan = ReportMetrics(train, group)
+    text = plan.explain("ray")
+    assert "2 actors (ray)" in text
+    assert "1 actor (ray)" in text
+    lines = [line.split() for line in text.splitlines()[-3:]]
+    assert lines == [
+        ["parallel_rollouts", "2", "x", "(0.5", "CPU)"],
+        ["train_one_step", "1", "x", "(1", "CPU)"],
+        ["in", "all", "2", "CPU"],
+    ]
+
+
+def test_a_plan_without_messages_has_no_table_of_them() -> None:
+    assert "Messages" not in ReportMetrics(ParallelRollouts(workers(1)).gather_sync()).explain()

@@ -118,6 +118,7 @@ def test_more_than_there_is_is_refused_with_the_sum_before_anything_is_made() ->
     with pytest.raises(PlanError, match="the plan needs more than there is") as caught:
         plan.start(engine, clock)
     assert "2.5 CPU, 1 GPU in all; there is 2 CPU, 0 GPU" in str(caught.value)
+    assert "3 x (0.5 CPU, 0 GPU) of 'parallel_rollouts' and 1 x (1 CPU, 1 GPU) of 'train_one_step'" in str(caught.value)
     assert made == []
     engine.resources = {"CPU": 2.5, "GPU": 1.0}
     assert plan.start(engine, clock).counters.items == 0

@@ -10,6 +10,7 @@ import pytest
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import (
     ConcatBatches,
+    Envelope,
     Operator,
     ParallelRollouts,
     Replay,
@@ -19,6 +20,7 @@ from rlweave.flow import (
     StoreToBuffer,
     TrainOneStep,
     Union,
+    UpdatePriorities,
     UpdateWeights,
     WorkerGroup,
 )
@@ -45,6 +47,18 @@ class NumberWorker(FakeWorker):
 class PolicyWorker(FakeWorker):
     def sample(self) -> dict[str, SampleBatch]:  # type: ignore[override]
         return {"ppo": super().sample()}
+
+
+class OnEnvelopes(Operator):
+    def process(self, envelope: Envelope) -> Envelope:
+        return envelope
+
+
+def priorities_for(memory: FakeMemory) -> Any:
+    other = FakeMemory()
+    store = rollouts().for_each(StoreToBuffer(other)).for_each(StoreToBuffer(memory))
+    train = Replay(other).for_each(TrainOneStep(FakeLearner())).for_each(UpdatePriorities(memory))
+    return Union(store, train)
 
 
 def rollouts() -> Any:
@@ -88,6 +102,18 @@ MISTAKES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "driver's operator at the sources": (
         lambda: ParallelRollouts(workers(2)).par_for_each(StoreToBuffer(FakeMemory())),
         ["'parallel_rollouts'", "'store_to_buffer'", "gather first"],
+    ),
+    "an operator that keeps items back at the sources": (
+        lambda: ParallelRollouts(workers(2)).par_for_each(ConcatBatches(4)),
+        ["'parallel_rollouts'", "'concat_batches'", "ConcatBatches, which keeps items back", "gather first"],
+    ),
+    "an operator on envelopes at the sources": (
+        lambda: ParallelRollouts(workers(2)).par_for_each(OnEnvelopes()),
+        ["'parallel_rollouts'", "'on_envelopes'", "works on envelopes", "gather first"],
+    ),
+    "priorities for another memory": (
+        lambda: ReportMetrics(priorities_for(FakeMemory())),
+        ["'replay'", "'update_priorities'", "samples of one FakeMemory, priorities for another FakeMemory"],
     ),
     "items do not fit": (
         lambda: rollouts().for_each(count).for_each(ConcatBatches(4)),
@@ -156,6 +182,12 @@ def test_the_same_workers_in_two_sources_are_refused() -> None:
         ReportMetrics(union, group)
 
 
+def test_priorities_for_the_memory_that_the_items_come_from_are_fine() -> None:
+    memory = FakeMemory()
+    train = Replay(memory).for_each(TrainOneStep(FakeLearner())).for_each(UpdatePriorities(memory))
+    ReportMetrics(Union(rollouts().for_each(StoreToBuffer(memory)), train))
+
+
 def test_an_output_that_nobody_consumes_is_refused() -> None:
     one, other = rollouts().split(2)
     with pytest.raises(PlanError, match=r"(?s)nobody takes the items of 'split'.*output 1.*SampleBatch"):
@@ -209,6 +241,8 @@ def test_a_rate_limiter_that_can_never_open_is_refused() -> None:
     memory.stored = 50
     with pytest.raises(PlanError, match=r"(?s)'rate_limit' behind 'replay' can never open.*samples_per_insert is 0"):
         limited(memory, ratio=0)
+    with pytest.raises(PlanError, match=r"samples_per_insert is inf(?s:.*)finite number"):
+        limited(memory, ratio=float("inf"))
     with pytest.raises(PlanError, match="min_size 51 is above the memory's capacity 50"):
         limited(memory, min_size=51)
     with pytest.raises(PlanError, match="'gather_sync' does not get its items from a memory"):
@@ -229,6 +263,8 @@ def test_a_rate_limiter_that_can_never_open_is_refused() -> None:
         (lambda: rollouts().queue(0), "capacity must be"),
         (lambda: rollouts().split(0), "n must be"),
         (lambda: ParallelRollouts(workers(1)).gather_async(0), "num_async must be"),
+        (lambda: ParallelRollouts(workers(1)).gather_async(max_lag=-1), "max_lag is a number of weight versions"),
+        (lambda: ParallelRollouts(workers(1)).gather_async(max_lag=0.5), "max_lag is a number"),  # type: ignore[arg-type]
         (lambda: Union(), "needs branches"),
         (lambda: Union(rollouts(), mode="random"), "unknown mode"),  # type: ignore[arg-type]
         (lambda: Union(rollouts(), weights=[1, 2]), "one per branch"),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from html import escape
-from itertools import pairwise
 
 from rlweave.graph.drawing.boxes import (
     CONTAINER_SIZES,
     FUNCTION_SIZE,
     INDENT,
-    LABEL_SIZE,
     LEAF_SIZES,
     METHOD_SIZE,
     Box,
@@ -20,12 +17,27 @@ from rlweave.graph.drawing.boxes import (
     lay_out,
 )
 from rlweave.graph.drawing.dataflow import Picture
+from rlweave.graph.drawing.elements import (
+    GREY,
+    INK,
+    WHITE,
+    LegendEntry,
+    arrow_head,
+    bar,
+    label,
+    legend,
+    line,
+    page,
+    stroke,
+    swatch,
+    text_element,
+)
 from rlweave.graph.drawing.layered import Arrangement
 from rlweave.graph.drawing.parts import Part
-from rlweave.graph.drawing.typography import MONO, SANS, sans_width
+from rlweave.graph.drawing.paths import route
+from rlweave.graph.drawing.typography import MONO, SANS
 
-MARGIN, ARROW, LEAST_WIDTH = 16.0, 7.0, 420.0
-INK, GREY, WHITE = "#1f2937", "#64748b", "#ffffff"
+MARGIN, LEAST_WIDTH = 16.0, 420.0
 #: One colour per API method, in their order; what several methods share is grey.
 METHOD_COLOURS = ("#2563eb", "#c2410c", "#7c3aed", "#0f766e", "#be185d", "#4d7c0f", "#0369a1", "#92400e")
 #: (fill of a component, fill of a container, border) by place; the first is the backend's own device.
@@ -64,13 +76,7 @@ class _Drawing:
         self._box(root)
         rows = self._legend(width, root.top + root.height + 20)
         width, height = width + 2 * MARGIN, root.top + root.height + 20 * rows + MARGIN
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">'
-        )
-        title = f"<title>Component graph of {escape(self.picture.root)}</title>"
-        ground = f'<rect width="100%" height="100%" rx="10" fill="{WHITE}"/>'
-        return "\n".join([head, title, ground, *self.out, "</svg>"]) + "\n"
+        return page(f"Component graph of {self.picture.root}", width, height, self.out)
 
     # -- boxes ---------------------------------------------------------------------------------------------------
 
@@ -133,51 +139,18 @@ class _Drawing:
     # -- links ---------------------------------------------------------------------------------------------------
 
     def _link(self, link: Link, ends: Ends, arrangement: Arrangement, left: float, top: float) -> None:
-        edge, chain = link.edge, link.edge.chain
-        xs = [ends.first[id(edge)], *(item.x for item in chain[1:-1]), ends.last[id(edge)]]
-        xs = [x + left for x in xs]
-        first, last = chain[0].y + chain[0].height + top, chain[-1].y + top
-        if edge.flat:
-            last += chain[-1].height
-            tip = (xs[-1], last, -1)
-            below = arrangement.bottoms[chain[0].layer] + top
-            middle = chain[1].y + chain[1].height / 2 + top
-            path = _path_below(xs, chain[1].width / 2, first, last + ARROW - 1, below, middle)
-        else:
-            tip = (xs[0], first, -1) if edge.upward else (xs[-1], last, 1)
-            if edge.upward:
-                first += ARROW - 1
-            elif link.target != "out":
-                last -= ARROW - 1
-            rows = [(arrangement.bottoms[a.layer] + top, arrangement.tops[b.layer] + top) for a, b in pairwise(chain)]
-            path = _path_down(xs, first, last, rows)
-        dash = f' stroke-dasharray="{DASHES[link.kind]}"' if DASHES[link.kind] else ""
+        path, tip = route(link.edge, ends, arrangement, left, top, link.target != "out")
         colour = self._colour(link)
-        self.out.append(
-            f'<path class="{link.kind}" d="{path}" fill="none" stroke="{colour}" stroke-width="1.4"{dash}/>'
-        )
+        self.out.append(line(link.kind, path, colour, DASHES[link.kind]))
         if link.target != "out":
-            self._arrow(*tip, colour)
+            self.out.append(arrow_head(*tip, colour))
 
     def _colour(self, link: Link) -> str:
         return self.colours[link.methods[0]] if len(link.methods) == 1 else GREY
 
-    def _arrow(self, x: float, y: float, down: int, colour: str) -> None:
-        back = y - ARROW * down
-        points = f"{x:.1f},{y:.1f} {x - 3.6:.1f},{back:.1f} {x + 3.6:.1f},{back:.1f}"
-        self.out.append(f'<polygon points="{points}" fill="{colour}"/>')
-
     def _label(self, link: Link, left: float, top: float) -> None:
-        item = link.edge.label_item
-        if item is None:
-            return
-        x, y = left + item.x, top + item.y
-        self.out.append(
-            f'<rect class="label" x="{x - item.width / 2:.1f}" y="{y:.1f}" width="{item.width:.1f}" '
-            f'height="{item.height:.1f}" rx="3" fill="{WHITE}" fill-opacity="0.94"/>'
-        )
-        for i, line in enumerate(link.label_lines):
-            self._text(line, x, y + 9.5 + i * (LABEL_SIZE + 2), LABEL_SIZE, self._colour(link), MONO, "middle")
+        if link.edge.label_item is not None:
+            self.out += label(link.edge.label_item, link.label_lines, left, top, self._colour(link))
 
     # -- SVG elements --------------------------------------------------------------------------------------------
 
@@ -207,84 +180,21 @@ class _Drawing:
         bold: bool = False,
     ) -> None:
         if text:
-            weight = ' font-weight="bold"' if bold else ""
-            place = "" if anchor == "start" else f' text-anchor="{anchor}"'
-            self.out.append(
-                f'<text x="{x:.1f}" y="{y:.1f}" font-family="{font}" font-size="{size:g}"{weight}{place} '
-                f'fill="{colour}">{escape(text)}</text>'
-            )
+            self.out.append(text_element(text, x, y, size, colour, font, anchor, bold))
 
     def _legend(self, width: float, top: float) -> int:
         """Draws what colours and strokes mean; returns the number of rows."""
-        entries: list[tuple[Callable[[float, float], str], str]] = []
+        entries: list[LegendEntry] = []
         for place, (fill, _, border) in self.places.items():
-            entries.append((_swatch(fill, border), "on the host (NumPy)" if place == "host" else f"on {place}"))
+            entries.append((swatch(fill, border), "on the host (NumPy)" if place == "host" else f"on {place}"))
         kinds = {part.kind for part in self.picture.parts.values() if not part.children}
         names = {"trainable": "trainable", "frozen": "frozen", "state": "other state"}
-        entries += [(_bar(KIND_COLOURS[kind]), text) for kind, text in names.items() if kind in kinds]
+        entries += [(bar(KIND_COLOURS[kind]), text) for kind, text in names.items() if kind in kinds]
         flows = {flow.kind for flow in self.picture.flows}
         arrows = {"data": "data", "gradient": "gradients", "state": "variables written or read"}
-        entries += [(_stroke(GREY, DASHES[kind]), text) for kind, text in arrows.items() if kind in flows]
+        entries += [(stroke(GREY, DASHES[kind]), text) for kind, text in arrows.items() if kind in flows]
         if len(self.picture.methods) > 1:
-            entries.append((_stroke(METHOD_COLOURS[0], ""), "in one method only: its colour"))
-        x, row = 0.0, 0
-        for shape, text in entries:
-            wide = 28 + sans_width(text, 10.0) + 14
-            if x and x + wide > width:
-                x, row = 0.0, row + 1
-            self.out.append(shape(MARGIN + x, top + 20 * row))
-            self._text(text, MARGIN + x + 28, top + 4 + 20 * row, 10.0, INK)
-            x += wide
-        return row + 1
-
-
-def _path_down(xs: list[float], first: float, last: float, rows: list[tuple[float, float]]) -> str:
-    """Straight down through layers, bent between them.
-
-    Args:
-        xs: One per layer.
-        first: y of the upper end.
-        last: y of the lower end.
-        rows: (bottom of a layer, top of the next) for each bend.
-    """
-    path = [f"M{xs[0]:.1f},{first:.1f}"]
-    for x, next_x, (bottom, top) in zip(xs, xs[1:], rows, strict=False):
-        upper, lower = max(bottom, first), min(top, last)
-        half = (upper + lower) / 2
-        path.append(f"V{upper:.1f} C{x:.1f},{half:.1f} {next_x:.1f},{half:.1f} {next_x:.1f},{lower:.1f}")
-    return " ".join([*path, f"V{last:.1f}"])
-
-
-def _path_below(xs: list[float], half_label: float, first: float, last: float, below: float, middle: float) -> str:
-    """From one box to another of the same layer, through a label below it.
-
-    Args:
-        xs: Of the start, the label, the end.
-        half_label: Half the width of the label.
-        first: y of the start.
-        last: y of the end.
-        below: y of the bottom of the layer.
-        middle: y of the label's middle.
-    """
-    side = half_label if xs[2] > xs[0] else -half_label
-    near, far = xs[1] - side, xs[1] + side
-    return (
-        f"M{xs[0]:.1f},{first:.1f} V{below:.1f} "
-        f"C{xs[0]:.1f},{middle:.1f} {(xs[0] + near) / 2:.1f},{middle:.1f} {near:.1f},{middle:.1f} H{far:.1f} "
-        f"C{(far + xs[2]) / 2:.1f},{middle:.1f} {xs[2]:.1f},{middle:.1f} {xs[2]:.1f},{below:.1f} V{last:.1f}"
-    )
-
-
-def _swatch(fill: str, border: str) -> Callable[[float, float], str]:
-    return lambda x, y: (
-        f'<rect x="{x:.1f}" y="{y - 6:.1f}" width="22" height="12" rx="3" fill="{fill}" stroke="{border}"/>'
-    )
-
-
-def _bar(colour: str) -> Callable[[float, float], str]:
-    return lambda x, y: f'<rect x="{x + 18:.1f}" y="{y - 6:.1f}" width="4" height="12" rx="2" fill="{colour}"/>'
-
-
-def _stroke(colour: str, dash: str) -> Callable[[float, float], str]:
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return lambda x, y: f'<path d="M{x:.1f},{y:.1f} H{x + 22:.1f}" stroke="{colour}" stroke-width="1.4"{dashes}/>'
+            entries.append((stroke(METHOD_COLOURS[0], ""), "in one method only: its colour"))
+        elements, rows = legend(entries, MARGIN, width, top)
+        self.out += elements
+        return rows

@@ -1,0 +1,72 @@
+"""`rlweave plan`: the dataflow plan of an algorithm, as text or as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlweave.algorithms.composing import compose_plan
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.cli.console import output
+from rlweave.cli.settings import collect_settings, help_of, make_config
+from rlweave.errors import ConfigError
+
+#: A plan is much the same in every environment, so a look at it needs none; training does.
+ANY_ENVIRONMENT = "CartPole-v1"
+_MERMAID_FILES = (".mmd", ".mermaid", ".md")
+
+
+def plan(
+    algorithm: Annotated[str, typer.Argument(help="Whose plan; `rlweave list algorithms` shows all.")],
+    env: Annotated[str | None, typer.Option(help=rf"Environment that it is for \[default: {ANY_ENVIRONMENT}].")] = None,
+    backend: Annotated[str | None, typer.Option(help=help_of("backend"))] = None,
+    num_envs: Annotated[int | None, typer.Option(help=help_of("num_envs"))] = None,
+    engine: Annotated[str | None, typer.Option(help=help_of("engine"))] = None,
+    workers: Annotated[int | None, typer.Option(help=help_of("workers"))] = None,
+    placement: Annotated[str | None, typer.Option(help=help_of("placement"))] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as for `rlweave train`.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help=r"YAML or JSON file of settings \[default: none].")] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Print operators, item types, edges, messages and placement (the default)."),
+    ] = False,
+    draw: Annotated[bool, typer.Option("--draw", help="Draw the plan.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help=r"The picture: .svg, or Mermaid text as .mmd \[default: plan.svg]."),
+    ] = None,
+) -> None:
+    """Shows the dataflow plan of an algorithm: what runs where, what flows, how much of it. Nothing is started."""
+    if explain and (draw or out is not None):
+        raise ConfigError("one thing at a time", received="--explain and --draw", fix="leave one of them out")
+    spec = get_algorithm(algorithm)
+    options = {"env": env, "backend": backend, "num_envs": num_envs}
+    options |= {"engine": engine, "workers": workers, "placement": placement}
+    given = collect_settings(options, assignments or [])
+    if config is None and "env" not in given and spec.config_class.model_fields["env"].is_required():
+        given["env"] = ANY_ENVIRONMENT
+    resolved, _ = make_config(spec, given, config)
+    composed = compose_plan(spec, resolved)
+    if not draw and out is None:
+        typer.echo(composed.explain(resolved.engine), nl=False)
+        return
+    path = out or Path("plan.svg")
+    write_plan_picture(composed.draw("mermaid" if path.suffix in _MERMAID_FILES else "svg"), path)
+    output().print(f"dataflow plan: {path}")
+
+
+def write_plan_picture(picture: str, path: Path) -> None:
+    """Writes the picture of a plan; Mermaid in a Markdown file stands in a block that viewers draw.
+
+    Raises:
+        ConfigError: When the file cannot be written.
+    """
+    text = f"```mermaid\n{picture}```\n" if path.suffix == ".md" else picture
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("cannot write the picture", where=str(path), received=str(error)) from error

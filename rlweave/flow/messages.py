@@ -1,0 +1,66 @@
+"""What operators of a plan send each other beside the items: weights, priorities, messages, what a memory keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rlweave.flow.transforms import ForEach
+from rlweave.flow.workers import WorkerGroup
+
+if TYPE_CHECKING:
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
+
+
+class Message(NamedTuple):
+    """A way that something goes from an operator to another one, beside the streams.
+
+    Attributes:
+        sender: The operator that sends it.
+        receiver: The operator that stands for the receiver; None for an object that has no operator in the plan.
+        to: Name of the receiver.
+        what: What is sent, such as ``"weights"``.
+        capacity: How many may be under way to each receiver, in words.
+        policy: What happens when there are more.
+        stored: Whether these are items that a memory keeps and gives out again.
+    """
+
+    sender: Node
+    receiver: Node | None
+    to: str
+    what: str
+    capacity: str
+    policy: str
+    stored: bool
+
+
+def messages_of(graph: PlanGraph) -> Iterator[Message]:
+    """All messages of a plan, in the order of their senders."""
+    for node in graph.nodes:
+        if not isinstance(node, ForEach):
+            continue
+        operator = node.operator
+        if operator.fills is not None:
+            for receiver in _standing_for(graph, operator.fills):
+                capacity = str(getattr(operator.fills, "capacity", "-"))
+                yield _message(node, receiver, operator.fills, ("items", capacity, "the memory's own"), True)
+        for target, what, capacity, policy in operator.sends():
+            for receiver in _standing_for(graph, target):
+                yield _message(node, receiver, target, (what, capacity, policy), False)
+
+
+def _message(
+    sender: Node, receiver: Node | None, target: Any, described: tuple[str, str, str], stored: bool
+) -> Message:
+    to = type(target).__name__ if receiver is None else receiver.name
+    return Message(sender, receiver, to, *described, stored)
+
+
+def _standing_for(graph: PlanGraph, target: Any) -> list[Node] | list[None]:
+    """The operators at which a stream of these workers, or of this memory, begins; one None if there are none."""
+    if isinstance(target, WorkerGroup):
+        found = [node for node in graph.nodes if getattr(getattr(node, "group", None), "key", None) == target.key]
+    else:
+        found = [node for node in graph.nodes if getattr(node, "memory", None) is target]
+    return found or [None]

@@ -1,0 +1,102 @@
+"""`rlweave plan`: every algorithm's plan can be looked at, and looking starts nothing."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from rlweave.algorithms.registry import algorithm_names
+from rlweave.envs import VectorEnv
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def nothing_steps(monkeypatch):
+    """Fails when an environment is reset or stepped."""
+
+    def refuse(*arguments, **settings):
+        raise AssertionError("an environment was started")
+
+    monkeypatch.setattr(VectorEnv, "step", refuse)
+    monkeypatch.setattr(VectorEnv, "reset", refuse)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_every_algorithm_explains_and_draws_its_plan(rlweave, tmp_path, nothing_steps, algorithm, engine):
+    options = ["--num-envs", 4, "--engine", engine, "--workers", 2, "--set", "agent.acting_backend=numpy"]
+    explained = rlweave("plan", algorithm, "--explain", *options)
+    assert explained.code == 0, explained.err
+    operators, edges = explained.out.split("\n\n")[:2]
+    assert f"({engine})" in operators
+    assert "report_metrics" in operators
+    assert "report_metrics" in edges
+    assert "Resources on a cluster" in explained.out
+    assert rlweave("plan", algorithm, *options).out == explained.out, "it is the default"
+    drawn = rlweave("plan", algorithm, "--draw", *options)
+    assert drawn.out == "dataflow plan: plan.svg\n"
+    names = [
+        box.get("data-name")
+        for box in ElementTree.parse(tmp_path / "plan.svg").iter(f"{SVG}rect")
+        if box.get("class") == "operator"
+    ]
+    assert [line.split()[0] for line in operators.splitlines()[3:]] == names
+
+
+def test_the_picture_in_the_readme_is_that_of_the_plan(rlweave, tmp_path):
+    root = Path(__file__).parents[2]
+    command = "rlweave plan dqn --workers 2 --num-envs 2 --draw"
+    assert command in (root / "README.md").read_text()
+    assert rlweave(*command.split()[1:]).code == 0
+    drawn = (tmp_path / "plan.svg").read_text()
+    assert (root / "docs/dqn-plan.svg").read_text() == drawn, f"make it anew: {command} -o docs/dqn-plan.svg"
+
+
+def test_looking_at_a_plan_for_ray_begins_no_cluster():
+    code = (
+        "import sys\n"
+        "from rlweave.cli import main\n"
+        "try:\n"
+        "    main(['plan', 'ppo', '--engine', 'ray', '--num-envs', '2', '--workers', '2', '--backend', 'numpy'])\n"
+        "except SystemExit as ended:\n"
+        "    assert not ended.code\n"
+        "assert 'ray' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 actors (ray)" in done.stdout
+
+
+def test_a_picture_may_be_mermaid_text(rlweave, tmp_path):
+    assert rlweave("plan", "ppo", "--backend", "numpy", "-o", "plan.mmd").code == 0
+    text = (tmp_path / "plan.mmd").read_text()
+    assert text.startswith("flowchart LR")
+    assert rlweave("plan", "ppo", "--backend", "numpy", "-o", "plan.md").code == 0
+    assert (tmp_path / "plan.md").read_text() == f"```mermaid\n{text}```\n"
+
+
+def test_settings_change_the_plan(rlweave):
+    asynchronous = rlweave("plan", "ppo", "--backend", "numpy", "--set", "gather=async").out
+    assert "gather_async" in asynchronous
+    assert "gather_sync" not in asynchronous
+    fused = rlweave("plan", "dqn", "--backend", "numpy", "--placement", "fused")
+    assert "FusedLearner" in fused.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ppo", "--explain", "--draw"], "one thing at a time"),
+        (["ppo", "--backend", "numpy", "-o", "no/such/directory/plan.svg"], "cannot write the picture"),
+        (["counting"], "give the AlgorithmSpec make_parts"),
+        (["ppo", "--backend", "numpy", "--engine", "ray", "--workers", "3"], "cannot be shared out evenly"),
+        (["poo"], "did you mean 'ppo'"),
+    ],
+)
+def test_what_cannot_be_shown_says_why(rlweave, words, message):
+    result = rlweave("plan", *words)
+    assert result.code == 2
+    assert message in result.err

@@ -19,6 +19,7 @@ deep-learning framework.
 
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.clock import Clock, FakeClock, SystemClock
+from rlweave.flow.compute_priorities import ComputePriorities
 from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
@@ -28,6 +29,7 @@ from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
+from rlweave.flow.replay_shards import ReplayShards
 from rlweave.flow.reports import Report
 from rlweave.flow.resources import Resources
 from rlweave.flow.rl_operators import (
@@ -37,7 +39,7 @@ from rlweave.flow.rl_operators import (
     UpdateWeights,
     Workers,
 )
-from rlweave.flow.stream import ParallelRollouts, Replay, Select, Stream, Union
+from rlweave.flow.stream import ParallelReplay, ParallelRollouts, Replay, Select, Stream, Union
 from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.workers import WorkerGroup
 
@@ -49,6 +51,7 @@ __all__ = [
     "Batch",
     "Call",
     "Clock",
+    "ComputePriorities",
     "ConcatBatches",
     "Counters",
     "Engine",
@@ -62,10 +65,12 @@ __all__ = [
     "LocalEngine",
     "Memory",
     "Operator",
+    "ParallelReplay",
     "ParallelRollouts",
     "Prefetch",
     "PrioritizedMemory",
     "Replay",
+    "ReplayShards",
     "Report",
     "ReportMetrics",
     "Resources",

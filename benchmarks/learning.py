@@ -121,6 +121,10 @@ TASKS = {
         "dqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
         clear=("best_evaluation_return", 499.0),
     ),
+    "ape-x-cartpole": Task(
+        "ape-x", "CartPole-v1", 200_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 490.0),
+    ),
     "ppo-pendulum": Task(
         "ppo",
         "Pendulum-v1",

@@ -45,9 +45,7 @@ class ApeXConfig(AgentConfig):
     n_step: int = _as_of_dqn("n_step")
     discount: float = _as_of_dqn("discount")
     huber_delta: float | None = _as_of_dqn("huber_delta")
-    memory_capacity: int = setting(
-        100_000, "transitions kept, in all shards together", ge=1, unit="transitions"
-    )
+    memory_capacity: int = setting(100_000, "transitions kept, in all shards together", ge=1, unit="transitions")
     priority_alpha: float = _as_of_dqn("priority_alpha")
     priority_beta: float | dict[str, Any] = _as_of_dqn("priority_beta")
     batch_size: int = _as_of_dqn("batch_size")

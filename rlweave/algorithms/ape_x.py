@@ -137,9 +137,7 @@ def make_shards(config: ApeXTrainConfig, agent: ApeXAgent) -> ReplayShards:
     return ReplayShards(factories, size, config.agent.memory_capacity, Resources(cpus=config.shard_cpus))
 
 
-def ape_x_plan(
-    config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, shards: ReplayShards
-) -> ReportMetrics:
+def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, shards: ReplayShards) -> ReportMetrics:
     """Transitions with priorities into shards; samples of shards train, and their new priorities go back there."""
     failure = worker_failure(config)
     made = rollouts(config, workers).par_for_each(ComputePriorities())

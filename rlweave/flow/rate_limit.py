@@ -25,7 +25,8 @@ class RateLimit(Node):
     by that many samples, which is wanted where both run at the same time.
 
     It stands anywhere downstream of the memory's ``Replay``, also behind the training operator, and holds back all
-    that is between. (Of a ``ParallelReplay``, which asks for samples ahead, it holds back the asking.) It finds what stores into the memory by itself.
+    that is between. (Of a ``ParallelReplay``, which asks for samples ahead, it holds back the asking.) It finds what
+    stores into the memory by itself.
 
     Args:
         upstream: A stream with a ``Replay`` somewhere above it.

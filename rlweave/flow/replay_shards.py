@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlweave.errors import PlanError
-from rlweave.flow.clock import Clock
 from rlweave.flow.calls import results_of
+from rlweave.flow.clock import Clock
 from rlweave.flow.engine import Actor, ActorLost, Call, Engine
 from rlweave.flow.envelope import UNKNOWN_VERSION
 from rlweave.flow.operators import positive

@@ -95,7 +95,9 @@ def target_is_online(learner):
     weights = learner.executor.get_weights()
     online = {path: value for path, value in weights.items() if "/policy/" in path}
     assert online
-    return all(np.array_equal(value, weights[path.replace("/policy/", "/target-policy/")]) for path, value in online.items())
+    return all(
+        np.array_equal(value, weights[path.replace("/policy/", "/target-policy/")]) for path, value in online.items()
+    )
 
 
 def test_the_target_network_is_copied_by_trained_samples_whatever_the_environment_steps():

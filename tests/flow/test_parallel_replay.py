@@ -31,71 +31,8 @@ from rlweave.flow import (
 )
 from rlweave.flow.replay_shards import CALLS_AHEAD
 from tests.flow.conftest import Start
+from tests.flow.fake_shards import BATCH, FakeShard, Prioritizing
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedCall, SimulatedEngine, workers
-
-BATCH = 8
-
-
-class FakeShard:
-    """Remembers what it was given; a sample says which shard made it, and with which number."""
-
-    made: list[FakeShard]
-
-    def __init__(self, number: int, made: list[FakeShard] | None = None, fails_at: int = -1) -> None:
-        self.number, self.fails_at = number, fails_at
-        self.inserted: list[SampleBatch] = []
-        self.samples = 0
-        self.replaces = 0
-        self.priorities: list[tuple[list[int], list[float]]] = []
-        if made is not None:
-            made.append(self)
-
-    @property
-    def steps(self) -> int:
-        return sum(batch.num_steps for batch in self.inserted)
-
-    def replacing(self, number: int) -> None:
-        self.replaces = number
-
-    def insert(self, batch: SampleBatch) -> None:
-        if len(self.inserted) == self.fails_at:
-            raise MemoryError("full")
-        self.inserted.append(batch)
-
-    def sample(self) -> SampleBatch:
-        assert self.inserted, "sampled from an empty shard"
-        self.samples += 1
-        numbers = 10_000 * self.replaces + 100 * self.samples + np.arange(BATCH)
-        return SampleBatch({"shard": np.full(BATCH, self.number), "numbers": numbers})
-
-    def update_priorities(self, indices: Any, priorities: Any) -> int:
-        gone = int(np.count_nonzero(indices // 10_000 != self.replaces))
-        self.priorities.append((indices.tolist(), priorities.tolist()))
-        return gone
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "samples": self.samples,
-            "inserted": [batch.state_dict() for batch in self.inserted],
-            "priorities": [list(pair) for pair in self.priorities],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.samples = state["samples"]
-        self.inserted = [SampleBatch.from_state(batch) for batch in state["inserted"]]
-        self.priorities = [(list(indices), list(values)) for indices, values in state["priorities"]]
-
-
-class Prioritizing(FakeLearner):
-    """Its priorities name the shard and the update."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trained_on: list[int] = []
-
-    def update(self, batch: SampleBatch) -> dict[str, Any]:
-        self.trained_on.append(int(batch["shard"][0]))
-        return {**super().update(batch), "priorities": (batch["numbers"], batch["shard"] + 0.25)}
 
 
 def shards_of(made: list[FakeShard], n: int = 2, capacity: int | None = None, **options: Any) -> ReplayShards:
@@ -327,9 +264,7 @@ def composed(save: bool = True) -> tuple[ReportMetrics, list[FakeShard], Priorit
 
 
 def shown(made: list[FakeShard]) -> list[Any]:
-    return [
-        (shard.samples, [batch["step"].tolist() for batch in shard.inserted], shard.priorities) for shard in made
-    ]
+    return [(shard.samples, [batch["step"].tolist() for batch in shard.inserted], shard.priorities) for shard in made]
 
 
 def test_cut_and_resumed_equals_uncut() -> None:
@@ -352,7 +287,7 @@ def test_cut_and_resumed_equals_uncut() -> None:
 
 
 def test_a_plan_whose_memory_is_not_saved_begins_with_empty_shards_and_says_what_is_lost() -> None:
-    cut, made, learner, _ = composed(save=False)
+    cut, _, _, _ = composed(save=False)
     run(cut, 160)
     state = cut.state_dict()
     assert state["operators"]["parallel_replay"]["state"]["record"]["shards"] == {}

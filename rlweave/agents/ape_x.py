@@ -113,7 +113,7 @@ class ApeX(DQN):
     """
 
     name: ClassVar[str] = "ape-x"
-    config_class = ApeXConfig
+    config_class = ApeXConfig  # type: ignore[assignment]
     config: ApeXConfig  # type: ignore[assignment]
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values", "td_errors")
 
@@ -195,7 +195,7 @@ class ApeX(DQN):
         """Whether it can update without a batch: never."""
         return False
 
-    def update(self, batch: Batch | None = None) -> Metrics:  # type: ignore[override]
+    def update(self, batch: Batch | None = None) -> Metrics:
         """Learns from a batch of transitions; copies to the target network when it is time.
 
         Args:

@@ -170,7 +170,7 @@ class BareShard:
 
 
 class Bare(Parts):
-    """A hand-written loop: one item ahead per worker, one batch ahead per shard, the same replay ratio."""
+    """A hand-written loop: as many items ahead per worker, one batch ahead per shard, the same replay ratio."""
 
     def __init__(self, _, config):
         super().__init__(config)
@@ -183,7 +183,7 @@ class Bare(Parts):
         self.waiting = []
         self.turn = self.stored = self.asked = self.trained = self.version = 0
         self.put_version, self.weights = -1, None
-        for each in self.workers:
+        for each in self.workers * config.items_ahead:
             self.ask_worker(each)
 
     def ask_worker(self, worker):
@@ -359,9 +359,11 @@ def main():
     options = parser.parse_args()
     rows = []
     with RayEngine(num_cpus=2, object_store_memory=256 * 2**20) as engine:
-        for case in options.cases:
-            for workers in options.workers:
-                rows.append(compare(engine, case, workers, options.rounds, options.seconds))
+        rows += [
+            compare(engine, case, workers, options.rounds, options.seconds)
+            for case in options.cases
+            for workers in options.workers
+        ]
     if options.rllib:
         rows += [
             against_rllib(options.rllib, workers, min(3, options.rounds), 3 * options.seconds)

@@ -49,6 +49,12 @@ class ApeXTrainConfig(TrainConfig):
     )  # fmt: skip
     shards: int = setting(2, "parts of the replay memory; on Ray each is a process", ge=1)
     shard_cpus: float = setting(0.0, "cores that each shard holds on Ray: it mostly waits", ge=0.0, unit="cores")
+    items_ahead: int = setting(
+        2,
+        "items that each worker on Ray is asked for ahead, so that it acts while the learner is busy",
+        ge=1,
+        unit="items",
+    )
     batches_ahead: int = setting(1, "batches that each shard is asked for ahead of the learner", ge=1, unit="batches")
     weight_interval: int = setting(
         400, "steps of one worker between two times that it gets weights; 0: with every item", ge=0,
@@ -141,7 +147,8 @@ def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, 
     """Transitions with priorities into shards; samples of shards train, and their new priorities go back there."""
     failure = worker_failure(config)
     made = rollouts(config, workers).par_for_each(ComputePriorities())
-    stored = gathered(config, made, "async").for_each(StoreToBuffer(shards)).for_each(learner.count_steps)
+    ahead = 1 if config.engine == "local" else config.items_ahead  # in this process nobody acts meanwhile
+    stored = gathered(config, made, "async", ahead).for_each(StoreToBuffer(shards)).for_each(learner.count_steps)
     every = config.weight_interval if learner.counts else 0  # on the learner's own agent, weights are always the newest
     store_op = stored.for_each(UpdateWeights(learner, workers, every_steps=every))
 

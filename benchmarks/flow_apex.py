@@ -253,7 +253,7 @@ config = (
     DQNConfig()
     .environment("CartPole-v1")
     .env_runners(num_env_runners=workers, num_envs_per_env_runner=8 // workers, num_cpus_per_env_runner=0.1,
-                 rollout_fragment_length=1)
+                 rollout_fragment_length=4)
     .training(train_batch_size_per_learner=32, training_intensity=32, n_step=3, double_q=True, dueling=True,
               num_steps_sampled_before_learning_starts=500, lr=1e-3,
               replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 4000,

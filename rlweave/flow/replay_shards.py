@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlweave.errors import PlanError
-from rlweave.flow.calls import results_of
+from rlweave.flow.calls import ANSWER_SECONDS, results_of, wait_for_all
 from rlweave.flow.clock import Clock
 from rlweave.flow.engine import Actor, ActorLost, Call, Engine
 from rlweave.flow.envelope import UNKNOWN_VERSION
@@ -114,14 +114,15 @@ class ShardRecord:
         self.stored = [0] * len(actors)
         """Environment steps that were given to each shard that lives now."""
         self.alive = [True] * len(actors)
-        self.found_dead: list[int] = []
-        """Shards of which a call failed because they are gone; who replaces them takes them from here."""
+        self._found_dead: list[int] = []
         self.lost_steps = 0
         """Environment steps that were in shards which failed."""
         self.late_priorities = 0
         """Priorities that came when their items had been overwritten, or lost with their shard."""
         self._engine, self._clock = engine, clock
         self._calls: list[list[Call]] = [[] for _ in actors]
+        self._heard_of = [0.0] * len(actors)
+        """When each of them last did what it was called for, or began to have something to do."""
         self._turn = 0
 
     # -- what shards hold ---------------------------------------------------------------------------------------
@@ -140,6 +141,17 @@ class ShardRecord:
     def born(self, index: int) -> None:
         """Notes that a new, empty shard is in its place."""
         self.alive[index] = True
+
+    def take_dead(self, timeout: float) -> list[int]:
+        """Shards of which a call found out that they are gone, or has not been answered for so many seconds."""
+        found, self._found_dead = self._found_dead, []
+        now = self._clock.now()
+        for index, calls in enumerate(self._calls):
+            if calls and now - self._heard_of[index] > timeout:
+                self._confirm(index)
+                if self._calls[index] and now - self._heard_of[index] > timeout:
+                    found.append(index)
+        return found
 
     # -- calls --------------------------------------------------------------------------------------------------
 
@@ -173,17 +185,14 @@ class ShardRecord:
         if index is not None and len(self._calls[index]) >= CALLS_AHEAD:
             yield from self._calls[index]
 
-    def confirm_all(self) -> None:
-        """Looks after all calls on their way."""
-        for index in range(len(self.actors)):
-            self._confirm(index)
-
     def _next(self) -> int | None:
         count = len(self.actors)
         return next((i for k in range(count) if self.alive[i := (self._turn + k) % count]), None)
 
     def _call(self, index: int, method: str, *arguments: Any) -> None:
         calls = self._calls[index]
+        if not calls:
+            self._heard_of[index] = self._clock.now()
         calls.append(self._engine.call(self.actors[index], method, *arguments))
         if self._engine.in_process or len(calls) >= CALLS_AHEAD:
             self._confirm(index)
@@ -194,6 +203,8 @@ class ShardRecord:
         if not calls:
             return
         done = self._engine.wait(calls, 0)
+        if done:
+            self._heard_of[index] = self._clock.now()
         finished = {id(call) for call in done}
         self._calls[index] = [call for call in calls if id(call) not in finished]
         for call in done:
@@ -202,7 +213,7 @@ class ShardRecord:
             except ActorLost:
                 if self.alive[index]:
                     self.bury(index)
-                    self.found_dead.append(index)
+                    self._found_dead.append(index)
                 return
 
     # -- checkpoints --------------------------------------------------------------------------------------------
@@ -232,12 +243,21 @@ class ShardRecord:
         self._ask([(index, "load_state_dict", saved) for index, saved in kept.items()])
 
     def _settle(self) -> None:
-        """Waits until every item that was given to a shard is in it."""
-        for index, calls in enumerate(self._calls):
-            while calls and self.alive[index]:
-                self._engine.wait(calls, 1.0)
-                self._confirm(index)
-                calls = self._calls[index]
+        """Waits until every item that was given to a shard is in it.
+
+        Raises:
+            PlanError: If that takes too long.
+        """
+        for index in range(len(self.actors)):
+            wait_for_all(self._engine, self._clock, self._calls[index], ANSWER_SECONDS)
+            self._confirm(index)
+            if self._calls[index]:
+                raise PlanError(
+                    "a shard of a replay memory does not answer",
+                    where=f"shard {index}, before a checkpoint",
+                    received=f"{len(self._calls[index])} calls that are not done after {ANSWER_SECONDS:g} seconds",
+                    fix="see whether its process hangs; on_error('replace', timeout=...) replaces it while the plan runs",
+                )
 
     def _ask(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
         calls = [self._engine.call(self.actors[index], "ask", *question) for index, *question in questions]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.counters import Counters
+from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.node import Node
 from rlweave.flow.operators import positive
 from rlweave.flow.replay_shards import ReplayShards, ShardRecord
@@ -101,9 +102,8 @@ class ShardSource(RolloutSource):
         return not self.limited and all(store.ended for store in self.stores)
 
     def take_dead(self) -> list[int]:
-        """Shards that were found dead by who stored into them."""
-        found, self.record.found_dead = self.record.found_dead, []
-        return found
+        """Shards that were found dead, or hanging, by who gave them something."""
+        return self.record.take_dead((self.on_error or FailurePolicy()).timeout)
 
     def buried(self, index: int) -> None:
         """Notes that a shard is gone."""

@@ -239,6 +239,28 @@ def test_items_on_their_way_to_a_shard_are_bounded_and_nothing_is_dropped() -> N
     assert clock.now() >= 10.0 * (len(made[0].inserted) - CALLS_AHEAD), "it waited for the shard"
 
 
+def test_a_shard_that_hangs_while_it_stores_is_replaced() -> None:
+    made: list[FakeShard] = []
+    clock = FakeClock()
+
+    class Hangs(SimulatedEngine):
+        def call(self, actor: Any, method: str, *arguments: Any) -> SimulatedCall:
+            call = super().call(actor, method, *arguments)
+            if method == "insert" and actor.worker is made[0]:
+                call.arrives = 1e9
+            return call
+
+    shards = shards_of(made)
+    store = ParallelRollouts(workers(1)).gather_async().for_each(StoreToBuffer(shards))
+    samples = ParallelReplay(shards, min_size=1000).on_error("replace", timeout=30.0).gather_async()
+    plan = ReportMetrics(Union(store, samples.for_each(TrainOneStep(Prioritizing())))).start(Hangs(clock), clock)
+    run(plan, 2000)
+    assert len(made) == 3
+    assert clock.now() < 1000
+    assert made[2].steps > 400
+    assert plan.counters.replacements == {"parallel_replay": 1}
+
+
 # -- ends and checkpoints ------------------------------------------------------------------------------------------
 
 

@@ -256,7 +256,7 @@ class ShardRecord:
                     "a shard of a replay memory does not answer",
                     where=f"shard {index}, before a checkpoint",
                     received=f"{len(self._calls[index])} calls that are not done after {ANSWER_SECONDS:g} seconds",
-                    fix="see whether its process hangs; on_error('replace', timeout=...) replaces it while the plan runs",
+                    fix="see whether it hangs; on_error('replace', timeout=...) replaces it while the plan runs",
                 )
 
     def _ask(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:

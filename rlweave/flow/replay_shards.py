@@ -123,6 +123,8 @@ class ShardRecord:
         self._calls: list[list[Call]] = [[] for _ in actors]
         self._heard_of = [0.0] * len(actors)
         """When each of them last did what it was called for, or began to have something to do."""
+        self._error: Exception | None = None
+        """What a call raised, until an operator is there to be named with it."""
         self._turn = 0
 
     # -- what shards hold ---------------------------------------------------------------------------------------
@@ -156,16 +158,17 @@ class ShardRecord:
     # -- calls --------------------------------------------------------------------------------------------------
 
     def may_store(self) -> bool:
-        """Whether there is a shard that takes the next item."""
+        """Whether there is a shard that takes the next item (or an error to be raised with it)."""
         index = self._next()
         if index is None:
-            return False
+            return self._error is not None
         if len(self._calls[index]) >= CALLS_AHEAD:
             self._confirm(index)
-        return self.alive[index] and len(self._calls[index]) < CALLS_AHEAD
+        return self._error is not None or (self.alive[index] and len(self._calls[index]) < CALLS_AHEAD)
 
     def store(self, batch: Any) -> None:
-        """Gives an item to the next shard in turn; ``may_store`` must hold."""
+        """Gives an item to the next shard in turn; ``may_store`` must hold. Raises what an earlier call raised."""
+        self._raise_error()
         index = self._next()
         assert index is not None
         self._turn = (index + 1) % len(self.actors)
@@ -173,7 +176,8 @@ class ShardRecord:
         self._call(index, "insert", batch)
 
     def update_priorities(self, index: int, indices: Any, priorities: Any) -> None:
-        """Gives a shard priorities of items that were sampled from it."""
+        """Gives a shard priorities of items that were sampled from it. Raises what an earlier call raised."""
+        self._raise_error()
         if self.alive[index]:
             self._call(index, "update_priorities", indices, priorities)
         else:
@@ -196,9 +200,15 @@ class ShardRecord:
         calls.append(self._engine.call(self.actors[index], method, *arguments))
         if self._engine.in_process or len(calls) >= CALLS_AHEAD:
             self._confirm(index)
+            self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def _confirm(self, index: int) -> None:
-        """Forgets calls that are done; raises the error of one that failed."""
+        """Forgets calls that are done; keeps the error of one that failed."""
         calls = self._calls[index]
         if not calls:
             return
@@ -215,6 +225,8 @@ class ShardRecord:
                     self.bury(index)
                     self._found_dead.append(index)
                 return
+            except Exception as error:
+                self._error = error
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
@@ -251,6 +263,12 @@ class ShardRecord:
         for index in range(len(self.actors)):
             wait_for_all(self._engine, self._clock, self._calls[index], ANSWER_SECONDS)
             self._confirm(index)
+            if self._error is not None:
+                raise PlanError(
+                    f"a shard of a replay memory failed: {type(self._error).__name__}: {self._error}",
+                    where=f"shard {index}, before a checkpoint",
+                    fix="see its cause, the original error",
+                ) from self._error
             if self._calls[index]:
                 raise PlanError(
                     "a shard of a replay memory does not answer",

@@ -28,6 +28,7 @@ from rlweave.flow import (
     Union,
     UpdatePriorities,
     UpdateWeights,
+    WorkerGroup,
 )
 from rlweave.flow.replay_shards import CALLS_AHEAD
 from tests.flow.conftest import Start
@@ -40,7 +41,7 @@ def shards_of(made: list[FakeShard], n: int = 2, capacity: int | None = None, **
 
 
 def ape_x(
-    group: Sequence[FakeWorker],
+    group: Sequence[FakeWorker] | WorkerGroup,
     learner: FakeLearner,
     shards: ReplayShards,
     num_async: int = 1,
@@ -209,6 +210,38 @@ def test_an_insert_that_fails_names_who_stored() -> None:
     plan = ape_x(workers(1), Prioritizing(), shards_of([], fails_at=3))
     with pytest.raises(PlanError, match="'store_to_buffer' failed: MemoryError: full"):
         run(plan, 400)
+
+
+class BadPriorities(FakeShard):
+    def update_priorities(self, indices: Any, priorities: Any) -> int:
+        raise FloatingPointError("nan")
+
+
+class Late(SimulatedEngine):
+    """Answers to messages come late, so that nobody looks at them when they are sent."""
+
+    in_process = False
+
+    def call(self, actor: Any, method: str, *arguments: Any) -> SimulatedCall:
+        call = super().call(actor, method, *arguments)
+        if method == "update_priorities":
+            call.arrives += 3.0
+        return call
+
+
+@pytest.mark.parametrize("where", ["run", "checkpoint"])
+def test_an_error_that_comes_late_still_names_an_operator(where: str) -> None:
+    clock, shards = FakeClock(), ReplayShards([functools.partial(BadPriorities, 0)], BATCH)
+    workers_ = WorkerGroup([functools.partial(FakeWorker, 0)])
+    plan = ape_x(workers_, Prioritizing(), shards).start(Late(clock), clock)
+    if where == "run":
+        with pytest.raises(PlanError, match=r"'(store_to_buffer|update_priorities)' failed: FloatingPointError: nan"):
+            run(plan, 4000)
+    else:
+        run(plan, 12)
+        with pytest.raises(PlanError, match="a shard of a replay memory failed: FloatingPointError: nan") as caught:
+            plan.state_dict()
+        assert isinstance(caught.value.__cause__, FloatingPointError)
 
 
 class SlowToStore(SimulatedEngine):

@@ -129,6 +129,10 @@ TASKS = {
         "a3c", "CartPole-v1", 300_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
         clear=("best_evaluation_return", 499.0), backends=("torch",),
     ),
+    "ape-x-cartpole": Task(
+        "ape-x", "CartPole-v1", 200_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 490.0),
+    ),
     "ppo-pendulum": Task(
         "ppo",
         "Pendulum-v1",

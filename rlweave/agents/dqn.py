@@ -139,13 +139,6 @@ class DQN(Agent):
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""
         config = self.config
-        policy = (DuelingPolicy if config.dueling else QPolicy)(
-            network=config.network,
-            image_network=config.image_network or None,
-            action_space=self.action_space,
-            state_space=self.state_space,
-            mask_leaf=config.mask_leaf,
-        )
         even, prioritized = MEMORIES[config.memory_place]
         memory: Component
         # a sequence brings so many new transitions
@@ -154,9 +147,20 @@ class DQN(Agent):
             memory = prioritized(capacity, config.priority_alpha, config.priority_beta)
         else:
             memory = even(capacity)
+        return {"memory": memory, **self.learning_arguments()}
+
+    def learning_arguments(self) -> dict[str, Any]:
+        """Arguments of the root component, the memory apart."""
+        config = self.config
+        policy = (DuelingPolicy if config.dueling else QPolicy)(
+            network=config.network,
+            image_network=config.image_network or None,
+            action_space=self.action_space,
+            state_space=self.state_space,
+            mask_leaf=config.mask_leaf,
+        )
         return {
             "policy": policy,
-            "memory": memory,
             "loss": self._make_loss(),
             "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}

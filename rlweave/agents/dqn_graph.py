@@ -1,4 +1,4 @@
-"""The component graph of DQN."""
+"""The component graph of DQN: acting and learning, and with a memory of its own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from rlweave.components import DQNLoss, EpsilonGreedy
 from rlweave.graph import Component, api
 
 
-class DQNGraph(Component):
-    """The component graph of DQN.
+class QLearningGraph(Component):
+    """What DQN does with transitions that come from anywhere.
 
     Args:
         policy: The Q network.
-        memory: Replay memory.
         loss: The DQN loss.
         optimizer: Moves the Q network.
         exploration: Epsilon-greedy choice.
@@ -23,14 +22,13 @@ class DQNGraph(Component):
     def __init__(
         self,
         policy: Component,
-        memory: Component,
         loss: DQNLoss,
         optimizer: Component,
         exploration: EpsilonGreedy,
         scope: str = "dqn",
     ) -> None:
         super().__init__(scope)
-        self.policy, self.memory, self.loss, self.optimizer = policy, memory, loss, optimizer
+        self.policy, self.loss, self.optimizer = policy, loss, optimizer
         self.exploration = exploration
         self.target_policy = policy.copy(scope="target-policy", trainable=False)
 
@@ -48,19 +46,6 @@ class DQNGraph(Component):
     def q_values(self, states: Any) -> Any:
         """Q values (B, ..., actions)."""
         return self.policy.q_values(states)
-
-    @api
-    def insert(self, records: Any) -> None:
-        """Stores transitions."""
-        self.memory.insert(records)
-
-    @api(static=("batch_size",))
-    def update(self, batch_size: int) -> Any:
-        """Learns from transitions of the memory, and gives them their new priorities."""
-        records, indices, weights = self.memory.sample(batch_size)
-        loss, td_errors = self._learn(records, weights)
-        self.memory.update_priorities(indices, td_errors)
-        return loss
 
     @api
     def update_from(self, records: Any) -> Any:
@@ -100,6 +85,43 @@ class DQNGraph(Component):
             weights,
             records["discounts"],
         )
+
+
+class DQNGraph(QLearningGraph):
+    """The component graph of DQN.
+
+    Args:
+        policy: The Q network.
+        memory: Replay memory.
+        loss: The DQN loss.
+        optimizer: Moves the Q network.
+        exploration: Epsilon-greedy choice.
+    """
+
+    def __init__(
+        self,
+        policy: Component,
+        memory: Component,
+        loss: DQNLoss,
+        optimizer: Component,
+        exploration: EpsilonGreedy,
+        scope: str = "dqn",
+    ) -> None:
+        super().__init__(policy, loss, optimizer, exploration, scope)
+        self.memory = memory
+
+    @api
+    def insert(self, records: Any) -> None:
+        """Stores transitions."""
+        self.memory.insert(records)
+
+    @api(static=("batch_size",))
+    def update(self, batch_size: int) -> Any:
+        """Learns from transitions of the memory, and gives them their new priorities."""
+        records, indices, weights = self.memory.sample(batch_size)
+        loss, td_errors = self._learn(records, weights)
+        self.memory.update_priorities(indices, td_errors)
+        return loss
 
 
 class PrefetchingDQNGraph(DQNGraph):

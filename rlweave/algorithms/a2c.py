@@ -104,5 +104,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 A2C = AlgorithmSpec(
-    "a2c", "advantage actor-critic, in rounds; also with micro-batches", A2CTrainConfig, make_trainer, presets=PRESETS
+    "a2c",
+    "advantage actor-critic, in rounds; also with micro-batches",
+    A2CTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
 )

@@ -75,5 +75,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 A3C = AlgorithmSpec(
-    "a3c", "asynchronous advantage actor-critic: workers send gradients", A3CTrainConfig, make_trainer, presets=PRESETS
+    "a3c",
+    "asynchronous advantage actor-critic: workers send gradients",
+    A3CTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
 )

@@ -93,6 +93,7 @@ ENTRY_POINT_GROUP = "rlweave.algorithms"
 _BUILT_IN = {
     "a2c": "rlweave.algorithms.a2c:A2C",
     "a3c": "rlweave.algorithms.a3c:A3C",
+    "ape-x": "rlweave.algorithms.ape_x:APE_X",
     "dqn": "rlweave.algorithms.dqn:DQN",
     "ppo": "rlweave.algorithms.ppo:PPO",
 }

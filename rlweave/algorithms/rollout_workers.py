@@ -203,6 +203,10 @@ class TransitionWorker(EnvWorker):
         super().start(seed)
         self._accumulator = self._make_accumulator()
 
+    def act(self, observations: Any) -> Any:
+        """Actions (B, ...) of a network without a state."""
+        return self.agent.act(observations, explore=True)
+
     def sample(self) -> SampleBatch:
         """The transitions that became complete in some vector steps."""
         parts = []
@@ -212,7 +216,7 @@ class TransitionWorker(EnvWorker):
             if self.agent.recurrent:
                 actions, extra = self._act(observations)
             else:
-                actions, extra = self.agent.act(observations, explore=True), {}
+                actions, extra = self.act(observations), {}
             result = self._step(self.agent.env_actions(actions))
             env_steps += self._count(result.valid)
             complete = self._accumulator.add(

@@ -23,6 +23,7 @@ deep-learning framework.
 
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.clock import Clock, FakeClock, SystemClock
+from rlweave.flow.compute_priorities import ComputePriorities
 from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
@@ -43,6 +44,7 @@ from rlweave.flow.protocols import (
     PrioritizedMemory,
     Worker,
 )
+from rlweave.flow.replay_shards import ReplayShards
 from rlweave.flow.reports import Report
 from rlweave.flow.resources import Resources
 from rlweave.flow.rl_operators import (
@@ -52,7 +54,7 @@ from rlweave.flow.rl_operators import (
     UpdateWeights,
     Workers,
 )
-from rlweave.flow.stream import ParallelRollouts, Replay, Select, Stream, Union
+from rlweave.flow.stream import ParallelReplay, ParallelRollouts, Replay, Select, Stream, Union
 from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.workers import WorkerGroup
 
@@ -67,6 +69,7 @@ __all__ = [
     "Call",
     "Clock",
     "ComputeGradients",
+    "ComputePriorities",
     "ComputesGradients",
     "ConcatBatches",
     "Counters",
@@ -83,10 +86,12 @@ __all__ = [
     "LocalEngine",
     "Memory",
     "Operator",
+    "ParallelReplay",
     "ParallelRollouts",
     "Prefetch",
     "PrioritizedMemory",
     "Replay",
+    "ReplayShards",
     "Report",
     "ReportMetrics",
     "Resources",

@@ -12,6 +12,7 @@ from rlweave.flow.counters import Counters, LagHistogram, MeanMetrics
 from rlweave.flow.engine import CLOSE_SECONDS, Actor, ActorLost, Call, Engine
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.protocols import Episode, Learner
+from rlweave.flow.replay_shards import ReplayShards, ShardRecord
 from rlweave.flow.weights import LearnerRecord, WeightChannel
 from rlweave.flow.workers import SourceActor, WorkerGroup
 
@@ -44,6 +45,7 @@ class Context:
         self._actors: dict[tuple[int, ...], list[Actor]] = {}
         self._channels: dict[tuple[int, ...], WeightChannel] = {}
         self._learners: dict[int, LearnerRecord] = {}
+        self._shards: dict[tuple[int, ...], ShardRecord] = {}
         self._source_of: dict[str, tuple[WeightChannel, int]] = {}
 
     def actors(self, group: WorkerGroup) -> list[Actor]:
@@ -67,7 +69,7 @@ class Context:
     def _factory(self, group: WorkerGroup, index: int, replaces: int) -> Callable[[], SourceActor]:
         stages: Sequence[tuple[str, Callable[[Any], Any]]] = self.stages.get(group.key, [])
         count = self.fragments.get(group.key, 1)
-        return partial(SourceActor, group.factories[index], stages, replaces, not self.engine.in_process, count)
+        return partial(group.actor_class, group.factories[index], stages, replaces, not self.engine.in_process, count)
 
     def bury(self, group: WorkerGroup, index: int) -> None:
         """Ends an actor that failed, with its process."""
@@ -96,6 +98,12 @@ class Context:
         if id(learner) not in self._learners:
             self._learners[id(learner)] = LearnerRecord(learner, self.engine)
         return self._learners[id(learner)]
+
+    def shards(self, shards: ReplayShards) -> ShardRecord:
+        """The record of a memory in shards, the same one for the same memory."""
+        if shards.key not in self._shards:
+            self._shards[shards.key] = ShardRecord(shards, self.engine, self.clock, self.actors(shards))
+        return self._shards[shards.key]
 
     def name_source(self, source: str, channel: WeightChannel, index: int) -> None:
         """Notes which worker makes the items with this source name."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.arrivals import Arrival, Requested, encode_arrival
 from rlweave.flow.envelope import ABSORBED, END, Pulled, merge
 from rlweave.flow.item_types import fits
@@ -44,6 +44,13 @@ class GatherSync(Gather):
         if concat and not fits(upstream.item_type, Batch):
             raise wrong_type(upstream, "gather_sync", Batch)
         super().__init__("gather_sync", upstream)
+        if not self.source.in_rounds:
+            raise PlanError(
+                "samples of shards do not come in rounds: a shard that may not be asked now would hold up all others",
+                where=f"operators {self.source.name!r} and 'gather_sync'",
+                received="gather_sync()",
+                fix="use gather_async()",
+            )
         size = len(self.source.group)
         if (quorum is None) != (timeout is None) or (
             quorum is not None and timeout is not None and not (1 <= quorum <= size and timeout >= 0)
@@ -209,20 +216,24 @@ class GatherAsync(Gather):
 
     def pull(self, output: int = 0) -> Pulled:
         """The item that was asked for first among those that have arrived."""
-        if self._being_replaced():
+        if self.source.watched_by_others or self._being_replaced():
             self._replace_due()
         if self._due:
             due, self._due = self._due, []
             for index in due:
-                if not self._over[index] and not self._buried(index):
+                if self._over[index] or self._buried(index):
+                    continue
+                if self.source.may_ask(index):
                     self._request(index)
+                else:
+                    self._due.append(index)
         arrived = self._arrived
         if not arrived:
             if not self._requested:
                 self._check_alive()
-            if not self._requested and not self._being_replaced():
-                self.ended = True
-                return END
+                if not self._being_replaced() and (not self._due or self.source.exhausted()):
+                    self.ended = True
+                    return END
             request = self._first_done(self._admitted)
             if request is None:
                 return self._not_ready()
@@ -269,7 +280,9 @@ class GatherAsync(Gather):
 
     def state_dict(self) -> dict[str, Any]:
         """Also the sources that are to be asked next."""
-        return {**super().state_dict(), "due": list(self._due)}
+        state = super().state_dict()
+        replaced = [index for index in range(len(self._over)) if self._buried(index)]  # who resumes has all of them
+        return {**state, "due": self._due + replaced * self.num_async}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""

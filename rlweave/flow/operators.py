@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rlweave.errors import ConfigError, PlanError, nearest
@@ -44,6 +44,8 @@ class Operator:
     """The learner that it works with, if that lives in an actor; then it has ``begin`` and ``finish``."""
     group: WorkerGroup | None = None
     """The workers that it sends something to, if any."""
+    gate: Callable[[], bool] | None = None
+    """Says whether it can take another item now, if that is not always so; set by ``start``."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy beside a worker takes along: everything but its place in the plan."""
@@ -100,6 +102,10 @@ class Operator:
     def flush(self) -> list[Envelope]:
         """What is still inside when the stream ends."""
         return []
+
+    def waits_on(self) -> Iterator[Call]:
+        """Calls whose completion opens its ``gate``."""
+        return iter(())
 
     def note(self) -> str:
         """Settings worth a line in ``explain``."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.envelope import END, NOT_READY, Pulled
 from rlweave.flow.node import Node, Port
+from rlweave.flow.shard_source import ShardSource
 from rlweave.flow.sources import ReplaySource
 from rlweave.flow.transforms import ForEach, check_input
 
@@ -25,7 +26,8 @@ class RateLimit(Node):
     by that many samples, which is wanted where both run at the same time.
 
     It stands anywhere downstream of the memory's ``Replay``, also behind the training operator, and holds back all
-    that is between. It finds what stores into the memory by itself.
+    that is between. (Of a ``ParallelReplay``, which asks for samples ahead, it holds back the asking.) It finds what
+    stores into the memory by itself.
 
     Args:
         upstream: A stream with a ``Replay`` somewhere above it.
@@ -46,13 +48,14 @@ class RateLimit(Node):
         self.samples_per_insert, self.min_size, self.error_buffer = samples_per_insert, min_size, error_buffer
         self.connect()
         self.outputs = [Port(self, 0, upstream.item_type)]
-        self._replays: list[ReplaySource] = []
+        self._replays: list[ReplaySource | ShardSource] = []
         self._stores: list[ForEach] = []
+        self._asks_ahead = False
 
     def check(self, graph: PlanGraph) -> None:
         """Finds the memory and what stores into it, and refuses what can never open."""
-        self._replays = [node for node in graph.ancestors(self) if isinstance(node, ReplaySource)]
-        memories = {id(replay.memory): replay.memory for replay in self._replays}
+        self._replays = [node for node in graph.ancestors(self) if isinstance(node, ReplaySource | ShardSource)]
+        memories: dict[int, Any] = {id(replay.memory): replay.memory for replay in self._replays}
         self._stores = [cast(ForEach, store) for memory in memories.values() for store in graph.stores_into(memory)]
         capacities = [getattr(memory, "capacity", None) for memory in memories.values()]
         known = [capacity for capacity in capacities if capacity is not None]
@@ -83,6 +86,8 @@ class RateLimit(Node):
             )
         for replay in self._replays:
             replay.limited = True
+            if isinstance(replay, ShardSource):  # asks ahead, and counts what it asks for
+                replay.permit, self._asks_ahead = self.may_sample, True
         for store in self._stores:
             store.gates.append(self.may_insert)
 
@@ -119,11 +124,12 @@ class RateLimit(Node):
     def pull(self, output: int = 0) -> Pulled:
         """An item from upstream when enough is owed; the end when no more will ever be."""
         if not self.may_sample():
-            if not all(store.ended for store in self._stores):
+            if all(store.ended for store in self._stores):
+                # nothing more will be owed: the memory's stream ends, and what operators on the way hold comes out
+                for replay in self._replays:
+                    replay.limited = False
+            elif not self._asks_ahead:
                 return NOT_READY
-            # nothing more will be owed: the memory's stream ends, and what operators on the way still hold comes out
-            for replay in self._replays:
-                replay.limited = False
         item = self._upstream()
         self.ended = item is END
         return item

@@ -10,7 +10,7 @@ from rlweave.errors import PlanError
 from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
 from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
 from rlweave.flow.failure_policy import FailurePolicy, Supervisor
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
@@ -103,6 +103,7 @@ class Gather(Node):
             raise failure(f"weights for {self.source.name}", envelope, error) from error
         call = self._engine.call(self._actors[index], "next_items", *newer)
         self.source.timer.seconds += self._now() - started
+        self.source.asked()
         self._may_skip_look = self._context.only_source
         self._requested.append(Requested(index, call, self._channel.sent[index], started, in_round))
 
@@ -174,12 +175,13 @@ class Gather(Node):
 
     def _note_lag(self, envelope: Envelope) -> None:
         """Counts how old the weights are that an item was made with, when it leaves."""
-        self._channel.gather_lag.add(self._channel.version - envelope.weight_version)
+        if envelope.weight_version != UNKNOWN_VERSION:
+            self._channel.gather_lag.add(self._channel.version - envelope.weight_version)
 
     def _absorb(self, arrival: Arrival) -> None:
         """Counts what an item took."""
         self.source.timer.items += 1
-        self._counters.env_steps_sampled += arrival.num_steps
+        self.source.count(self._counters, arrival.num_steps)
         self._keep_episodes(arrival.episodes)
 
     def _not_absorbed(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
@@ -196,8 +198,13 @@ class Gather(Node):
 
     # -- failures -----------------------------------------------------------------------------------------------
 
-    def _failed(self, index: int, error: Exception) -> None:
+    def _failed(self, index: int, error: Exception, asked: bool = True) -> None:
         """Does what the policy says about an actor that failed.
+
+        Args:
+            index: Its number.
+            error: What came of it.
+            asked: Whether it failed on an item that was asked for.
 
         Raises:
             PlanError: If the plan is to stop, naming operator, actor and item, with the original error as its cause.
@@ -218,8 +225,9 @@ class Gather(Node):
         if policy.policy == "stop" or (lost and policy.policy == "skip"):
             raise failure(operator, item, cause) from cause
         self._counters.fail(operator)
-        items = self.source.fragments if lost else 1  # what a dead or hanging actor had made of its call is lost too
-        self._counters.lose(self.source.name, items)
+        # what a dead or hanging actor had made of its call is lost too
+        items = (self.source.fragments if lost else 1) if asked else 0
+        self._lose(items)
         self._sequence[index] += items
         self._last_error = failure(operator, item, cause)
         self._last_error.__cause__ = cause
@@ -235,12 +243,20 @@ class Gather(Node):
         self._arrived = deque(arrival for arrival in self._arrived if arrival.actor != index)
         items = len(purged) * self.source.fragments + len(purged_items)
         self._sequence[index] += len(purged) * self.source.fragments
-        self._counters.lose(self.source.name, items)
+        self._lose(items)
         self._context.bury(self.source.group, index)
         self._supervisor.bury(index, self._now())
+        self.source.buried(index)
+
+    def _lose(self, items: int) -> None:
+        self._counters.lose(self.source.name, items)
+        self.source.lost(items)
 
     def _replace_due(self) -> None:
         """Makes the actors anew whose time has come, and asks those for items that are there."""
+        for index in self.source.take_dead():
+            if not self._buried(index):
+                self._failed(index, ActorLost("found dead by who gave it something"), asked=False)
         if not self._births and self._supervisor.wakes_at is None:
             return
         for index in self._supervisor.take_due(self._now()):
@@ -248,7 +264,7 @@ class Gather(Node):
             try:
                 born = self._context.replace_actor(self.source.group, index, self._supervisor.replaced[index])
             except Exception as error:  # in this process, factories fail at once
-                self._failed(index, error)
+                self._failed(index, error, asked=False)
             else:
                 self._births[index] = born, self._now()
         if not self._births:
@@ -263,8 +279,9 @@ class Gather(Node):
                     raise Hanging(f"was not made within {ANSWER_SECONDS:g} seconds")
                 born.result()
             except Exception as error:
-                self._failed(index, error)
+                self._failed(index, error, asked=False)
             else:
+                self.source.born(index)
                 self._asked_of_new_actor(index)
 
     def _asked_of_new_actor(self, index: int) -> None:

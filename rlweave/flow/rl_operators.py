@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rlweave.errors import ConfigError, PlanError, nearest
@@ -20,6 +20,7 @@ from rlweave.flow.protocols import (
     require,
     steps_of,
 )
+from rlweave.flow.replay_shards import ReplayShards, ShardRecord
 from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.weights import WeightChannel
 from rlweave.flow.workers import WorkerGroup
@@ -129,19 +130,33 @@ class TrainOneStep(Operator):
 
 
 class StoreToBuffer(Operator):
-    """Stores each item into a memory and passes it on."""
+    """Stores each item into a memory and passes it on. Shards of a memory get items in turns."""
 
     at_source: ClassVar[bool] = False
 
-    def __init__(self, memory: Memory) -> None:
-        require(memory, Memory, "store_to_buffer", "memory")
+    def __init__(self, memory: Memory | ReplayShards) -> None:
         self.memory = self.fills = memory
+        if isinstance(memory, ReplayShards):
+            self.group = memory
+        else:
+            require(memory, Memory, "store_to_buffer", "memory")
         self.inserted = 0
         """Environment steps stored so far."""
+        self._shards: ShardRecord | None = None
+
+    def start(self, context: Context, name: str) -> None:
+        """Finds the shards, if the memory has some."""
+        if isinstance(self.memory, ReplayShards):
+            self._shards = context.shards(self.memory)
+            self.gate = self._shards.may_store
 
     def __call__(self, batch: BatchType) -> BatchType:
         """Stores the batch."""
-        self.memory.insert(batch)
+        if self._shards is not None:
+            self._shards.store(batch)
+        else:
+            assert not isinstance(self.memory, ReplayShards)
+            self.memory.insert(batch)
         self.inserted += steps_of(batch)
         return batch
 
@@ -151,7 +166,11 @@ class StoreToBuffer(Operator):
 
     def note(self) -> str:
         """The memory."""
-        return type(self.memory).__name__
+        return f"{len(self.group)} shards" if self.group is not None else type(self.memory).__name__
+
+    def waits_on(self) -> Iterator[Call]:
+        """Inserts that shards have not done yet, if the next one has to wait for them."""
+        return iter(()) if self._shards is None else self._shards.waits_on()
 
     def state_dict(self) -> dict[str, Any]:
         """The number of steps stored. The memory itself is saved by who owns it."""
@@ -230,9 +249,35 @@ class UpdatePriorities(Operator):
 
     at_source: ClassVar[bool] = False
 
-    def __init__(self, memory: PrioritizedMemory) -> None:
-        require(memory, PrioritizedMemory, "update_priorities", "memory")
+    def __init__(self, memory: PrioritizedMemory | ReplayShards) -> None:
         self.memory = memory
+        if isinstance(memory, ReplayShards):
+            self.group = memory
+        else:
+            require(memory, PrioritizedMemory, "update_priorities", "memory")
+
+    def start(self, context: Context, name: str) -> None:
+        """Finds the shards, if the memory has some."""
+        self._context = context
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Updates the memory: of several shards the one that the item came from, which its envelope knows.
+
+        Raises:
+            PlanError: If the item does not come from exactly one of the shards.
+        """
+        if not isinstance(self.memory, ReplayShards):
+            return super().process(envelope)
+        channel, index = self._context.worker_of(envelope.origins[0][0]) or (None, 0)
+        if channel is not self._context.channel(self.memory) or len(envelope.origins) > 1:
+            raise PlanError(
+                "priorities go back to the shard that a sample came from, and this item came from no such one",
+                where="operator 'update_priorities'",
+                received=envelope.describe(),
+                fix="train on the items of ParallelReplay(shards) one by one, with the same shards",
+            )
+        self._context.shards(self.memory).update_priorities(index, *self._priorities(envelope.payload))
+        return envelope
 
     def __call__(self, stats: TrainStats) -> TrainStats:
         """Updates the memory.
@@ -240,6 +285,11 @@ class UpdatePriorities(Operator):
         Raises:
             PlanError: If the learner gave no priorities.
         """
+        assert not isinstance(self.memory, ReplayShards)
+        self.memory.update_priorities(*self._priorities(stats))
+        return stats
+
+    def _priorities(self, stats: TrainStats) -> tuple[Any, Any]:
         if stats.priorities is None:
             raise PlanError(
                 "the learner gave no priorities",
@@ -247,8 +297,7 @@ class UpdatePriorities(Operator):
                 received=f"metrics {sorted(stats.metrics)}",
                 fix="let Learner.update return 'priorities': (indices, priorities), or use a memory without priorities",
             )
-        self.memory.update_priorities(*stats.priorities)
-        return stats
+        return stats.priorities
 
     def check_plan(self, node: Node, graph: PlanGraph) -> None:
         """The items must have come from this memory: indices into another one mean nothing there."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.counters import Counters
 from rlweave.flow.envelope import END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
 from rlweave.flow.item_types import fits, one_of, signature_of
 from rlweave.flow.node import Node, Port, failure, wrong_type
@@ -25,16 +26,51 @@ class RolloutSource(Node):
     Args:
         group: The workers.
         fragments: Items that a worker makes per call.
+        name: Of the operator.
     """
 
     failure_policies = ("stop", "skip", "replace")
     place = "sources"
+    in_rounds = True
+    """Whether one item of each source makes a round."""
+    watched_by_others = False
+    """Whether others than the gather may find an actor dead."""
 
-    def __init__(self, group: WorkerGroup, fragments: int = 1) -> None:
-        super().__init__("parallel_rollouts", [])
+    def __init__(self, group: WorkerGroup, fragments: int = 1, name: str = "parallel_rollouts") -> None:
+        super().__init__(name, [])
         self.group = group
         self.fragments = positive("fragments", fragments, self.name)
         self.outputs = [Port(self, 0, one_of(group.item_types()), parallel=True)]
+
+    # -- what a gather asks: workers may always be asked ----------------------------------------------------------
+
+    def may_ask(self, index: int) -> bool:
+        """Whether a source may be asked for an item now."""
+        return True
+
+    def asked(self) -> None:
+        """Hears that an item was asked for."""
+
+    def lost(self, items: int) -> None:
+        """Hears that items which were asked for will not come."""
+
+    def count(self, counters: Counters, num_steps: int) -> None:
+        """Counts what an item took."""
+        counters.env_steps_sampled += num_steps
+
+    def exhausted(self) -> bool:
+        """Whether sources that may not be asked now never will be."""
+        return False
+
+    def take_dead(self) -> list[int]:
+        """Actors that were found dead by others than the gather."""
+        return []
+
+    def buried(self, index: int) -> None:
+        """Hears that an actor is gone."""
+
+    def born(self, index: int) -> None:
+        """Hears that a new actor is in its place."""
 
     def placement(self) -> str:
         """How many actors."""

@@ -13,7 +13,9 @@ from rlweave.flow.node import Port
 from rlweave.flow.operators import BatchItems, ConcatBatches, FilterItems, Operator, SelectPolicy, as_operator
 from rlweave.flow.protocols import Memory
 from rlweave.flow.rate_limit import RateLimit
+from rlweave.flow.replay_shards import ReplayShards
 from rlweave.flow.rl_operators import Notify, Workers, receiver_of
+from rlweave.flow.shard_source import ShardSource
 from rlweave.flow.sources import ParForEach, ReplaySource, RolloutSource
 from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
 from rlweave.flow.workers import WorkerGroup
@@ -226,6 +228,31 @@ class Replay(Stream):
 
     def __init__(self, memory: Memory, min_size: int = 1) -> None:
         super().__init__(ReplaySource(memory, min_size).outputs[0])
+
+
+class ParallelReplay(Stream):
+    """Samples from a memory in shards, as a parallel stream: ``ParallelReplay(shards).gather_async(num_async=2)``.
+
+    A shard is asked for samples once it holds its share of ``min_size``; a sample is an item whose source is its shard.
+
+    Args:
+        shards: The memory that `StoreToBuffer` fills elsewhere in the plan.
+        min_size: Environment steps that all shards together must hold.
+        save: Whether checkpoints hold what is in the shards. Without it, a plan that is resumed begins with empty ones.
+
+    Raises:
+        PlanError: If ``shards`` is no `ReplayShards`.
+    """
+
+    def __init__(self, shards: ReplayShards, min_size: int = 1, save: bool = True) -> None:
+        if not isinstance(shards, ReplayShards):
+            raise PlanError(
+                "ParallelReplay needs a memory in shards",
+                where="operator 'parallel_replay', argument 'shards'",
+                received=type(shards).__name__,
+                fix="give it ReplayShards, or use Replay(memory)",
+            )
+        super().__init__(ShardSource(shards, min_size, save).outputs[0])
 
 
 class Select(Stream):

@@ -78,6 +78,8 @@ class ForEach(Node):
         self._now: Callable[[], float] = context.clock.now
         self._process = self.operator.process
         self.operator.start(context, self.name)
+        if self.operator.gate is not None:
+            self.gates.append(self.operator.gate)
 
     def pull(self, output: int = 0) -> Pulled:
         """One item from upstream, transformed."""
@@ -114,8 +116,14 @@ class ForEach(Node):
                 raise failure(self.name, Envelope(None, "end of stream", self.timer.items), error) from error
         return self._flushed.popleft() if self._flushed else END
 
+    def waits_on(self) -> Iterator[Call]:
+        """What the operator waits for."""
+        return self.operator.waits_on()
+
     def obstacle(self) -> str:
         """A closed gate."""
+        if self.operator.gate is not None and not self.operator.gate():
+            return "the actors that it gives items to take no more now"
         return "" if self.gates_open() else "held back by the rate limiter until more samples were trained on"
 
     def note(self) -> str:

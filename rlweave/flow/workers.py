@@ -160,6 +160,9 @@ class WorkerGroup:
         resources: What each worker holds on a cluster while it lives.
     """
 
+    actor_class: type[SourceActor] = SourceActor
+    """What stands for each of them where it lives."""
+
     def __init__(self, factories: Sequence[Callable[[], Worker]], resources: Resources | None = None) -> None:
         self.factories = list(factories)
         self.resources = resources or Resources()

@@ -9,6 +9,8 @@ from benchmarks.learning import TASKS, train_task
 #: Of the second tier: one task for each algorithm.
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
 MINUTES = {"ppo-pendulum": 2, "dqn-cartpole": 1.5, "ppo-catch": 1}
+#: Plans whose agents are the same on all backends as others': one backend here, all in `make learning`.
+HERE = {"ape-x-cartpole": ("jax",)}
 
 
 @pytest.mark.learning
@@ -16,7 +18,10 @@ MINUTES = {"ppo-pendulum": 2, "dqn-cartpole": 1.5, "ppo-catch": 1}
     ("task", "backend"),
     [
         pytest.param(task, backend, marks=pytest.mark.long(minutes=MINUTES.get(task, 0.5)))
-        for task, backend in [*((task, b) for task in TASKS for b in TASKS[task].backends), *ON_TENSORFLOW]
+        for task, backend in [
+            *((task, b) for task in TASKS for b in HERE.get(task, TASKS[task].backends)),
+            *ON_TENSORFLOW,
+        ]
     ],
 )
 def test_learns(task, backend, learning_seed, tmp_path):
@@ -48,6 +53,7 @@ def test_a_threshold_is_no_formality(task):
     untrained = {
         "ppo-cartpole": 25.0,
         "dqn-cartpole": 25.0,
+        "ape-x-cartpole": 25.0,
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,

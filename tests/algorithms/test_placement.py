@@ -15,7 +15,10 @@ def trainer_of(algorithm, **sets):
     return spec.make_trainer(resolve_config(spec.config_class, sets={**SMALL, **sets}), None)
 
 
-@pytest.mark.parametrize(("algorithm", "sets"), [("ppo", {}), ("dqn", {"agent.learning_starts": 100})])
+@pytest.mark.parametrize(
+    ("algorithm", "sets"),
+    [("ppo", {}), ("dqn", {"agent.learning_starts": 100}), ("ape-x", {"agent.learning_starts": 100})],
+)
 def test_workers_elsewhere_have_agents_of_their_own(algorithm, sets):
     trainer = trainer_of(algorithm, placement="single_learner_coarse", **sets)
     try:

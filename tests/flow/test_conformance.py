@@ -197,6 +197,7 @@ def test_no_edge_ever_holds_more_than_it_says(engine: str) -> None:
 CUT_ELSEWHERE: dict[str, str] = {
     "Prefetch": "test_prefetch.py::test_a_checkpoint_keeps_what_is_under_way",
     "ForEachAtActor": "test_learner_actor.py::test_an_update_on_its_way_is_finished_for_a_checkpoint",
+    "ShardSource": "test_parallel_replay.py::test_cut_and_resumed_equals_uncut",
 }
 """Classes with a state of their own that no plan of `test_checkpoint.py` has, and the test that cuts them."""
 

@@ -1,11 +1,25 @@
-"""The plans shown in the documentation of `rlweave.flow` run as they stand there."""
+"""The plans shown in the documentation of `rlweave.flow` run as they stand there, and those of RLlib Flow's slides."""
 
+import functools
 import inspect
 import textwrap
 from typing import Any
 
+import pytest
+
 import rlweave.flow
-from rlweave.flow import ReportMetrics
+from rlweave.flow import (
+    ParallelReplay,
+    ParallelRollouts,
+    ReplayShards,
+    ReportMetrics,
+    StoreToBuffer,
+    TrainOneStep,
+    Union,
+    UpdatePriorities,
+    UpdateWeights,
+)
+from tests.flow.fake_shards import FakeShard, Prioritizing
 from tests.flow.fakes import FakeLearner, FakeMemory, workers
 from tests.flow.test_gradients import Descending, computing
 
@@ -47,3 +61,36 @@ def test_the_a3c_plan_lets_each_worker_compute_its_gradients() -> None:
     assert [int(number) for _, number, _ in learner.given] == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
     assert plan.report().train_lag == {0: 1, 1: 1, 2: 8}
     assert "compute_gradients" in plan.explain()
+
+
+def create_replay_actors(made: list[FakeShard]) -> ReplayShards:
+    return ReplayShards([functools.partial(FakeShard, number, made) for number in range(3)], batch_size=8)
+
+
+def test_the_slides_ape_x_in_our_spelling() -> None:
+    """Two deviations: training comes before priorities, which it finds; and the learner is named.
+
+    UpdatePriorities gets the memory, and knows the shard from the item: nothing is attributed by a "current actor".
+    """
+    made: list[FakeShard] = []
+    group, learner = workers(2), Prioritizing()
+
+    replay_buffer = create_replay_actors(made)
+    rollouts = ParallelRollouts(group).gather_async()
+
+    store_op = rollouts.for_each(StoreToBuffer(replay_buffer)).for_each(UpdateWeights(learner, group))
+
+    replay_op = ParallelReplay(replay_buffer).gather_async()
+    replay_op = replay_op.for_each(TrainOneStep(learner)).for_each(UpdatePriorities(replay_buffer))
+
+    plan = ReportMetrics(Union(store_op, replay_op), group)
+    for _ in plan.run(until=lambda counters: counters.env_steps_sampled >= 400, every_steps=100):
+        pass
+    assert [shard.steps for shard in made] == [pytest.approx(400 / 3, abs=4)] * 3, "stored in turns"
+    assert plan.counters.updates == len(learner.trained_on) > 50
+    for shard in made:
+        assert {value for _, values in shard.priorities for value in values} == {shard.number + 0.25}
+        assert len(shard.priorities) == learner.trained_on.count(shard.number)
+    assert group[0].received[-1] > group[0].received[0], "workers got newer weights"
+    names = [node.name for node in plan.graph.nodes]
+    assert names.index("train_one_step") < names.index("update_priorities")

@@ -144,6 +144,25 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         "local": ["test_conformance.py::test_everything_that_keeps_items_back_has_a_case"],
         "ray": ["test_ray_promises.py::test_the_end_of_finite_workers_flushes_every_buffer"],
     },
+    "samples of a memory in shards: priorities go back to their shard, asked for as declared": {
+        BOTH: [
+            "test_parallel_replay.py::test_priorities_go_back_to_the_shard_that_a_sample_came_from",
+            "test_parallel_replay.py::test_no_shard_is_asked_for_more_than_num_async_batches_ahead",
+        ],
+        "simulated": [
+            "test_parallel_replay.py::test_samples_that_overtake_each_other_still_know_their_shard",
+            "test_parallel_replay.py::test_items_on_their_way_to_a_shard_are_bounded_and_nothing_is_dropped",
+        ],
+        "ray": ["test_ray_replay.py::test_the_replay_ratio_holds_and_priorities_find_their_shard"],
+    },
+    "a shard that dies is replaced in place; what it held is counted": {
+        "local": [],
+        "simulated": [
+            "test_parallel_replay.py::test_a_shard_that_dies_is_replaced_in_place_and_what_it_held_is_counted",
+            "test_parallel_replay.py::test_a_shard_found_dead_by_who_stores_is_replaced_before_it_is_ever_asked",
+        ],
+        "ray": ["test_ray_replay.py::test_a_killed_shard_is_replaced_in_place_and_what_was_lost_is_counted"],
+    },
     "an item knows its own source": {
         BOTH: ["test_gather.py::test_sources_take_turns_in_order"],
         "local": ["test_branching.py::test_a_merged_item_knows_its_parts_and_is_as_old_as_the_oldest"],
@@ -177,6 +196,7 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         "local": [
             "test_checkpoint.py::test_cut_and_resumed_equals_uncut",
             "test_conformance.py::test_whatever_has_a_state_is_cut_and_resumed_in_a_test",
+            "test_parallel_replay.py::test_cut_and_resumed_equals_uncut",
         ],
         "simulated": [],
         "ray": [
@@ -184,11 +204,17 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         ],
     },
     "the replay ratio is what rate_limit says, to 1 %": {
-        BOTH: ["test_rate_limit.py::test_trained_samples_per_step_hold_to_one_percent"],
+        BOTH: [
+            "test_rate_limit.py::test_trained_samples_per_step_hold_to_one_percent",
+            "test_parallel_replay.py::test_trained_samples_per_step_hold_to_one_percent",
+        ],
         "simulated": [
             "test_rate_limit.py::test_with_real_delays_the_ratio_holds_and_the_plan_waits_for_the_rollouts",
         ],
-        "ray": ["test_ray_promises.py::test_the_replay_ratio_holds_to_one_percent"],
+        "ray": [
+            "test_ray_promises.py::test_the_replay_ratio_holds_to_one_percent",
+            "test_ray_replay.py::test_the_replay_ratio_holds_and_priorities_find_their_shard",
+        ],
     },
     "counters count what their names say": {
         BOTH: ["test_plan.py::test_reports_count_what_their_names_say"],

@@ -1,0 +1,201 @@
+"""Ape-X as something to train: agent, plan, defaults (Horgan et al. 2018, https://arxiv.org/abs/1803.00933)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import numpy as np
+
+from rlweave.agents.ape_x import ApeX as ApeXAgent
+from rlweave.agents.ape_x import ApeXConfig
+from rlweave.agents.config import setting
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import worker_failure
+from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.replay_shard import ShardFactory
+from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state, derived_seed
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
+from rlweave.envs import VectorEnv
+from rlweave.flow import (
+    ComputePriorities,
+    ParallelReplay,
+    ReplayShards,
+    ReportMetrics,
+    Resources,
+    SampleBatch,
+    StoreToBuffer,
+    TrainOneStep,
+    Union,
+    UpdatePriorities,
+    UpdateWeights,
+    Workers,
+)
+
+
+class ApeXTrainConfig(TrainConfig):
+    """Settings of an Ape-X training."""
+
+    placement: Literal["local", "single_learner_coarse"] = setting(
+        "local",
+        "who acts: local, the learner's own agent; single_learner_coarse, workers with agents of their own (always so "
+        "on Ray)",
+    )
+    steps_per_item: int = setting(
+        64, "steps that a worker with an agent of its own takes per item, over its environments", ge=1,
+        unit="environment steps",
+    )  # fmt: skip
+    shards: int = setting(2, "parts of the replay memory; on Ray each is a process", ge=1)
+    shard_cpus: float = setting(0.0, "cores that each shard holds on Ray: it mostly waits", ge=0.0, unit="cores")
+    items_ahead: int = setting(
+        2,
+        "items that each worker on Ray is asked for ahead, so that it acts while the learner is busy",
+        ge=1,
+        unit="items",
+    )
+    batches_ahead: int = setting(1, "batches that each shard is asked for ahead of the learner", ge=1, unit="batches")
+    weight_interval: int = setting(
+        400, "steps of one worker between two times that it gets weights; 0: with every item", ge=0,
+        unit="environment steps",
+    )  # fmt: skip
+    save_memory: bool = setting(
+        True, "checkpoints hold the memory; without it a run that is resumed begins with an empty one"
+    )
+    agent: ApeXConfig = setting(ApeXConfig(), "the agent")
+
+
+class ApeXWorker(TransitionWorker):
+    """Collects n-step transitions; every environment of the whole training explores by an epsilon of its own.
+
+    Args:
+        agent: The agent that acts.
+        env: The environments.
+        steps: Vector steps in one item.
+        total: Environments of all workers.
+    """
+
+    def __init__(self, agent: ApeXAgent, env: VectorEnv, steps: int, total: int) -> None:
+        super().__init__(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
+        self.agent: ApeXAgent = agent
+        self.epsilons = agent.epsilons(env.worker * env.num_envs, env.num_envs, total)
+
+    def act(self, observations: Any) -> Any:
+        return self.agent.act_with(observations, self.epsilons)
+
+    def compute_priorities(self, batch: SampleBatch) -> np.ndarray:
+        """Sizes of the TD errors of transitions, (N,), for `ComputePriorities`."""
+        return self.agent.priorities(batch.data)
+
+
+class ApeXLearner:
+    """The agent as a plan's learner.
+
+    Args:
+        agent: The agent.
+        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+    """
+
+    def __init__(self, agent: ApeXAgent, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        """One update on what a shard drew; finds its new priorities."""
+        metrics, errors = self.agent.learn(batch["records"], batch["weights"])
+        return {**metrics, "priorities": (batch["numbers"], errors)}
+
+    def count_steps(self, batch: SampleBatch) -> SampleBatch:
+        """Counts the steps of an item."""
+        if self.counts:
+            self.agent.count_steps(batch.num_steps)
+        return batch
+
+    def get_weights(self) -> Any:
+        """What acting needs."""
+        return acting_state(self.agent)
+
+
+def make_agent(config: ApeXTrainConfig, env: VectorEnv, seed: int) -> ApeXAgent:
+    """The agent for an environment; not built yet."""
+    return ApeXAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def make_worker(config: ApeXTrainConfig, agent: ApeXAgent, env: VectorEnv) -> ApeXWorker:
+    """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
+    steps = max(1, config.steps_per_item // env.num_envs) if acts_elsewhere(config) else 1
+    return ApeXWorker(agent, env, steps, config.num_envs)
+
+
+def make_shards(config: ApeXTrainConfig, agent: ApeXAgent) -> ReplayShards:
+    """The replay memory, in shards that an engine makes when the plan starts."""
+    memory, records, size = agent.memory_factory(config.shards), agent.record_space(), config.agent.batch_size
+    factories = [
+        ShardFactory(memory, records, size, derived_seed(config.seed, f"shard {number}"))
+        for number in range(config.shards)
+    ]
+    return ReplayShards(factories, size, config.agent.memory_capacity, Resources(cpus=config.shard_cpus))
+
+
+def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, shards: ReplayShards) -> ReportMetrics:
+    """Transitions with priorities into shards; samples of shards train, and their new priorities go back there."""
+    failure = worker_failure(config)
+    made = rollouts(config, workers).par_for_each(ComputePriorities())
+    ahead = 1 if config.engine == "local" else config.items_ahead  # in this process nobody acts meanwhile
+    stored = gathered(config, made, "async", ahead).for_each(StoreToBuffer(shards)).for_each(learner.count_steps)
+    every = config.weight_interval if learner.counts else 0  # on the learner's own agent, weights are always the newest
+    store_op = stored.for_each(UpdateWeights(learner, workers, every_steps=every))
+
+    samples = ParallelReplay(shards, config.agent.learning_starts, save=config.save_memory)
+    drawn = samples.on_error(failure.policy, failure.timeout).gather_async(config.batches_ahead)
+    # the slides' listing sets priorities before it trains; there are no TD errors before that
+    trained = drawn.for_each(TrainOneStep(learner)).for_each(UpdatePriorities(shards))
+    replay_op = trained.rate_limit(config.agent.samples_per_step, min_size=config.agent.learning_starts)
+    return ReportMetrics(Union(store_op, replay_op), workers)
+
+
+def make_parts(config: ApeXTrainConfig) -> Parts:
+    """Agent, workers and plan of a training."""
+    updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
+    agent_config = config.agent.model_copy(
+        update={"lr": linear_schedule(config.agent.lr, updates), "mask_leaf": mask_leaf_of(config, config.agent)}
+    )
+    config = config.model_copy(update={"agent": agent_config})
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    learner = ApeXLearner(agent, counts=elsewhere)
+    return Parts(agent, workers, lambda: ape_x_plan(config, workers, learner, make_shards(config, agent)))
+
+
+def make_trainer(config: ApeXTrainConfig, run: RunDirectory | None) -> PlanTrainer:
+    """A trainer."""
+    return PlanTrainer(config, run, make_parts)
+
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "num_envs": 8,
+        "steps": 100_000,
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 20,
+        "agent": {
+            "acting_backend": "numpy",
+            "lr": {"type": "linear", "start": 2.5e-3, "end": 0.0},
+        },
+    },
+}
+
+APE_X = AlgorithmSpec(
+    "ape-x",
+    "distributed prioritized replay: DQN with a memory in shards, priorities from the workers",
+    ApeXTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
+)

@@ -1,0 +1,282 @@
+"""A replay memory in several shards, each an actor: Ape-X's (Horgan et al. 2018), and what a plan knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from rlweave.errors import PlanError
+from rlweave.flow.calls import ANSWER_SECONDS, results_of, wait_for_all
+from rlweave.flow.clock import Clock
+from rlweave.flow.engine import Actor, ActorLost, Call, Engine
+from rlweave.flow.envelope import UNKNOWN_VERSION
+from rlweave.flow.operators import positive
+from rlweave.flow.protocols import require, steps_of
+from rlweave.flow.resources import Resources
+from rlweave.flow.workers import SourceActor, WorkerGroup
+
+CALLS_AHEAD = 8
+"""Items (and messages with priorities) that may be on their way to one shard; more wait at their operator."""
+
+
+class Shard(Protocol):
+    """What a part of a replay memory must be able to do.
+
+    Two methods are optional: ``replacing(number)``, told to a shard that stands in for as many failed ones before its
+    first item; ``state_dict()`` and ``load_state_dict(state)``, for checkpoints that hold the memory.
+    """
+
+    def insert(self, batch: Any) -> None:
+        """Stores a batch. The memory copies what it keeps."""
+        ...
+
+    def sample(self) -> Any:
+        """A batch to train on, of the ``batch_size`` of its `ReplayShards`."""
+        ...
+
+    def update_priorities(self, indices: Any, priorities: Any) -> int:
+        """Sets priorities of sampled items, and returns how many of these it does not hold any more."""
+        ...
+
+
+class ShardActor(SourceActor):
+    """One shard at the place where it lives: a source of samples that can be stored into."""
+
+    def __init__(
+        self,
+        make_worker: Callable[[], Any],
+        stages: Sequence[tuple[str, Callable[[Any], Any]]],
+        replaces: int = 0,
+        with_episodes: bool = False,
+        count: int = 1,
+    ) -> None:
+        super().__init__(make_worker, stages, replaces, with_episodes=False, count=count)
+        self.weight_version = UNKNOWN_VERSION  # a memory mixes many
+
+    def shares_weights(self) -> bool:
+        """A memory takes no weights."""
+        return True
+
+    def insert(self, batch: Any) -> None:
+        """Stores a batch."""
+        self.worker.insert(batch)  # type: ignore[attr-defined]
+
+    def update_priorities(self, indices: Any, priorities: Any) -> int:
+        """Sets priorities; returns how many of the items are gone."""
+        return int(self.worker.update_priorities(indices, priorities) or 0)  # type: ignore[attr-defined]
+
+
+class ReplayShards(WorkerGroup):
+    """A replay memory in parts, which an engine makes when the plan starts; for `ParallelReplay`.
+
+    `StoreToBuffer` gives each batch to the next shard in turn; `UpdatePriorities` answers the shard a sample came from.
+
+    Args:
+        factories: One callable without arguments per shard; see `Shard` for what it makes.
+        batch_size: Samples in each batch that a shard serves.
+        capacity: Environment steps that all shards together hold; None if nobody knows.
+        resources: What each shard holds on a cluster while it lives; by default nothing, since it mostly waits.
+    """
+
+    actor_class = ShardActor
+
+    def __init__(
+        self,
+        factories: Sequence[Callable[[], Any]],
+        batch_size: int,
+        capacity: int | None = None,
+        resources: Resources | None = None,
+    ) -> None:
+        super().__init__(factories, resources or Resources(cpus=0.0))
+        if not self.factories:
+            raise PlanError(
+                "a memory needs shards", where="ReplayShards", received="no factories", fix="give at least one"
+            )
+        self.batch_size = positive("batch_size", batch_size, "replay_shards")
+        self.capacity = None if capacity is None else positive("capacity", capacity, "replay_shards")
+        for kind in self.kinds():
+            if kind is not Any:
+                require(kind, Shard, "replay_shards", "shard")
+
+
+class ShardRecord:
+    """What a running plan knows of the shards of one memory: who lives, what each holds, which calls are on their way.
+
+    Args:
+        shards: The memory.
+        engine: Where the shards live.
+        clock: Where the time is read.
+        actors: The plan's handles on them, in which replacements take the place of those that failed.
+    """
+
+    def __init__(self, shards: ReplayShards, engine: Engine, clock: Clock, actors: list[Actor]) -> None:
+        self.shards, self.actors = shards, actors
+        self.stored = [0] * len(actors)
+        """Environment steps that were given to each shard that lives now."""
+        self.alive = [True] * len(actors)
+        self._found_dead: list[int] = []
+        self.lost_steps = 0
+        """Environment steps that were in shards which failed."""
+        self.late_priorities = 0
+        """Priorities that came when their items had been overwritten, or lost with their shard."""
+        self._engine, self._clock = engine, clock
+        self._calls: list[list[Call]] = [[] for _ in actors]
+        self._heard_of = [0.0] * len(actors)
+        """When each of them last did what it was called for, or began to have something to do."""
+        self._error: Exception | None = None
+        """What a call raised, until an operator is there to be named with it."""
+        self._turn = 0
+
+    # -- what shards hold ---------------------------------------------------------------------------------------
+
+    def held(self, index: int) -> int:
+        """Environment steps in a shard."""
+        capacity = self.shards.capacity
+        return self.stored[index] if capacity is None else min(self.stored[index], -(-capacity // len(self.actors)))
+
+    def bury(self, index: int) -> None:
+        """Notes that a shard is gone, with all it held."""
+        if self.alive[index]:
+            self.lost_steps += self.held(index)
+        self.alive[index], self.stored[index], self._calls[index] = False, 0, []
+
+    def born(self, index: int) -> None:
+        """Notes that a new, empty shard is in its place."""
+        self.alive[index] = True
+
+    def take_dead(self, timeout: float) -> list[int]:
+        """Shards of which a call found out that they are gone, or has not been answered for so many seconds."""
+        found, self._found_dead = self._found_dead, []
+        now = self._clock.now()
+        for index, calls in enumerate(self._calls):
+            if calls and now - self._heard_of[index] > timeout:
+                self._confirm(index)
+                if self._calls[index] and now - self._heard_of[index] > timeout:
+                    found.append(index)
+        return found
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def may_store(self) -> bool:
+        """Whether there is a shard that takes the next item (or an error to be raised with it)."""
+        index = self._next()
+        if index is None:
+            return self._error is not None
+        if len(self._calls[index]) >= CALLS_AHEAD:
+            self._confirm(index)
+        return self._error is not None or (self.alive[index] and len(self._calls[index]) < CALLS_AHEAD)
+
+    def store(self, batch: Any) -> None:
+        """Gives an item to the next shard in turn; ``may_store`` must hold. Raises what an earlier call raised."""
+        self._raise_error()
+        index = self._next()
+        assert index is not None
+        self._turn = (index + 1) % len(self.actors)
+        self.stored[index] += steps_of(batch)
+        self._call(index, "insert", batch)
+
+    def update_priorities(self, index: int, indices: Any, priorities: Any) -> None:
+        """Gives a shard priorities of items that were sampled from it. Raises what an earlier call raised."""
+        self._raise_error()
+        if self.alive[index]:
+            self._call(index, "update_priorities", indices, priorities)
+        else:
+            self.late_priorities += len(indices)
+
+    def waits_on(self) -> Iterator[Call]:
+        """The calls that hold up the next item; none if there is room, or no shard."""
+        index = self._next()
+        if index is not None and len(self._calls[index]) >= CALLS_AHEAD:
+            yield from self._calls[index]
+
+    def _next(self) -> int | None:
+        count = len(self.actors)
+        return next((i for k in range(count) if self.alive[i := (self._turn + k) % count]), None)
+
+    def _call(self, index: int, method: str, *arguments: Any) -> None:
+        calls = self._calls[index]
+        if not calls:
+            self._heard_of[index] = self._clock.now()
+        calls.append(self._engine.call(self.actors[index], method, *arguments))
+        if self._engine.in_process or len(calls) >= CALLS_AHEAD:
+            self._confirm(index)
+            self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _confirm(self, index: int) -> None:
+        """Forgets calls that are done; keeps the error of one that failed."""
+        calls = self._calls[index]
+        if not calls:
+            return
+        done = self._engine.wait(calls, 0)
+        if done:
+            self._heard_of[index] = self._clock.now()
+        finished = {id(call) for call in done}
+        self._calls[index] = [call for call in calls if id(call) not in finished]
+        for call in done:
+            try:
+                self.late_priorities += call.result() or 0
+            except ActorLost:
+                if self.alive[index]:
+                    self.bury(index)
+                    self._found_dead.append(index)
+                return
+            except Exception as error:
+                self._error = error
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def state_dict(self, memory: bool) -> dict[str, Any]:
+        """Counts and whose turn it is, and with ``memory`` the state of every shard that lives."""
+        self._settle()
+        live = [index for index, lives in enumerate(self.alive) if lives]
+        states = self._ask([(index, "state_dict") for index in live]) if memory else []
+        return {
+            "turn": self._turn,
+            "held": [self.held(index) for index in range(len(self.actors))],
+            "stored": list(self.stored),
+            "lost_steps": self.lost_steps,
+            "late_priorities": self.late_priorities,
+            "shards": {str(index): state for index, state in zip(live, states, strict=True)} if memory else {},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state. Shards that are not in it stay empty, and what they held counts as lost."""
+        self._turn = int(state["turn"])
+        self.lost_steps, self.late_priorities = int(state["lost_steps"]), int(state["late_priorities"])
+        kept = {int(index): saved for index, saved in state["shards"].items()}
+        for index, (stored, held) in enumerate(zip(state["stored"], state["held"], strict=True)):
+            self.stored[index] = int(stored) if index in kept else 0
+            self.lost_steps += 0 if index in kept else int(held)
+        self._ask([(index, "load_state_dict", saved) for index, saved in kept.items()])
+
+    def _settle(self) -> None:
+        """Waits until every item that was given to a shard is in it.
+
+        Raises:
+            PlanError: If that takes too long.
+        """
+        for index in range(len(self.actors)):
+            wait_for_all(self._engine, self._clock, self._calls[index], ANSWER_SECONDS)
+            self._confirm(index)
+            if self._error is not None:
+                raise PlanError(
+                    f"a shard of a replay memory failed: {type(self._error).__name__}: {self._error}",
+                    where=f"shard {index}, before a checkpoint",
+                    fix="see its cause, the original error",
+                ) from self._error
+            if self._calls[index]:
+                raise PlanError(
+                    "a shard of a replay memory does not answer",
+                    where=f"shard {index}, before a checkpoint",
+                    received=f"{len(self._calls[index])} calls that are not done after {ANSWER_SECONDS:g} seconds",
+                    fix="see whether it hangs; on_error('replace', timeout=...) replaces it while the plan runs",
+                )
+
+    def _ask(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
+        calls = [self._engine.call(self.actors[index], "ask", *question) for index, *question in questions]
+        return results_of(self._engine, self._clock, calls, "the shards of a replay memory")

@@ -12,7 +12,9 @@ from rlweave.flow.resources import Resources
 
 
 class LearnerActor:
-    """Says how a learner is made at the place where it is to live; give it to `TrainOneStep` in place of a learner.
+    """Says how a learner is made at the place where it is to live.
+
+    Give it to `TrainOneStep` or `ApplyGradients` in place of a learner.
 
     Weights go from there to the workers without passing through the driver.
 

@@ -198,6 +198,7 @@ def test_the_plans_are_drawn_with_their_types(trainers):
 
 
 @pytest.mark.slow
+@pytest.mark.long(minutes=0.5)
 def test_a3c_on_ray_computes_gradients_in_its_workers(trainers, tmp_path):
     """Lags are measured there, and bounded where asked; acting on NumPy, gradients on the backend that learns."""
     pytest.importorskip("ray")

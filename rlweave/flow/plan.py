@@ -74,7 +74,7 @@ class ReportMetrics:
         return explain(self.graph, engine or (self._context.engine.name if self._context else LocalEngine.name))
 
     def draw(self, form: str = "mermaid") -> str:
-        """A picture, ``"mermaid"`` or ``"svg"``: see `rlweave.flow.drawing`. A running plan shows rates, fill and lag."""
+        """A picture, ``"mermaid"`` or ``"svg"``: see `flow.drawing`. A running plan shows rates, fill and lag."""
         from rlweave.flow.drawing import draw  # lays out as pictures of graphs do; who runs plans needs none of that
 
         return draw(self.graph, form, None if self._context is None else self.seconds)

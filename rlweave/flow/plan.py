@@ -72,20 +72,11 @@ class ReportMetrics:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def explain(self, engine: str | None = None) -> str:
-        """Operators, item types, edges with capacity and policy, placement, messages and resources, as text.
-
-        Args:
-            engine: Name of the engine to say; by default the one that it runs on, or would.
-        """
-        running = self._context.engine.name if self._context else LocalEngine.name
-        return explain(self.graph, engine or running)
+        """Operators, item types, edges, placement, messages and resources as text, for an engine or the one it has."""
+        return explain(self.graph, engine or (self._context.engine.name if self._context else LocalEngine.name))
 
     def draw(self, form: str = "mermaid") -> str:
-        """The plan as a picture: see `rlweave.flow.drawing.draw`. One that runs shows items, rates, fill and lag.
-
-        Args:
-            form: ``"mermaid"`` or ``"svg"``.
-        """
+        """A picture, ``"mermaid"`` or ``"svg"``: see `flow.drawing`. A running plan shows rates, fill and lag."""
         from rlweave.flow.drawing import draw  # lays out as pictures of graphs do; who runs plans needs none of that
 
         return draw(self.graph, form, None if self._context is None else self.seconds)

@@ -24,8 +24,10 @@ from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
 from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.nesting import NestedPlan, PlanWorker
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
+from rlweave.flow.plan_item import PlanItem
 from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
 from rlweave.flow.reports import Report
@@ -61,8 +63,11 @@ __all__ = [
     "LearnerActor",
     "LocalEngine",
     "Memory",
+    "NestedPlan",
     "Operator",
     "ParallelRollouts",
+    "PlanItem",
+    "PlanWorker",
     "Prefetch",
     "PrioritizedMemory",
     "Replay",

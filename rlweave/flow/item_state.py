@@ -10,6 +10,7 @@ import numpy as np
 from rlweave.errors import CheckpointError
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.envelope import Envelope
+from rlweave.flow.plan_item import PlanItem
 from rlweave.flow.train_stats import TrainStats
 
 _KIND = "__kind__"
@@ -34,6 +35,8 @@ def encode(value: Any, operator: str) -> Any:
         return {**state, _KIND: "sample_batch", "data": encode(state["data"], operator)}
     if isinstance(value, TrainStats):
         return {**value.state_dict(), _KIND: "train_stats"}
+    if isinstance(value, PlanItem):
+        return {**value.state_dict(), _KIND: "plan_item"}
     if isinstance(value, tuple):
         return {_KIND: "tuple", "items": [encode(inner, operator) for inner in value]}
     if isinstance(value, list):
@@ -58,6 +61,8 @@ def decode(value: Any) -> Any:
             return SampleBatch.from_state({**value, "data": decode(value["data"])})
         if kind == "train_stats":
             return TrainStats.from_state(value)
+        if kind == "plan_item":
+            return PlanItem.from_state(value)
         if kind == "tuple":
             return tuple(decode(inner) for inner in value["items"])
         return {key: decode(inner) for key, inner in value.items()}

@@ -7,7 +7,7 @@ from typing import Any
 from rlweave.errors import PlanError
 from rlweave.flow.branching import QueueNode
 from rlweave.flow.node import Node
-from rlweave.flow.resources import Resources
+from rlweave.flow.resources import Resources, alike
 from rlweave.flow.sources import RolloutSource
 from rlweave.flow.transforms import ForEach, ForEachAtActor
 from rlweave.flow.workers import WorkerGroup
@@ -80,17 +80,21 @@ class PlanGraph:
                 fix="give ParallelRollouts and every other operator the same list or WorkerGroup",
             )
 
+    def groups(self) -> list[WorkerGroup]:
+        """The groups of workers that the plan samples from."""
+        return list({node.group.key: node.group for node in self.nodes if isinstance(node, RolloutSource)}.values())
+
     def needs(self) -> list[tuple[int, Resources]]:
-        """The actors of the plan: how many, and what each of them holds."""
-        groups = {node.group.key: node.group for node in self.nodes if isinstance(node, RolloutSource)}
+        """The actors of the plan, and those of plans in it: how many, and what each of them holds."""
+        groups = self.groups()
         learners = {
             id(node.operator.learner_actor): node.operator.learner_actor
             for node in self.nodes
             if isinstance(node, ForEach) and node.operator.learner_actor is not None
         }
-        return [(len(group), group.resources) for group in groups.values()] + [
-            (1, learner.resources) for learner in learners.values()
-        ]
+        own = [(len(group), group.resources) for group in groups]
+        own += [(1, learner.resources) for learner in learners.values()]
+        return alike(own + [need for group in groups for need in group.inner_needs()])
 
     def has_only_one_source(self) -> bool:
         """Whether everything waits for one stream of rollouts: nothing else could move meanwhile."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rlweave.flow.clock import Clock
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters
 from rlweave.flow.engine import Engine
 from rlweave.flow.plan_graph import PlanGraph
-from rlweave.flow.resources import check_capacity, described, total
+from rlweave.flow.resources import Resources, alike, check_capacity, described, total
 
 
 def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Counters, plan: str) -> Context:
@@ -23,9 +25,10 @@ def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Co
     Raises:
         PlanError: If the plan needs more than the engine has, or an actor cannot be made. Then no actor is left.
     """
-    needs = graph.needs()
-    parts = " and ".join(f"{number} x ({described(resources.amounts())})" for number, resources in needs)
-    check_capacity(total(needs), engine.capacity(), parts, plan)
+    _check_needs(graph.needs(), engine.capacity(), plan)
+    if engine.in_process:  # plans that are workers here may have actors elsewhere
+        for group in graph.groups():
+            _check_needs(alike(group.inner_needs()), group.inner_capacity(), plan)
     context = Context(engine, clock, counters)
     context.only_source = not engine.in_process and graph.has_only_one_source()
     try:
@@ -39,3 +42,8 @@ def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Co
         context.kill_actors()
         raise
     return context
+
+
+def _check_needs(needs: list[tuple[int, Resources]], capacity: Mapping[str, float] | None, plan: str) -> None:
+    parts = " and ".join(f"{number} x ({described(resources.amounts())})" for number, resources in needs)
+    check_capacity(total(needs), capacity, parts, plan)

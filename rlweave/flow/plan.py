@@ -301,7 +301,7 @@ class ReportMetrics:
             arguments: Of each worker's call; none when None.
 
         Returns:
-            What each of them returned, in order.
+            What each of them returned, in order; None for one that is lost, which its gather deals with.
 
         Raises:
             PlanError: If the plan has no workers, or they do not answer.
@@ -312,7 +312,7 @@ class ReportMetrics:
         given = arguments or [()] * len(self._group)
         actors = context.actors(self._group)
         calls = [context.engine.call(actor, "ask", method, *own) for actor, own in zip(actors, given, strict=True)]
-        return results_of(context.engine, context.clock, calls, f"the workers of {self._sink.name!r}")
+        return results_of(context.engine, context.clock, calls, f"the workers of {self._sink.name!r}", lost=True)
 
     def _unreported(self, context: Context) -> list[Episode]:
         """Episodes that came with items since the last report."""

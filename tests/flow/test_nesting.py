@@ -140,8 +140,6 @@ def ray_engine_here() -> Any:
 
     return RayEngine()
 
-    return [a for a in list_actors(address=ray.get_runtime_context().gcs_address) if a.state == "ALIVE"]
-
 
 def inner_pids(plan: ReportMetrics) -> list[int]:
     return [pid for told in plan.ask_workers("inner_pids") for pid in told]

@@ -188,7 +188,7 @@ def to_yaml(settings: Mapping[str, Any]) -> str:
 
 
 def merge_settings(base: Mapping[str, Any], other: Mapping[str, Any]) -> Settings:
-    """Settings `other` over `base`: sections key by key, except specs (mappings with a `type`), which replace one another."""
+    """Settings over settings: sections key by key, except specs (mappings with a `type`), which replace each other."""
     merged = copy.deepcopy(dict(base))
     for key, value in other.items():
         mine = merged.get(key)

@@ -87,7 +87,9 @@ class Population:
         number = int(told["trial"])
         member = self.members[number]
         # a trial that stands in for a dead one has chosen for itself what to go on from
-        member.update(settings=dict(told["settings"]), score=float(item.report["score"]), state=told["state"], owed=False)
+        member.update(
+            settings=dict(told["settings"]), score=float(item.report["score"]), state=told["state"], owed=False
+        )
         metrics = {f"trial-{number}/score": member["score"]}
         metrics |= {f"trial-{number}/{key}": float(value) for key, value in member["settings"].items()}
         donor = self._donor(number)

@@ -201,15 +201,13 @@ class WorkerGroup:
 
     def inner_needs(self) -> list[tuple[int, Resources]]:
         """What the actors of plans hold that are workers here: how many, and what each of them."""
-        return [need for factory in self.factories if hasattr(factory, "needs") for need in factory.needs()]
+        makers: list[Any] = [factory for factory in self.factories if hasattr(factory, "needs")]
+        return [need for maker in makers for need in maker.needs()]
 
     def inner_capacity(self) -> Mapping[str, float] | None:
         """All that there is where the actors of such plans live; None where nothing is counted."""
-        for factory in self.factories:
-            if hasattr(factory, "capacity") and factory.needs():
-                found: Mapping[str, float] | None = factory.capacity()
-                return found
-        return None
+        makers: list[Any] = [factory for factory in self.factories if hasattr(factory, "capacity")]
+        return next((maker.capacity() for maker in makers if maker.needs()), None)
 
     def exists(self) -> bool:
         """Whether a worker of it exists already, so that it can neither live elsewhere nor be made anew."""

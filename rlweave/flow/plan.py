@@ -281,6 +281,7 @@ class ReportMetrics:
             failures=dict(counters.failures),
             replacements=dict(counters.replacements),
             lost_items=dict(counters.lost_items),
+            lost_updates=dict(counters.lost_updates),
             measures={
                 f"{node.name}/{name}": value for node in self.graph.nodes for name, value in node.measures().items()
             },

@@ -11,6 +11,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import make_engine, worker_resources
 from rlweave.algorithms.population import Bounds, explore
 from rlweave.algorithms.rollout_workers import derived_seed
+from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.flow import Episode, PlanItem, Resources
 
@@ -133,7 +134,7 @@ class TrialWorker:
         self._end_training()
 
 
-class TrialFactory:
+class TrialFactory(ShipsEnvironment):
     """Makes a trial where it is to live, and says what it takes.
 
     Args:

@@ -30,7 +30,7 @@ from typing import Any
 from rlweave.algorithms.checkpoint import list_checkpoints, save_checkpoint
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.registry import AlgorithmSpec, Report, get_algorithm
-from rlweave.algorithms.states import join_arrays, split_arrays
+from rlweave.algorithms.states import split_arrays
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.errors import BackendError, CheckpointError, ConfigError
 

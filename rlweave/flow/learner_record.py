@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine
@@ -91,8 +92,11 @@ class LearnerRecord:
         """Makes the learner anew from its last snapshot that can be had.
 
         Returns:
-            The version it was restored to, and a call that is done when it is there. If that call's argument failed,
-            call again: an older snapshot is taken.
+            The version it is restored to, and a call that is done when it is there. If that call's argument failed,
+            `drop_snapshot` and try again.
+
+        Raises:
+            PlanError: There is no snapshot left.
         """
         assert isinstance(self.learner, LearnerActor)
         self.lost = True
@@ -106,8 +110,12 @@ class LearnerRecord:
                 received="its actor and all snapshots of its state are lost",
                 fix="resume from the last checkpoint",
             )
-        version, snapshot = self._snapshots.pop()
+        version, snapshot = self._snapshots[-1]
         return version, self._engine.call(self.actor, "load_state_dict", snapshot)
+
+    def drop_snapshot(self) -> None:
+        """Forgets the newest snapshot, which cannot be had."""
+        self._snapshots.pop()
 
     def restored(self) -> None:
         """Goes on: what it has now is a version of its own, newer than all that anybody has."""
@@ -181,14 +189,15 @@ class LearnerRebirth:
             return True
         version, call, began = self._born
         if not self._engine.wait([call], 0):
-            if self._now() - began > self.policy.timeout:
+            if self._now() - began > ANSWER_SECONDS:
                 self._born = None
-                raise TimeoutError(f"the learner was not made anew within {self.policy.timeout:g} seconds")
+                raise TimeoutError(f"the learner was not made anew within {ANSWER_SECONDS:g} seconds")
             return False
         self._born = None
         try:
             call.result()
         except ArgumentFailed:  # that snapshot went down with the actor; the one before may not have
+            self.record.drop_snapshot()
             self._born = (*self.record.make_anew(), self._now())
             return False
         self._counters.lose_updates(self.name, self.record.updates - version)

@@ -58,9 +58,11 @@ class RayCall:
 
     def _check_needs(self) -> None:
         for need in self.needs:
+            ready, _ = ray.wait([need.reference], timeout=0)
             try:
-                ray.get(need.reference, timeout=0)
-            except Exception as error:
+                if ready:
+                    ray.get(ready[0], timeout=FETCH_SECONDS)
+            except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
                 raise ArgumentFailed("an argument could not be made") from ActorLost(_first_line(error))
 
 

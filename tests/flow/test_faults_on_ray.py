@@ -23,7 +23,7 @@ def plan(ray_engine: Any) -> Iterator[ReportMetrics]:
     workers = WorkerGroup([partial(ProcessWorker, n, pause=0.01) for n in range(2)], Resources(cpus=0.5))
     learner = LearnerActor(RestorableLearner, Resources(cpus=0.5), save_every=4)
     queued = ParallelRollouts(workers).on_error("replace", first_delay=0.05).gather_async().queue(4, "drop_oldest")
-    train = queued.for_each(TrainOneStep(learner, workers)).on_error("replace", timeout=3.0, first_delay=0.05)
+    train = queued.for_each(TrainOneStep(learner, workers)).on_error("replace", timeout=6.0, first_delay=0.05)
     with ReportMetrics(train, workers) as composed:
         yield composed.start(ray_engine)
 

@@ -1,5 +1,8 @@
 """Any training as a trainable of Ray Tune: settings, metrics, and checkpoints that resume exactly."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -79,22 +82,18 @@ def test_restored_equals_gone_on(tuning, tmp_path):
         training.cleanup()
 
 
-def test_two_trials_of_tune(tuning, ray_engine, tmp_path):
-    from ray import tune
-
-    tuner = tune.Tuner(
-        tune.with_resources(tuning.TuneTraining, {"cpu": 1}),
-        param_space={**SMALL, "agent.lr": tune.grid_search([0.01, 0.03])},
-        tune_config=tune.TuneConfig(metric="evaluation_return", mode="max"),
-        run_config=tune.RunConfig(
-            storage_path=str(tmp_path), verbose=0, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True)
-        ),
-    )
-    results = tuner.fit()
+def test_two_trials_of_tune(tuning, ray_engine, tmp_path, monkeypatch):
+    """The page's code as it stands."""
+    page = (Path(__file__).parents[2] / "docs/plans-in-plans.md").read_text(encoding="utf-8")
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "tune.Tuner" in block]
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(compile(code, "plans-in-plans.md", "exec"), scope)
+    results, best = scope["results"], scope["best"]
     assert not results.errors
-    assert sorted(result.config["agent.lr"] for result in results) == [0.01, 0.03]
-    assert all(result.metrics["timesteps_total"] >= 600 and result.metrics["done"] for result in results)
-    best = results.get_best_result()
+    rates = [result.config["agent.lr"] for result in results]
+    assert len(set(rates)) == 2
+    assert all(result.metrics["timesteps_total"] >= 4_096 and result.metrics["done"] for result in results)
     again = tuning.TuneTraining(best.config)
     with best.checkpoint.as_directory() as directory:
         again.load_checkpoint(directory)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlweave.algorithms.config import TrainConfig
 from rlweave.envs.registration import receive_registration, registration_to_ship
 
 
 class ShipsEnvironment:
     """Base of factories with a ``config``: an id that only the user's script registers is known where they arrive."""
 
-    config: TrainConfig
+    config: Any
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_registration": registration_to_ship(self.config.env)}

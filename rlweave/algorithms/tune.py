@@ -84,7 +84,7 @@ def _flat(prefix: str, section: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-class TuneTraining(Trainable):  # type: ignore[misc]  # Ray has no types
+class TuneTraining(Trainable):
     """A training that Tune starts, stops, saves and restores; see the module for how to use it.
 
     A result has the names of the metrics file, with ``timesteps_total`` beside ``env_steps_sampled``, and ``done`` when
@@ -118,7 +118,7 @@ class TuneTraining(Trainable):  # type: ignore[misc]  # Ray has no types
         save_checkpoint(checkpoint_dir, self._training.env_steps, arrays, split_arrays(state, "", arrays))
         self._training.begin_anew()
 
-    def load_checkpoint(self, checkpoint_dir: str) -> None:
+    def load_checkpoint(self, checkpoint_dir: Any) -> None:
         """Takes over what `save_checkpoint` wrote."""
         found = list_checkpoints(checkpoint_dir)
         if not found:

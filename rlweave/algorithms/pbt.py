@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,6 +33,9 @@ _DERIVED = ("env", "backend", "num_envs", "seed", "steps", "checkpoint_every", "
 class PBTTrainConfig(TrainConfig):
     """Settings of a population-based training. `steps` counts those of all trials together."""
 
+    worker_failure: Literal["stop", "replace"] = setting(
+        "replace", "what a trial that fails does on Ray: stop the training, or go on from the best of the others"
+    )
     trial_algorithm: str = setting("ppo", "what each trial trains")
     trial: dict[str, Any] = setting(
         {}, "nested settings of each trial over those tuned for the environment, such as {agent: {epochs: 4}}"

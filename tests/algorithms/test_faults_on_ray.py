@@ -176,6 +176,7 @@ SCRIPT = """
 import gymnasium, numpy as np
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
+from rlweave.flow.ray_engine import RayEngine
 
 class Mine(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -185,22 +186,24 @@ class Mine(gymnasium.Env):
     def step(self, action):
         return np.zeros(2, np.float32), 1.0, False, True, {}
 
-gymnasium.register("Mine-v0", ENTRY)
+gymnasium.register("Mine-v0", Mine)
+gymnasium.register("Mine-v1", "__main__:Mine")
 spec = get_algorithm("ppo")
-trainer = spec.make_trainer(resolve_config(spec.config_class, sets=SETS), None)
-list(trainer.train())
-print("trained", trainer.env_steps)
-trainer.close()
+with RayEngine(num_cpus=1, object_store_memory=80 * 2**20):
+    for env in ("Mine-v0", "Mine-v1"):
+        trainer = spec.make_trainer(resolve_config(spec.config_class, sets={**SETS, "env": env}), None)
+        list(trainer.train())
+        print("trained", env, trainer.env_steps)
+        trainer.close()
 """
 
 
-@pytest.mark.parametrize("entry", ["Mine", '"__main__:Mine"'])
-def test_an_environment_that_only_the_script_knows_is_shipped(entry, tmp_path):
-    """Fault 39."""
-    sets = {**SMALL, "env": "Mine-v0", "steps": 32, "object_store_mb": 80}
+def test_an_environment_that_only_the_script_knows_is_shipped(tmp_path):
+    """Fault 39: registered by its class, and by its name in the script."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("ENTRY", entry).replace("SETS", repr(sets)))
+    script.write_text(SCRIPT.replace("SETS", repr({**SMALL, "steps": 32})))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, script]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert "trained 32" in done.stdout, done.stderr
+    assert "trained Mine-v0 32" in done.stdout, done.stderr
+    assert "trained Mine-v1 32" in done.stdout, done.stderr

@@ -73,10 +73,12 @@ def test_a_driver_that_is_killed_leaves_no_process_and_resumes_from_its_last_che
         assert process.poll() is None
         time.sleep(0.1)
     began = descendants(process.pid)
-    assert began
+    workers = [pid for pid in began if "ray::RayHost" in Path(f"/proc/{pid}/cmdline").read_text()]
+    assert len(workers) == 2
     process.kill()
     process.wait()
-    assert not gone_within(began, 30.0), "processes of Ray end with their driver"
+    assert not gone_within(workers, 20.0), "workers end with their driver"
+    assert not gone_within(began, 90.0), "so do Ray's own: its agents look every few seconds whether they are needed"
     saved = latest_good(checkpoints)
     _, before = load_checkpoint(saved)
     goal = before["env_steps"] + 4_096

@@ -142,7 +142,7 @@ class LearnerRebirth:
         self, record: LearnerRecord, policy: FailurePolicy, engine: Engine, clock: Clock, counters: Counters, name: str
     ) -> None:
         self.record, self.policy, self.name = record, policy, name
-        self._engine, self._now, self._counters = engine, clock.now, counters
+        self._engine, self._clock, self._now, self._counters = engine, clock, clock.now, counters
         self._failures = self._successes = 0
         self._due_at: float | None = None
         self._born: tuple[int, Call, float] | None = None
@@ -212,3 +212,11 @@ class LearnerRebirth:
     def wakes_at(self) -> float | None:
         """When it is to be made."""
         return self._due_at
+
+    def wait(self) -> None:
+        """Waits for the next step: until it is time, or until it is made, but for a second at most."""
+        calls = self.waits_on()
+        if calls:
+            self._engine.wait(calls, 1.0)
+        elif self._due_at is not None:
+            self._clock.sleep(min(1.0, max(0.0, self._due_at - self._now())))

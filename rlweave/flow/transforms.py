@@ -254,7 +254,7 @@ class ForEachAtActor(ForEach):
         while self._working is not None or self._rebirth.going_on:
             if self._working is None:
                 if not self._made_anew():
-                    self._engine.wait(self._rebirth.waits_on(), 0.1)
+                    self._rebirth.wait()
                 continue
             item = self._finish()
             if isinstance(item, Envelope):

@@ -174,6 +174,19 @@ def test_one_that_hangs_is_made_anew() -> None:
     assert plan.counters.lost_items == {"train_one_step": 1}
 
 
+def test_a_checkpoint_waits_until_it_is_there_again(start: Start) -> None:
+    group = workers(1)
+    train = ParallelRollouts(group).gather_sync().for_each(TrainOneStep(restorable({0: 6}), group))
+    plan = start(ReportMetrics(train.on_error("replace", first_delay=0.5), group))
+    while not plan.counters.failures:
+        if plan.step() is NOT_READY:
+            plan.wait()
+    state = plan.state_dict()
+    assert state["counters"]["replacements"] == {"train_one_step": 1}
+    assert state["counters"]["lost_updates"] == {"train_one_step": 1}
+    assert len(Restorable.made) == 2
+
+
 def test_one_that_fails_again_and_again_stops_the_plan(start: Start) -> None:
     group = workers(1)
     train = ParallelRollouts(group).gather_sync().for_each(TrainOneStep(restorable(dict.fromkeys(range(9), 3)), group))

@@ -53,3 +53,12 @@ def pytest_collection_modifyitems(items):
         return late, -long.kwargs["minutes"] if long else 0
 
     items.sort(key=place)
+
+
+@pytest.fixture(scope="session")
+def ray_engine():
+    """One small Ray cluster on this machine for all tests of a process."""
+    from rlweave.flow.ray_engine import RayEngine
+
+    with RayEngine(num_cpus=2, object_store_memory=80 * 2**20) as engine:
+        yield engine

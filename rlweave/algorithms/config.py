@@ -109,9 +109,9 @@ def resolve_config(
     """
     settings: Settings = {}
     for source in (presets or {}, file or {}):
-        settings = _merge(settings, source)
+        settings = merge_settings(settings, source)
     for key, value in (sets or {}).items():
-        settings = _merge(settings, nest(key, value))
+        settings = merge_settings(settings, nest(key, value))
     return model.from_data(settings)
 
 
@@ -187,13 +187,13 @@ def to_yaml(settings: Mapping[str, Any]) -> str:
     return yaml.dump(json.loads(json.dumps(settings)), Dumper=_Yaml12Dumper, sort_keys=False, allow_unicode=True)
 
 
-def _merge(base: Mapping[str, Any], other: Mapping[str, Any]) -> Settings:
-    """`other` over `base`: sections key by key, except specs (mappings with a `type`), which replace one another."""
+def merge_settings(base: Mapping[str, Any], other: Mapping[str, Any]) -> Settings:
+    """Settings over settings: sections key by key, except specs (mappings with a `type`), which replace each other."""
     merged = copy.deepcopy(dict(base))
     for key, value in other.items():
         mine = merged.get(key)
         if isinstance(mine, Mapping) and isinstance(value, Mapping) and "type" not in value:
-            merged[key] = _merge(mine, value)
+            merged[key] = merge_settings(mine, value)
         else:
             merged[key] = copy.deepcopy(value)
     return merged

@@ -9,6 +9,7 @@ from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
 from rlweave.algorithms.rollout_workers import EnvWorker, build_acting
+from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.trainer import make_training_env, set_threads
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
@@ -29,7 +30,7 @@ def acts_elsewhere(config: TrainConfig) -> bool:
     return config.engine != "local" or config.placement == "single_learner_coarse"
 
 
-class WorkerFactory(Generic[ConfigT, AgentT]):
+class WorkerFactory(ShipsEnvironment, Generic[ConfigT, AgentT]):
     """Makes a worker in the process where it is to live, with an agent of its own of which only acting is built.
 
     Args:

@@ -95,6 +95,7 @@ _BUILT_IN = {
     "a3c": "rlweave.algorithms.a3c:A3C",
     "ape-x": "rlweave.algorithms.ape_x:APE_X",
     "dqn": "rlweave.algorithms.dqn:DQN",
+    "pbt": "rlweave.algorithms.pbt:PBT",
     "ppo": "rlweave.algorithms.ppo:PPO",
 }
 _registered: dict[str, AlgorithmSpec] = {}

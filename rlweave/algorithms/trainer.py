@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.registry import Report
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.states import check_same_training, join_arrays, split_arrays
 from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.info_masks import MASK
 from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
 from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
+from rlweave.flow import Report as PlanReport
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
 
@@ -87,9 +89,8 @@ class PlanTrainer:
         counters = self.plan.counters
         while counters.env_steps_sampled < self.config.steps and not self.plan.stopped:
             goal = min(self._next_event(), self.config.steps)
-            row: dict[str, float] = {}
-            for report in self.plan.run(until=_reached(goal), every_steps=1 << 60):
-                row = report.flat()
+            report = self.run_to(goal)
+            row = {} if report is None else report.flat()
             steps = counters.env_steps_sampled
             ended = steps >= self.config.steps
             if self._evaluate_every(steps) or (ended and self.config.evaluate_every):
@@ -104,6 +105,17 @@ class PlanTrainer:
                     self._begin_episodes(steps)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
+
+    def run_to(self, goal: int) -> PlanReport | None:
+        """Trains until there are so many environment steps, whatever the length of the training.
+
+        Returns:
+            What happened since the last report; None if nothing did.
+        """
+        last = None
+        for report in self.plan.run(until=_reached(goal), every_steps=1 << 60):
+            last = report
+        return last
 
     def _choose_acting_backend(self) -> None:
         """Measures who acts fastest, and notes it in the run's settings: a run that is resumed acts with the same."""
@@ -164,25 +176,33 @@ class PlanTrainer:
                 worker.start(seed)
 
     def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        arrays: dict[str, np.ndarray] = {f"agent/{path}": value for path, value in self.agent.state_dict().items()}
-        plan = _split_arrays(self.plan.state_dict(), "plan", arrays)
-        meta = {
+        state = self.state_dict()
+        arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
+        return arrays, split_arrays(state, "", arrays)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a checkpoint holds, as nested plain data and arrays. `begin_anew` has to follow, as after `save`."""
+        return {
             "algorithm": self.agent.name,
             "backend": self.config.backend,
             "env": self.config.env,
+            "variables": self.agent.state_dict(),
             "agent": self.agent.counters(),
-            "plan": plan,
+            "plan": self.plan.state_dict(),
             "best_return": None if self.best_return == -np.inf else float(self.best_return),
             "env_steps": self.env_steps,
         }
-        return arrays, meta
+
+    def begin_anew(self) -> None:
+        """Begins new episodes, on seeds that depend on the step alone: going on and being restored are the same."""
+        self._begin_episodes(self.env_steps)
 
     def save(self) -> Path:
         """Writes a checkpoint of everything, and begins new episodes."""
         if self.run is None:
             raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
         path = save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), keep=self.config.keep_checkpoints)
-        self._begin_episodes(self.env_steps)
+        self.begin_anew()
         return path
 
     def restore(self, path: Path) -> None:
@@ -192,26 +212,28 @@ class PlanTrainer:
             CheckpointError: It is damaged, or of another algorithm, backend or environment.
         """
         arrays, meta = load_checkpoint(path)
-        mine = {"algorithm": self.agent.name, "backend": self.config.backend, "environment": self.config.env}
-        # the first checkpoints of this format say neither backend nor environment
-        its = {"algorithm": meta.get("algorithm"), "backend": meta.get("backend"), "environment": meta.get("env")}
-        for kind, value in its.items():
-            if value != mine[kind] and (value is not None or kind == "algorithm"):
-                raise CheckpointError(
-                    f"the checkpoint is of another {kind}",
-                    where=str(path),
-                    received=f"{value!r}, where the configuration has {mine[kind]!r}",
-                    fix=f"go on with {value!r}, or begin a new run",
-                )
         agent = {key.removeprefix("agent/"): value for key, value in arrays.items() if key.startswith("agent/")}
-        self.agent.load_state_dict(agent)
-        self.agent.load_counters(meta["agent"])
+        self.load_state_dict({**join_arrays(meta, arrays), "variables": agent}, str(path))
+
+    def load_state_dict(self, state: Mapping[str, Any], where: str = "load_state_dict") -> None:
+        """Takes over what `state_dict` gave, and begins new episodes.
+
+        Args:
+            state: The state.
+            where: Where it comes from, for errors.
+
+        Raises:
+            CheckpointError: It is of another algorithm, backend or environment.
+        """
+        check_same_training(self.agent.name, self.config, state, where)
+        self.agent.load_state_dict(state["variables"])
+        self.agent.load_counters(state["agent"])
         self.plan.close()
         self.plan = self.parts.plan().start(self.engine)
-        self.plan.load_state_dict(_join_arrays(meta["plan"], arrays))
-        self.best_return = -np.inf if meta["best_return"] is None else float(meta["best_return"])
+        self.plan.load_state_dict(state["plan"])
+        self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
         self._count_events_from(self.env_steps)
-        self._begin_episodes(self.env_steps)
+        self.begin_anew()
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -333,27 +355,3 @@ def linear_schedule(value: Any, steps: int) -> Any:
             raise ConfigError("a schedule over the whole training needs a training", received=f"{steps} steps")
         return {**value, "steps": steps}
     return value
-
-
-def _split_arrays(data: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Plain data with references in place of arrays, which are collected."""
-    if isinstance(data, np.ndarray):
-        arrays[path] = data
-        return {"array": path}
-    if isinstance(data, np.generic):
-        return data.item()
-    if isinstance(data, dict):
-        return {str(key): _split_arrays(value, f"{path}/{key}", arrays) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_split_arrays(value, f"{path}/{i}", arrays) for i, value in enumerate(data)]
-    return data
-
-
-def _join_arrays(data: Any, arrays: dict[str, np.ndarray]) -> Any:
-    if isinstance(data, dict):
-        if set(data) == {"array"} and data["array"] in arrays:
-            return arrays[data["array"]]
-        return {key: _join_arrays(value, arrays) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_join_arrays(value, arrays) for value in data]
-    return data

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import sys
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -58,6 +60,30 @@ def resolve(env_id: str) -> EnvSpec:
             + "; an environment of your own has to be registered by gymnasium.register first, in a module that is "
             "imported as 'module:id' where another process is to know it, or passed as a function that makes it",
         ) from error
+
+
+def registration_to_ship(env_id: str) -> EnvSpec | None:
+    """The registration of an id, for a process that has not run what registered it.
+
+    Args:
+        env_id: As for `resolve`.
+
+    Returns:
+        The registration, with the class itself where it names one of the script that runs; None where the other process
+        finds it by itself: an id with its module, or of Gymnasium, ALE or rlweave; and where there is none.
+    """
+    spec = None if ":" in env_id else gymnasium.registry.get(env_id)
+    if spec is None or str(spec.entry_point).partition(".")[0] in ("gymnasium", "rlweave", "ale_py"):
+        return None
+    entry_point = spec.entry_point
+    if isinstance(entry_point, str) and entry_point.startswith("__main__:"):  # another process has another __main__
+        entry_point = getattr(sys.modules["__main__"], entry_point.partition(":")[2])
+    return dataclasses.replace(spec, entry_point=entry_point)
+
+
+def receive_registration(spec: EnvSpec) -> None:
+    """Makes an id known here that another process has registered; one that is known stays as it is."""
+    gymnasium.registry.setdefault(spec.id, spec)
 
 
 def _register_atari(env_id: str) -> None:

@@ -31,8 +31,10 @@ from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.nesting import NestedPlan, PlanWorker
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
+from rlweave.flow.plan_item import PlanItem
 from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import (
     Batch,
@@ -85,9 +87,12 @@ __all__ = [
     "LearnerActor",
     "LocalEngine",
     "Memory",
+    "NestedPlan",
     "Operator",
     "ParallelReplay",
     "ParallelRollouts",
+    "PlanItem",
+    "PlanWorker",
     "Prefetch",
     "PrioritizedMemory",
     "Replay",

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.clock import Clock
-from rlweave.flow.engine import Call, Engine
+from rlweave.flow.engine import ActorLost, Call, Engine
 
 ANSWER_SECONDS = 120.0
 """How long actors may take to be made, or to answer a question, all of them together."""
@@ -30,9 +30,22 @@ def wait_for_all(engine: Engine, clock: Clock, calls: Sequence[Call], seconds: f
 
 
 def results_of(
-    engine: Engine, clock: Clock, calls: Sequence[Call], whose: str, seconds: float = ANSWER_SECONDS
+    engine: Engine,
+    clock: Clock,
+    calls: Sequence[Call],
+    whose: str,
+    seconds: float = ANSWER_SECONDS,
+    lost: bool = False,
 ) -> list[Any]:
     """The results of all calls, in order; raises what they raise.
+
+    Args:
+        engine: Where the actors live.
+        clock: Where the time is read.
+        calls: The calls.
+        whose: Their actors, for the error.
+        seconds: How long all of them may take together.
+        lost: Whether None stands for the result of an actor that is lost, in place of an error.
 
     Raises:
         PlanError: If they take too long, as actors do that wait for resources which nobody gives back.
@@ -45,4 +58,13 @@ def results_of(
             received=f"{len(waiting)} of {len(calls)} answers missing after {seconds:g} seconds",
             fix="see whether others hold the cluster's resources, or whether making a worker hangs",
         )
-    return [call.result() for call in calls]
+    return [_result(call, lost) for call in calls]
+
+
+def _result(call: Call, lost: bool) -> Any:
+    try:
+        return call.result()
+    except ActorLost:
+        if not lost:
+            raise
+        return None

@@ -11,9 +11,10 @@ from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters, LagHistogram, MeanMetrics
 from rlweave.flow.engine import CLOSE_SECONDS, Actor, ActorLost, Call, Engine
 from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.learner_record import LearnerRecord
 from rlweave.flow.protocols import Episode, Learner
 from rlweave.flow.replay_shards import ReplayShards, ShardRecord
-from rlweave.flow.weights import LearnerRecord, WeightChannel
+from rlweave.flow.weights import WeightChannel
 from rlweave.flow.workers import SourceActor, WorkerGroup
 
 

@@ -23,7 +23,8 @@ class Counters:
         drops: Items thrown away as declared, per operator.
         failures: Failures that the plan went on after, per operator.
         replacements: Actors that were made anew, per operator.
-        lost_items: Items that were asked of actors which failed then, per operator.
+        lost_items: Items that were asked of actors which failed then, or that a learner failed on, per operator.
+        lost_updates: Updates that a learner lost which was made anew from an older state, per operator.
     """
 
     env_steps_sampled: int = 0
@@ -35,6 +36,7 @@ class Counters:
     failures: dict[str, int] = field(default_factory=dict)
     replacements: dict[str, int] = field(default_factory=dict)
     lost_items: dict[str, int] = field(default_factory=dict)
+    lost_updates: dict[str, int] = field(default_factory=dict)
 
     @property
     def replay_ratio(self) -> float:
@@ -58,6 +60,11 @@ class Counters:
         if items:
             self.lost_items[operator] = self.lost_items.get(operator, 0) + items
 
+    def lose_updates(self, operator: str, updates: int) -> None:
+        """Counts updates of a learner that nobody has any more."""
+        if updates:
+            self.lost_updates[operator] = self.lost_updates.get(operator, 0) + updates
+
     def state_dict(self) -> dict[str, Any]:
         """All counters as JSON-able data."""
         return asdict(self)
@@ -66,7 +73,7 @@ class Counters:
         """Takes over the counters of ``state``."""
         for name in ("env_steps_sampled", "trained_samples", "gradient_steps", "updates", "items"):
             setattr(self, name, int(state[name]))
-        for name in ("drops", "failures", "replacements", "lost_items"):
+        for name in ("drops", "failures", "replacements", "lost_items", "lost_updates"):
             counts = state.get(name, {})  # the first checkpoints have drops only
             setattr(self, name, {str(operator): int(count) for operator, count in counts.items()})
 

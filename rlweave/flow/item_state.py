@@ -11,6 +11,7 @@ from rlweave.errors import CheckpointError
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.envelope import Envelope
 from rlweave.flow.gradients import Gradients
+from rlweave.flow.plan_item import PlanItem
 from rlweave.flow.train_stats import TrainStats
 
 _KIND = "__kind__"
@@ -37,6 +38,8 @@ def encode(value: Any, operator: str) -> Any:
         return {**value.state_dict(), _KIND: "train_stats"}
     if isinstance(value, Gradients):
         return {**value.state_dict(), _KIND: "gradients"}
+    if isinstance(value, PlanItem):
+        return {**value.state_dict(), _KIND: "plan_item"}
     if isinstance(value, tuple):
         return {_KIND: "tuple", "items": [encode(inner, operator) for inner in value]}
     if isinstance(value, list):
@@ -63,6 +66,8 @@ def decode(value: Any) -> Any:
             return TrainStats.from_state(value)
         if kind == "gradients":
             return Gradients.from_state(value)
+        if kind == "plan_item":
+            return PlanItem.from_state(value)
         if kind == "tuple":
             return tuple(decode(inner) for inner in value["items"])
         return {key: decode(inner) for key, inner in value.items()}

@@ -7,7 +7,8 @@ from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.item_types import signature_of
-from rlweave.flow.protocols import Learner, require
+from rlweave.flow.operators import positive
+from rlweave.flow.protocols import Learner, RestorableLearner, require
 from rlweave.flow.resources import Resources
 
 
@@ -21,9 +22,14 @@ class LearnerActor:
     Args:
         factory: Makes the learner; without arguments.
         resources: What it holds on a cluster while it lives.
+        save_every: Where ``on_error("replace")`` has it made anew after a failure: updates from one snapshot of its
+            state, which the new one begins from, to the next. Such a learner has ``state_dict()`` and
+            ``load_state_dict(state)``.
     """
 
-    def __init__(self, factory: Callable[[], Learner], resources: Resources | None = None) -> None:
+    def __init__(
+        self, factory: Callable[[], Learner], resources: Resources | None = None, save_every: int = 10
+    ) -> None:
         if not callable(factory) or (callable(getattr(factory, "update", None)) and not isinstance(factory, type)):
             raise PlanError(
                 "LearnerActor makes its learner itself",
@@ -33,6 +39,16 @@ class LearnerActor:
             )
         self.factory = factory
         self.resources = resources or Resources()
-        kind: Any = signature_of(factory).gives
-        if kind is not Any:
-            require(kind, Learner, "train_one_step", "learner")
+        self.save_every = positive("save_every", save_every, "train_one_step")
+        self.kind: Any = signature_of(factory).gives
+        if self.kind is not Any:
+            require(self.kind, Learner, "train_one_step", "learner")
+
+    def check_restorable(self, operator: str) -> None:
+        """Checks that the learner can be made anew from a state.
+
+        Raises:
+            PlanError: If its class lacks a method that this needs.
+        """
+        if self.kind is not Any:
+            require(self.kind, RestorableLearner, operator, "learner")

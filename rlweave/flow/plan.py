@@ -289,6 +289,7 @@ class ReportMetrics:
             failures=dict(counters.failures),
             replacements=dict(counters.replacements),
             lost_items=dict(counters.lost_items),
+            lost_updates=dict(counters.lost_updates),
             measures={
                 f"{node.name}/{name}": value for node in self.graph.nodes for name, value in node.measures().items()
             },
@@ -309,7 +310,7 @@ class ReportMetrics:
             arguments: Of each worker's call; none when None.
 
         Returns:
-            What each of them returned, in order.
+            What each of them returned, in order; None for one that is lost, which its gather deals with.
 
         Raises:
             PlanError: If the plan has no workers, or they do not answer.
@@ -320,7 +321,7 @@ class ReportMetrics:
         given = arguments or [()] * len(self._group)
         actors = context.actors(self._group)
         calls = [context.engine.call(actor, "ask", method, *own) for actor, own in zip(actors, given, strict=True)]
-        return results_of(context.engine, context.clock, calls, f"the workers of {self._sink.name!r}")
+        return results_of(context.engine, context.clock, calls, f"the workers of {self._sink.name!r}", lost=True)
 
     def _unreported(self, context: Context) -> list[Episode]:
         """Episodes that came with items since the last report."""

@@ -7,7 +7,7 @@ from typing import Any
 from rlweave.errors import PlanError
 from rlweave.flow.branching import QueueNode
 from rlweave.flow.node import Node
-from rlweave.flow.resources import Resources
+from rlweave.flow.resources import Resources, alike
 from rlweave.flow.sources import RolloutSource
 from rlweave.flow.transforms import ForEach, ForEachAtActor
 from rlweave.flow.workers import WorkerGroup
@@ -80,20 +80,28 @@ class PlanGraph:
                 fix="give ParallelRollouts and every other operator the same list or WorkerGroup",
             )
 
+    def groups(self) -> list[WorkerGroup]:
+        """The groups of workers that the plan samples from."""
+        return list({node.group.key: node.group for node in self.nodes if isinstance(node, RolloutSource)}.values())
+
     def needs(self) -> list[tuple[int, Resources]]:
-        """The actors of the plan: how many, and what each of them holds."""
-        return [(number, resources) for _, number, resources in self.needs_by_operator()]
+        """The actors of the plan, and those of plans in it: how many, and what each of them holds."""
+        return alike([(number, resources) for _, number, resources in self.needs_by_operator()])
 
     def needs_by_operator(self) -> list[tuple[str, int, Resources]]:
-        """The actors of the plan: of which operator, how many, and what each of them holds."""
+        """The actors of the plan, and those of plans in it: of which operator, how many, what each of them holds."""
         groups = {node.group.key: (node.name, node.group) for node in self.nodes if isinstance(node, RolloutSource)}
         learners = {
             id(node.operator.learner_actor): (node.name, node.operator.learner_actor)
             for node in self.nodes
             if isinstance(node, ForEach) and node.operator.learner_actor is not None
         }
-        return [(name, len(group), group.resources) for name, group in groups.values()] + [
-            (name, 1, learner.resources) for name, learner in learners.values()
+        own = [(name, len(group), group.resources) for name, group in groups.values()]
+        own += [(name, 1, learner.resources) for name, learner in learners.values()]
+        return own + [
+            (f"plans in {name}", number, resources)
+            for name, group in groups.values()
+            for number, resources in alike(group.inner_needs())
         ]
 
     def has_only_one_source(self) -> bool:

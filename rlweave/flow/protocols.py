@@ -91,6 +91,18 @@ class GradientLearner(Learner, Protocol):
         ...
 
 
+class RestorableLearner(Learner, Protocol):
+    """A learner that can be made anew, in another process, from a state that it gave before."""
+
+    def state_dict(self) -> Any:
+        """All that it has learned, and what it learns with: data that later updates leave alone."""
+        ...
+
+    def load_state_dict(self, state: Any, /) -> None:
+        """Takes over a state."""
+        ...
+
+
 class Memory(Protocol):
     """Keeps batches and samples from them.
 

@@ -16,7 +16,7 @@ import cloudpickle
 import numpy as np
 
 from rlweave.errors import BackendError, PlanError
-from rlweave.flow.engine import Actor, ActorLost, Call
+from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call
 from rlweave.flow.ray_host import RayHost
 from rlweave.flow.remote_errors import PackedError
 from rlweave.flow.resources import Resources
@@ -37,10 +37,10 @@ FETCH_SECONDS = 60.0
 class RayCall:
     """A call of an actor on Ray."""
 
-    __slots__ = ("done", "reference")
+    __slots__ = ("done", "needs", "reference")
 
-    def __init__(self, reference: Any) -> None:
-        self.reference = reference
+    def __init__(self, reference: Any, needs: Sequence[RayCall] = ()) -> None:
+        self.reference, self.needs = reference, needs
         self.done = False
 
     def result(self) -> Any:
@@ -48,12 +48,22 @@ class RayCall:
         try:
             value = ray.get(self.reference, timeout=FETCH_SECONDS)
         except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
+            self._check_needs()  # Ray gives the same error where it was the actor of an argument that died
             raise ActorLost(_first_line(error)) from None
         except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError) as error:
             raise ActorLost(f"its result is lost: {_first_line(error)}") from None
         if isinstance(value, PackedError):
             raise value.unpacked()
         return owned(value)
+
+    def _check_needs(self) -> None:
+        for need in self.needs:
+            ready, _ = ray.wait([need.reference], timeout=0)
+            try:
+                if ready:
+                    ray.get(ready[0], timeout=FETCH_SECONDS)
+            except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
+                raise ArgumentFailed("an argument could not be made") from ActorLost(_first_line(error))
 
 
 class RayActor:
@@ -136,9 +146,10 @@ class RayEngine:
     def call(self, actor: Actor, method: str, *arguments: Any) -> RayCall:
         """Starts a call. What ``put`` gave and calls of other actors go from actor to actor, not through here."""
         given = [argument.reference if isinstance(argument, RayCall) else argument for argument in arguments]
+        needs = [argument for argument in arguments if isinstance(argument, RayCall)]
         if method == "next_items":
-            return RayCall(actor.next_items(*given))
-        return RayCall(actor.invoke(method, *given))
+            return RayCall(actor.next_items(*given), needs)
+        return RayCall(actor.invoke(method, *given), needs)
 
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """Calls that are done: those that are known to be, else those that ``ray.wait`` finds."""

@@ -33,6 +33,7 @@ class Report:
         failures: Failures that the plan went on after, so far, by operator.
         replacements: Actors made anew so far, by operator.
         lost_items: Items asked of actors that failed then, so far, by operator.
+        lost_updates: Updates lost with a learner's actor so far, by operator.
         measures: Present state of operators, as ``"operator/number"``: fill of queues, observed replay ratio.
         operator_seconds: Seconds of work so far, by operator.
         operator_items: Items worked on so far, by operator.
@@ -56,6 +57,7 @@ class Report:
     failures: Mapping[str, int]
     replacements: Mapping[str, int]
     lost_items: Mapping[str, int]
+    lost_updates: Mapping[str, int]
     measures: Mapping[str, float]
     operator_seconds: Mapping[str, float]
     operator_items: Mapping[str, int]
@@ -82,7 +84,7 @@ class Report:
                 values[f"{name}/max"] = max(histogram)
         values.update(self.metrics)
         values.update(self.measures)
-        for what in ("drops", "failures", "replacements", "lost_items"):
+        for what in ("drops", "failures", "replacements", "lost_items", "lost_updates"):
             values.update({f"{what}/{name}": count for name, count in getattr(self, what).items()})
         values.update({f"seconds/{name}": seconds for name, seconds in self.operator_seconds.items() if seconds})
         return values

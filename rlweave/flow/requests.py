@@ -217,7 +217,9 @@ class Gather(Node):
             elif error.stage != "sample":
                 operator = error.stage
                 policy = self._policies.get(error.stage, policy)
-        if isinstance(error, ArgumentFailed):  # weights come from a learner's actor, which nobody replaces
+        if isinstance(error, ArgumentFailed):  # weights come from a learner's actor
+            if self._channel.awaits_learner():
+                return  # nothing was made, and nothing is lost
             operator, policy = f"weights for {self.source.name}", FailurePolicy()
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         lost = isinstance(error, ActorLost | Hanging)

@@ -49,6 +49,23 @@ def total(needs: Iterable[tuple[int, Resources]]) -> dict[str, float]:
     return {name: amount for name, amount in summed.items() if amount}
 
 
+def alike(needs: Iterable[tuple[int, Resources]]) -> list[tuple[int, Resources]]:
+    """The same needs, with actors that hold the same counted together.
+
+    >>> [number for number, _ in alike([(2, Resources()), (1, Resources(cpus=0)), (3, Resources())])]
+    [5, 1]
+    """
+    counted: list[tuple[int, Resources]] = []
+    for number, resources in needs:
+        for place, (others, same) in enumerate(counted):
+            if same == resources:
+                counted[place] = others + number, same
+                break
+        else:
+            counted.append((number, resources))
+    return counted
+
+
 def check_capacity(needed: Mapping[str, float], capacity: Mapping[str, float] | None, parts: str, plan: str) -> None:
     """Refuses a plan that can never have what it needs.
 

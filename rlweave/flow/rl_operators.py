@@ -94,7 +94,7 @@ class TrainOneStep(Operator):
     def _account(self, envelope: Envelope, result: Mapping[str, Any]) -> Envelope:
         context, channel, record = self._context, self._channel, self._record
         metrics = dict(result)
-        record.updates += 1
+        record.updated()
         stats = TrainStats(
             num_steps=int(metrics.pop("trained_samples", -1)),
             gradient_steps=int(metrics.pop("gradient_steps", 1)),

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.engine import Call
+from rlweave.flow.engine import ActorLost, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
 from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import fits
+from rlweave.flow.learner_record import LearnerRebirth
 from rlweave.flow.node import Node, Port, failure, gather_missing, wrong_type
 from rlweave.flow.operators import Operator
 
@@ -144,10 +145,12 @@ class ForEach(Node):
 class ForEachAtActor(ForEach):
     """Puts every item through an operator whose work is done in an actor: nobody waits for it but who wants its item.
 
-    One item is worked on at a time. A queue in front of it keeps the branches before it moving meanwhile.
+    One item is worked on at a time. A queue in front of it keeps the branches before it moving meanwhile. With the
+    failure policy ``"replace"``, a learner that fails, dies or hangs is made anew from the last snapshot of its state;
+    the item that it failed on and the updates since then are lost, and counted.
     """
 
-    failure_policies = ("stop",)
+    failure_policies = ("stop", "replace")
     place = "learner"
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
@@ -155,19 +158,37 @@ class ForEachAtActor(ForEach):
         self._working: tuple[Envelope, Call] | None = None
         self._finished: deque[Envelope] = deque()
 
+    def check(self, graph: PlanGraph) -> None:
+        """Who is to be made anew needs a state to begin from."""
+        super().check(graph)
+        if self.on_error is not None and self.on_error.policy == "replace":
+            assert self.operator.learner_actor is not None
+            self.operator.learner_actor.check_restorable(self.name)
+
     def start(self, context: Context) -> None:
         """Binds the engine."""
         super().start(context)
         self._engine, self._context = context.engine, context
-        self._timeout = (self.on_error or FailurePolicy()).timeout
+        self._policy = self.on_error or FailurePolicy()
+        self._timeout = self._policy.timeout
         self._started_at = 0.0
         self._blocked_in_step = -1
+        assert self.operator.learner_actor is not None
+        self._record = context.learner(self.operator.learner_actor)
+        self._rebirth = LearnerRebirth(
+            self._record, self._policy, context.engine, context.clock, context.counters, self.name
+        )
+        if self._policy.policy == "replace":
+            self._record.protect()
 
     def pull(self, output: int = 0) -> Pulled:
         """An item that was worked on."""
         if self._finished:
             return self._finished.popleft()
         if self._working is None:
+            if (self._record.lost or self._rebirth.going_on) and not self._made_anew():
+                self._blocked_in_step = self._context.step_number
+                return NOT_READY
             if self.gates and not self.gates_open():
                 return NOT_READY
             item = self._upstream()
@@ -183,30 +204,73 @@ class ForEachAtActor(ForEach):
         if not self._engine.wait([call], 0):
             if self._now() - self._started_at > self._timeout:
                 hanging = TimeoutError(f"the learner did not answer for {self._timeout:g} seconds")
-                raise failure(self.name, item, hanging) from hanging
+                return self._failed(item, hanging)
             self._blocked_in_step = self._context.step_number
             return NOT_READY
+        try:
+            answer = call.result()
+        except Exception as error:
+            return self._failed(item, error)
         self._working = None
         try:
-            result = self.operator.finish(item, call.result())
+            result = self.operator.finish(item, answer)
         except Exception as error:
-            return self._skipped(item, error)
+            raise failure(self.name, item, error) from error
+        self._rebirth.succeeded()
         self.timer.items += 1
         self.timer.seconds += self._now() - self._started_at
         return result
 
+    def _failed(self, item: Envelope, error: Exception) -> Pulled:
+        """Has the learner made anew, if that is the policy; the item is lost."""
+        self._working = None
+        if self._policy.policy == "stop" or not self._rebirth.begin(error):
+            raise failure(self.name, item, error) from error
+        self._counters.lose(self.name, 1)
+        return ABSORBED
+
+    def _made_anew(self) -> bool:
+        """Goes on with replacing the learner; whether it is there now."""
+        nothing = Envelope(None, self.name, self.timer.items)
+        try:
+            if not self._rebirth.going_on:  # found dead while its weights were read
+                self._rebirth.begin(ActorLost("its weights cannot be read"))
+            there = self._rebirth.advance()
+        except PlanError:
+            raise
+        except Exception as error:
+            if not self._rebirth.begin(error):
+                raise failure(self.name, nothing, error) from error
+            return False
+        if there:
+            for channel in self._context.channels():
+                if self._record in channel.learners:
+                    channel.resend()
+        return there
+
+    def measures(self) -> dict[str, float]:
+        """How long it took to replace the learner, the last time that it was."""
+        seconds = self._rebirth.last_seconds if hasattr(self, "_rebirth") else 0.0
+        return {"recovery_seconds": seconds} if seconds else {}
+
     def waits_on(self) -> Iterator[Call]:
-        """The work at hand."""
-        if self._working is not None and self._blocked_in_step == self._context.step_number:
-            yield self._working[1]
+        """The work at hand, or the learner that is being made."""
+        if self._blocked_in_step == self._context.step_number:
+            if self._working is not None:
+                yield self._working[1]
+            yield from self._rebirth.waits_on()
 
     def wakes_at(self) -> float | None:
-        """When the learner counts as hanging."""
-        return self._started_at + self._timeout if self._working is not None else None
+        """When the learner counts as hanging, or is to be made anew."""
+        return self._started_at + self._timeout if self._working is not None else self._rebirth.wakes_at()
 
     def drain(self) -> None:
-        """Finishes the work at hand."""
-        while self._working is not None:
+        """Finishes the work at hand, and has a lost learner back."""
+        while self._working is not None or self._rebirth.going_on:
+            if self._working is None:
+                if not self._made_anew():
+                    self._rebirth.wait()
+                continue
             item = self._finish()
             if isinstance(item, Envelope):
                 self._finished.append(item)
@@ -225,6 +289,7 @@ class ForEachAtActor(ForEach):
         """Takes over a state."""
         super().load_state_dict(state)
         self._finished = deque(decode_envelopes(state["finished"]))
+        self._record.keep_snapshot()
 
 
 class Flatten(Node):

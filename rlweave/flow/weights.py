@@ -8,48 +8,9 @@ from typing import Any
 from rlweave.flow.calls import results_of
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import LagHistogram
-from rlweave.flow.engine import Actor, ActorLost, Call, Engine
-from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine
+from rlweave.flow.learner_record import LearnerRecord
 from rlweave.flow.outbox import Outbox, Told
-from rlweave.flow.protocols import Learner
-
-
-class LearnerRecord:
-    """A learner of a plan and its number of updates, which is the version of its weights.
-
-    Args:
-        learner: The learner, or where it is to live.
-        engine: Where actors live.
-    """
-
-    def __init__(self, learner: Learner | LearnerActor, engine: Engine) -> None:
-        self.learner = learner
-        self.actor: Actor | None = None
-        """The learner's actor, if it lives in one."""
-        if isinstance(learner, LearnerActor):
-            (self.actor,) = engine.create_actors([learner.factory], learner.resources)
-        self.updates = 0
-        self._engine = engine
-        self._put_version = -1
-        self._handle: Any = None
-
-    def weights(self) -> Any:
-        """The engine's handle on the newest weights; read from the learner once per version.
-
-        Those of a learner in an actor go from there to the workers, and never through the driver.
-        """
-        if self._put_version != self.updates:
-            if self.actor is not None:
-                self._handle = self._engine.call(self.actor, "get_weights")
-            else:
-                assert not isinstance(self.learner, LearnerActor)
-                self._handle = self._engine.put(self.learner.get_weights())
-            self._put_version = self.updates
-        return self._handle
-
-    def reread(self) -> None:
-        """Reads the weights again next time, because they were replaced without an update."""
-        self._put_version = -1
 
 
 class WeightChannel:
@@ -111,12 +72,22 @@ class WeightChannel:
 
     def _newer(self, index: int) -> tuple[Any, ...]:
         version = self.version
+        if any(record.lost for record in self.learners):
+            return ()  # until its learner is made anew, a worker goes on with what it has
         self._published[index] = False
         if not self.learners or self.sent[index] >= version:
             return ()
         self.sent[index] = version
         shares = self._shares[index]
         return (version, *[None if shares else record.weights() for record in self.learners])
+
+    def awaits_learner(self) -> bool:
+        """After weights could not be had: whether that is because a learner is to be made anew.
+
+        Then all workers get weights when the learner is there.
+        """
+        lost = [record.is_lost() for record in self.learners]  # each of them is looked at
+        return any(lost)
 
     def send(self, index: int) -> None:
         """Sends worker ``index`` the newest weights now, if it has older ones."""
@@ -170,10 +141,18 @@ class WeightChannel:
                 call.result()
             except ActorLost:
                 continue  # its gather finds out with its next item, and knows what to do
+            except ArgumentFailed:
+                if not self.awaits_learner():
+                    raise
         finished = {id(call) for call in done}
         self._unconfirmed = [call for call in self._unconfirmed if id(call) not in finished]
         for outbox in self._outboxes:
             outbox.settle(finished)
+
+    def resend(self) -> None:
+        """Lets every worker have the weights of a learner that was made anew with its next item."""
+        self.sent = [-1] * len(self._actors)
+        self.publish_to_all()
 
     def forget(self) -> None:
         """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""

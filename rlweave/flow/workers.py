@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlweave.errors import PlanError
@@ -156,8 +156,9 @@ class WorkerGroup:
 
     Args:
         factories: One callable without arguments per worker. Its class, its attribute ``makes``, or else its return
-            annotation says what kind of worker it makes.
-        resources: What each worker holds on a cluster while it lives.
+            annotation says what kind of worker it makes. One that makes a plan in a plan (`NestedPlan`) also has
+            ``resources``, what its actor holds, ``needs()``, what the inner plan's actors hold, and ``capacity()``.
+        resources: What each worker holds on a cluster while it lives; by default what its factory says, or one core.
     """
 
     actor_class: type[SourceActor] = SourceActor
@@ -165,7 +166,8 @@ class WorkerGroup:
 
     def __init__(self, factories: Sequence[Callable[[], Worker]], resources: Resources | None = None) -> None:
         self.factories = list(factories)
-        self.resources = resources or Resources()
+        said = getattr(self.factories[0], "resources", None) if self.factories else None
+        self.resources = resources or (said if isinstance(said, Resources) else Resources())
         self.key: tuple[int, ...] = (id(self),)
 
     @classmethod
@@ -199,6 +201,16 @@ class WorkerGroup:
     def __len__(self) -> int:
         """Number of workers."""
         return len(self.factories)
+
+    def inner_needs(self) -> list[tuple[int, Resources]]:
+        """What the actors of plans hold that are workers here: how many, and what each of them."""
+        makers: list[Any] = [factory for factory in self.factories if hasattr(factory, "needs")]
+        return [need for maker in makers for need in maker.needs()]
+
+    def inner_capacity(self) -> Mapping[str, float] | None:
+        """All that there is where the actors of such plans live; None where nothing is counted."""
+        makers: list[Any] = [factory for factory in self.factories if hasattr(factory, "capacity")]
+        return next((maker.capacity() for maker in makers if maker.needs()), None)
 
     def exists(self) -> bool:
         """Whether a worker of it exists already, so that it can neither live elsewhere nor be made anew."""

@@ -24,10 +24,15 @@ def nothing_steps(monkeypatch):
     monkeypatch.setattr(VectorEnv, "reset", refuse)
 
 
+WORKERS_ON_NUMPY = ["--workers", 2, "--set", "agent.acting_backend=numpy"]
+OPTIONS = {"pbt": ["--set", "trial_algorithm=ppo"]}
+"""Of algorithms that take other settings than `WORKERS_ON_NUMPY`."""
+
+
 @pytest.mark.parametrize("engine", ["local", "ray"])
 @pytest.mark.parametrize("algorithm", algorithm_names())
 def test_every_algorithm_explains_and_draws_its_plan(rlweave, tmp_path, nothing_steps, algorithm, engine):
-    options = ["--num-envs", 4, "--engine", engine, "--workers", 2, "--set", "agent.acting_backend=numpy"]
+    options = ["--num-envs", 4, "--engine", engine, *OPTIONS.get(algorithm, WORKERS_ON_NUMPY)]
     explained = rlweave("plan", algorithm, "--explain", *options)
     assert explained.code == 0, explained.err
     operators, edges = explained.out.split("\n\n")[:2]

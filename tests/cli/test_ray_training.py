@@ -1,5 +1,6 @@
-"""`rlweave train --engine ray`: Ctrl-C saves, says how to go on, and leaves no process."""
+"""`rlweave train --engine ray`: Ctrl-C saves and says how to go on; nothing that ends it leaves a process."""
 
+import csv
 import os
 import signal
 import subprocess
@@ -35,17 +36,74 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
+def train_command(*settings):
+    """The command of a small training on Ray in the directory `run`."""
+    command = [sys.executable, "-c", "from rlweave.cli import main; main()", "train", "ppo", "--env", "CartPole-v1"]
+    command += ["--backend", "torch", "--engine", "ray", "--workers", "2", "--run-dir", "run", "--steps", "100000000"]
+    return command + [word for setting in [*SMALL, *settings] for word in ("--set", setting)]
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
+
+
+def gone_within(pids, seconds):
+    """Those of some processes that are still there after some seconds."""
+    deadline = time.monotonic() + seconds
+    while (left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes as Linux shows them")
+def test_a_driver_that_is_killed_leaves_no_process_and_resumes_from_its_last_checkpoint(tmp_path):
+    """What is lost is what came after the last checkpoint; counters go on from there, and none is off by a step."""
+    pytest.importorskip("ray")
+    process = subprocess.Popen(
+        train_command("checkpoint_every=4096", "report_every=1024"),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    checkpoints = tmp_path / "run/checkpoints"
+    deadline = time.monotonic() + 240
+    while latest_good(checkpoints) is None and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.1)
+    began = descendants(process.pid)
+    workers = [pid for pid in began if "ray::RayHost" in Path(f"/proc/{pid}/cmdline").read_text()]
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    assert not gone_within(workers, 20.0), "workers end with their driver"
+    assert not gone_within(began, 90.0), "so do Ray's own: its agents look every few seconds whether they are needed"
+    saved = latest_good(checkpoints)
+    _, before = load_checkpoint(saved)
+    goal = before["env_steps"] + 4_096
+    resume = [sys.executable, "-c", "from rlweave.cli import main; main()", "resume", "run", "--steps", str(goal)]
+    done = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert f"at {before['env_steps']:,} environment steps" in done.stdout
+    _, after = load_checkpoint(latest_good(checkpoints))
+    counters = after["plan"]["counters"]
+    assert after["env_steps"] == counters["env_steps_sampled"] == after["agent"]["env_steps"] >= goal
+    earlier = before["plan"]["counters"]
+    for name in ("updates", "trained_samples", "gradient_steps"):
+        assert counters[name] / earlier[name] == counters["env_steps_sampled"] / earlier["env_steps_sampled"], name
+    with (tmp_path / "run/metrics.csv").open() as file:
+        steps = [int(float(row["env_steps_sampled"])) for row in csv.DictReader(file)]
+    assert steps == sorted(set(steps)), "no line stands twice"
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes as Linux shows them")
 def test_ctrl_c_saves_and_leaves_no_process(tmp_path):
     pytest.importorskip("ray")
-    command = [sys.executable, "-c", "from rlweave.cli import main; main()", "train", "ppo", "--env", "CartPole-v1"]
-    command += ["--backend", "torch", "--engine", "ray", "--workers", "2", "--run-dir", "run", "--steps", "100000000"]
-    command += [word for setting in SMALL for word in ("--set", setting)]
-    root = str(Path(__file__).parents[2])
     process = subprocess.Popen(
-        command,
+        train_command(),
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": root, "PYTHONUNBUFFERED": "1"},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -66,7 +124,4 @@ def test_ctrl_c_saves_and_leaves_no_process(tmp_path):
     assert "rlweave resume run" in out
     _, meta = load_checkpoint(latest_good(tmp_path / "run/checkpoints"))
     assert meta["env_steps"] > 0
-    deadline = time.monotonic() + 15
-    while (left := [pid for pid in began if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+    assert not gone_within(began, 15.0)

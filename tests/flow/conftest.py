@@ -1,5 +1,4 @@
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -19,12 +18,3 @@ def start(request: pytest.FixtureRequest) -> Start:
         return plan.start(engine, clock)
 
     return on_engine
-
-
-@pytest.fixture(scope="session")
-def ray_engine() -> Iterator[Any]:
-    """One small Ray cluster on this machine for all tests of a process."""
-    from rlweave.flow.ray_engine import RayEngine
-
-    with RayEngine(num_cpus=2, object_store_memory=80 * 2**20) as engine:
-        yield engine

@@ -87,7 +87,7 @@ class ProcessWorker:
         self.messages.append((message, version))
 
     def tell(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "messages": self.messages, "replaces": self.replaces}
+        return {"pid": os.getpid(), "messages": self.messages, "replaces": self.replaces, "version": self.version}
 
 
 class BrokenAtBirth(ProcessWorker):
@@ -119,6 +119,30 @@ class CountingLearner:
 
     def get_weights(self) -> dict[str, Any]:
         return {"w": np.array(self.updates), "normalizer": np.array(10.0 * self.updates)}
+
+
+class RestorableLearner(CountingLearner):
+    """Can be made anew from its state, and can be told to break down with its next update."""
+
+    how = ""
+
+    def update(self, batch: SampleBatch) -> dict[str, float]:
+        if self.how == "exits":
+            os._exit(1)
+        if self.how == "hangs":
+            time.sleep(600)
+        if self.how == "raises":
+            raise FloatingPointError("diverged")
+        return {**super().update(batch), "updates": float(self.updates)}
+
+    def break_down(self, how: str) -> None:
+        self.how = how
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": np.array(self.updates), "slots": np.zeros(300_000)}  # too large to travel with an answer
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.updates = int(state["updates"])
 
 
 class BrokenLearner(CountingLearner):

@@ -272,3 +272,16 @@ def test_settings_that_cannot_be_meant_are_refused() -> None:
 def test_explain_shows_the_policy() -> None:
     plan = ReportMetrics(ParallelRollouts(Cluster("local", never).group, fragments=2).on_error("replace").gather_sync())
     assert "fragments=2, on_error=replace" in plan.explain()
+
+
+def test_asking_all_workers_passes_over_one_that_is_lost() -> None:
+    """Its gather finds out with its next item; a checkpoint that asks everybody in between ends no training."""
+    cluster = Cluster("simulated", never, never)
+    plan = ReportMetrics(ParallelRollouts(cluster.group).on_error("replace").gather_sync(), cluster.group)
+    cluster.start(plan)
+    list(islice(plan.items(), 2))
+    assert isinstance(cluster.engine, SimulatedEngine)
+    cluster.engine.crash(plan._context.actors(cluster.group)[1])  # type: ignore[union-attr]
+    first, second = plan.ask_workers("episode_stats")
+    assert first is not None
+    assert second is None

@@ -1,6 +1,9 @@
 """A learner in an actor of its own: the driver goes on while it trains, and weights do not pass through it."""
 
+from __future__ import annotations
+
 from itertools import islice
+from typing import Any, ClassVar
 
 import pytest
 
@@ -92,6 +95,113 @@ def test_a_hanging_learner_is_an_error() -> None:
     with pytest.raises(PlanError, match="did not answer for 20 seconds"):
         list(plan.items())
     assert clock.now() == pytest.approx(21.0, abs=2.0)
+
+
+class Restorable(FakeLearner):
+    """Its state is its number of updates; dies, raises or hangs at some update, unless it has been made anew."""
+
+    made: ClassVar[list[Restorable]] = []
+    fails_at: ClassVar[dict[int, int]] = {}
+    """Update at which the n-th one made raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = len(self.made)
+        self.made.append(self)
+
+    def update(self, batch: object) -> dict[str, Any]:
+        if self.fails_at.get(self.number) == self.updates + 1:
+            raise ArithmeticError("diverged")
+        return super().update(batch)  # type: ignore[arg-type]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.updates = state["updates"]
+
+
+def restorable(fails_at: dict[int, int], save_every: int = 4) -> LearnerActor:
+    Restorable.made, Restorable.fails_at = [], fails_at
+    return LearnerActor(Restorable, save_every=save_every)
+
+
+def test_it_is_made_anew_in_place_and_what_was_lost_is_counted(start: Start) -> None:
+    group = workers(2)
+    train = ParallelRollouts(group).gather_sync().for_each(TrainOneStep(restorable({0: 11}), group))
+    plan = start(ReportMetrics(train.on_error("replace", first_delay=0.5), group))
+    stats = [item.payload for item in islice(plan.items(), 14)]
+    first, second = Restorable.made
+    assert first.updates == 10
+    assert second.updates == 8 + 4, "it went on from the snapshot after update 8"
+    assert [each.version for each in stats] == [*range(1, 11), 12, 13, 14, 15], "being made anew is a version"
+    counters = plan.counters
+    assert counters.updates == 14
+    assert counters.failures == counters.replacements == {"train_one_step": 1}
+    assert counters.lost_items == {"train_one_step": 1}, "the item that it failed on"
+    assert counters.lost_updates == {"train_one_step": 2}
+    assert counters.env_steps_sampled in (15 * 4, 16 * 4), "a round has two items"
+    assert group[0].version in (10, 11), "workers act on the weights of the one that lives"
+    assert plan.report().measures["train_one_step/recovery_seconds"] >= 0.5
+
+
+def test_workers_go_on_with_the_weights_they_have_until_it_is_there() -> None:
+    group, clock = workers(1), FakeClock()
+    engine = SimulatedEngine(clock, lambda index: 1.0)
+    queued = ParallelRollouts(group).gather_async().queue(2, "drop_oldest")
+    train = queued.for_each(TrainOneStep(restorable({}), group))
+    plan = ReportMetrics(train.on_error("replace", first_delay=8.0, longest_delay=8.0), group).start(engine, clock)
+    items = plan.items()
+    for _ in range(6):
+        next(items)
+    before = plan.counters.env_steps_sampled
+    engine.crash(plan._context.learner(train.port.node.operator.learner_actor).actor)  # type: ignore[union-attr,attr-defined]
+    for _ in range(4):
+        next(items)
+    assert plan.counters.replacements == {"train_one_step": 1}
+    assert plan.counters.env_steps_sampled - before >= 8 * 4, "rollouts went on in the meantime"
+    assert plan.counters.replacements.keys() == {"train_one_step"}, "no worker is blamed"
+    assert plan.counters.failures == {"train_one_step": 1}
+
+
+def test_one_that_hangs_is_made_anew() -> None:
+    group, clock = workers(1), FakeClock()
+    engine = SimulatedEngine(clock, lambda index: 1e9 if index == 1 else 1.0)  # the worker is 0, the first learner 1
+    train = ParallelRollouts(group).gather_async().for_each(TrainOneStep(restorable({}), group))
+    plan = ReportMetrics(train.on_error("replace", timeout=20.0, first_delay=0.5), group).start(engine, clock)
+    assert [item.payload.version for item in islice(plan.items(), 2)] == [2, 3]
+    assert plan.counters.replacements == {"train_one_step": 1}
+    assert plan.counters.lost_items == {"train_one_step": 1}
+
+
+def test_a_checkpoint_waits_until_it_is_there_again(start: Start) -> None:
+    group = workers(1)
+    train = ParallelRollouts(group).gather_sync().for_each(TrainOneStep(restorable({0: 6}), group))
+    plan = start(ReportMetrics(train.on_error("replace", first_delay=0.5), group))
+    while not plan.counters.failures:
+        if plan.step() is NOT_READY:
+            plan.wait()
+    state = plan.state_dict()
+    assert state["counters"]["replacements"] == {"train_one_step": 1}
+    assert state["counters"]["lost_updates"] == {"train_one_step": 1}
+    assert len(Restorable.made) == 2
+
+
+def test_one_that_fails_again_and_again_stops_the_plan(start: Start) -> None:
+    group = workers(1)
+    train = ParallelRollouts(group).gather_sync().for_each(TrainOneStep(restorable(dict.fromkeys(range(9), 3)), group))
+    plan = start(ReportMetrics(train.on_error("replace", attempts=3, first_delay=0.01), group))
+    with pytest.raises(PlanError, match="ArithmeticError: diverged"):
+        list(plan.items())
+    assert len(Restorable.made) == 3
+    assert plan.counters.failures == {"train_one_step": 2}, "that the plan went on after"
+
+
+def test_one_without_a_state_cannot_be_made_anew() -> None:
+    group = workers(1)
+    train = ParallelRollouts(group).gather_sync().for_each(TrainOneStep(LearnerActor(FakeLearner), group))
+    with pytest.raises(PlanError, match=r"lacks state_dict\(\), load_state_dict\(\)"):
+        ReportMetrics(train.on_error("replace"), group)
 
 
 def test_what_a_learner_actor_takes_is_checked() -> None:

@@ -276,6 +276,23 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         BOTH: ["test_learner_actor.py::test_it_trains_and_its_weights_reach_the_workers"],
         "ray": ["test_ray.py::test_a_learner_in_an_actor_trains_there_and_feeds_the_workers"],
     },
+    "a learner in an actor is replaced in place; what is lost is counted": {
+        BOTH: ["test_learner_actor.py::test_it_is_made_anew_in_place_and_what_was_lost_is_counted"],
+        "simulated": ["test_learner_actor.py::test_workers_go_on_with_the_weights_they_have_until_it_is_there"],
+        "ray": ["test_faults_on_ray.py::test_a_learner_is_made_anew_in_place"],
+    },
+    "a plan can be an actor in another plan": {
+        BOTH: ["test_nesting.py::test_a_plan_is_a_worker_of_another"],
+        "ray": [
+            "test_nesting.py::test_inner_plans_have_workers_of_their_own_on_ray",
+            "test_nesting.py::test_workers_of_a_plan_whose_driver_is_killed_do_not_stay",
+        ],
+    },
+    "driver actors take no core; resources of inner plans are summed": {
+        "local": ["test_nesting.py::test_plans_driven_from_this_process_are_summed_as_well"],
+        "simulated": ["test_nesting.py::test_resources_of_inner_plans_are_summed_and_refused_before_anything_is_made"],
+        "ray": ["test_nesting.py::test_trials_that_would_wait_for_each_other_are_refused"],
+    },
     "items are copied; nothing stays pinned or open": {
         "local": [],
         "ray": [

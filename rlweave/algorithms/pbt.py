@@ -1,0 +1,313 @@
+"""Population-based training (Jaderberg et al. 2017, arXiv:1711.09846) as a plan of plans."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from rlweave.agents.config import setting
+from rlweave.algorithms.checkpoint import save_checkpoint
+from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
+from rlweave.algorithms.engines import close_engine, make_engine
+from rlweave.algorithms.placement import gathered, rollouts
+from rlweave.algorithms.population import Population
+from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
+from rlweave.algorithms.rollout_workers import derived_seed
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.states import check_same_training
+from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.algorithms.trials import TrialFactory, TrialWorker
+from rlweave.envs import Evaluation
+from rlweave.errors import ConfigError
+from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup, Workers
+
+#: Settings of the population that its trials have too, unless they are as they are by default.
+_SHARED = ("env_options", "image_layout", "text_tokens", "text_buckets", "info_mask", "threads", "object_store_mb")
+#: Settings of a trial that follow from those of the population.
+_DERIVED = ("env", "backend", "num_envs", "seed", "steps", "checkpoint_every", "evaluate_every", *_SHARED)
+
+
+class PBTTrainConfig(TrainConfig):
+    """Settings of a population-based training. `steps` counts those of all trials together."""
+
+    worker_failure: Literal["stop", "replace"] = setting(
+        "replace", "what a trial that fails does on Ray: stop the training, or go on from the best of the others"
+    )
+    trial_algorithm: str = setting("ppo", "what each trial trains")
+    trial: dict[str, Any] = setting(
+        {}, "nested settings of each trial over those tuned for the environment, such as {agent: {epochs: 4}}"
+    )
+    population: int = setting(4, "trainings side by side", ge=2, unit="trials")
+    hyper_parameters: dict[str, list[float]] = setting(
+        {"agent.lr": [1e-4, 1e-2]},
+        "what is searched: lowest and highest value by dotted key; whole numbers stay whole",
+    )
+    ready_every: int = setting(
+        8_192, "distance of two comparisons of a trial with the others", ge=1, unit="environment steps of a trial"
+    )
+    truncation: float = setting(
+        0.25, "share of the population that copies from the best, and that is copied from", gt=0.0, le=0.5
+    )
+    factors: list[float] = setting(
+        [0.8, 1.2], "what a copied hyper-parameter is multiplied by, one of them at random", min_length=1
+    )
+
+
+def check_population(config: PBTTrainConfig) -> None:
+    """Checks settings that depend on each other.
+
+    Raises:
+        ConfigError: Something is set twice, or of the trials and not of the population; bounds are no bounds.
+    """
+    if config.workers != 1 or config.placement != "local":
+        raise ConfigError(
+            "the workers of a population are its trials",
+            where="workers, placement",
+            received=f"{config.workers} workers, placement {config.placement}",
+            fix="--set population=4 for the trials; --set 'trial={workers: 2, engine: ray}' for the workers of each",
+        )
+    twice = [key for key in config.trial if key in _DERIVED]
+    if twice:
+        raise ConfigError(
+            f"{twice[0]} of a trial follows from that of the population",
+            where="trial",
+            received=f"{twice[0]}: {config.trial[twice[0]]!r}",
+            fix=f"set {twice[0]} beside trial, not in it",
+        )
+    for key, bounds in config.hyper_parameters.items():
+        if len(bounds) != 2 or not bounds[0] <= bounds[1]:
+            raise ConfigError(
+                "a hyper-parameter needs its lowest and its highest value",
+                where=f"hyper_parameters, {key}",
+                received=repr(bounds),
+                fix=f"{key}: [0.0001, 0.01]",
+            )
+
+
+def trial_config(config: PBTTrainConfig, number: int, settings: Mapping[str, float]) -> TrainConfig:
+    """The settings of one trial's training.
+
+    Args:
+        config: Settings of the population.
+        number: Number of the trial: each has a seed of its own.
+        settings: Its hyper-parameters, by dotted key.
+    """
+    spec = get_algorithm(config.trial_algorithm)
+    fields = type(config).model_fields
+    own: dict[str, Any] = {"env": config.env, "backend": config.backend, "num_envs": config.num_envs}
+    own |= {key: value for key in _SHARED if (value := getattr(config, key)) != fields[key].default}
+    derived = {
+        "seed": derived_seed(config.seed, f"trial {number}"),
+        "steps": max(1, config.steps // config.population),
+        "checkpoint_every": 0,
+        "evaluate_every": 0,
+    }
+    presets = spec.presets.get(config.env)
+    file = merge_settings(own, config.trial)
+    return resolve_config(spec.config_class, presets=presets, file=file, sets={**settings, **derived})
+
+
+def make_trial_trainer(config: PBTTrainConfig, number: int, settings: Mapping[str, float]) -> PlanTrainer:
+    """The training of one trial, wherever this runs."""
+    trainer = get_algorithm(config.trial_algorithm).make_trainer(trial_config(config, number, settings), None)
+    if not isinstance(trainer, PlanTrainer):
+        raise ConfigError(
+            "only trainings that are plans can be trials", where="trial_algorithm", received=config.trial_algorithm
+        )
+    return trainer
+
+
+def make_trial(config: PBTTrainConfig, number: int) -> TrialWorker:
+    """One trial, where it is to live."""
+    return TrialWorker(
+        number,
+        functools.partial(make_trial_trainer, config),
+        config.ready_every,
+        config.evaluation_episodes,
+        config.seed,
+        config.hyper_parameters,
+        config.factors,
+    )
+
+
+def pbt_plan(config: PBTTrainConfig, trials: Workers, population: Population) -> ReportMetrics:
+    """Each trial trains for a while; then the population says whether it goes on, or from whom and with what."""
+    results = gathered(config, rollouts(config, trials), "async")
+    return ReportMetrics(results.for_each(TrainOneStep(population, trials)), trials)
+
+
+class PopulationParts(NamedTuple):
+    """What a population-based training is made of; nothing of it has begun.
+
+    Attributes:
+        population: Decides who goes on from whom.
+        workers: The trials.
+        plan: Composes the plan.
+        first: Settings of the first trial.
+    """
+
+    population: Population
+    workers: WorkerGroup
+    plan: Callable[[], ReportMetrics]
+    first: TrainConfig
+
+
+def make_parts(config: PBTTrainConfig) -> PopulationParts:
+    """Population, trials and plan of a training."""
+    population = Population(
+        config.population,
+        config.hyper_parameters,
+        config.truncation,
+        config.factors,
+        derived_seed(config.seed, "population"),
+    )
+    first = trial_config(config, 0, population.members[0]["settings"])  # a wrong setting is an error here
+    makers = [functools.partial(make_trial, config, number) for number in range(config.population)]
+    trials = WorkerGroup([TrialFactory(first, make, config.worker_cpus) for make in makers])
+    return PopulationParts(population, trials, lambda: pbt_plan(config, trials, population), first)
+
+
+class PopulationTrainer(PlanTrainer):
+    """Trains a population: its plan's workers are trials, its learner says who goes on from whom.
+
+    Args:
+        config: Settings of the population.
+        run: Where checkpoints go; None writes nothing.
+    """
+
+    config: PBTTrainConfig
+
+    def __init__(self, config: PBTTrainConfig, run: RunDirectory | None) -> None:
+        check_population(config)
+        self.config, self.run, self.notes = config, run, []
+        made = make_parts(config)
+        self.population, self._trials = made.population, made.workers
+        self._shown: PlanTrainer | None = None
+        self._shown_of: tuple[Any, int] | None = None
+        self.engine = make_engine(config)
+        # holds the cluster that trials share whose workers live on Ray
+        self._inner_engine = make_engine(made.first)
+        try:
+            self.plan = self._composed()
+        except BaseException:
+            self._close_engines()
+            raise
+        self._count_events_from(0)
+        self.best_return = -np.inf
+
+    def _composed(self) -> ReportMetrics:
+        return pbt_plan(self.config, self._trials, self.population).start(self.engine)
+
+    def _begin_episodes(self, step: int) -> None:
+        """Nothing: every trial begins new episodes with each of its items."""
+
+    def _evaluation_row(self) -> dict[str, float]:
+        """The best of the last scores of all trials. A better one than ever before is kept as the best checkpoint."""
+        best = self.population.best()
+        if best is None:
+            return {}
+        score = float(self.population.members[best]["score"])
+        if score >= self.best_return:
+            self.best_return = score
+            if self.run is not None:
+                save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+        return {"evaluation_return": score, "best_evaluation_return": self.best_return}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Population, trials, and what is on its way between them."""
+        plan = self.plan.state_dict()
+        return {
+            "algorithm": PBT.name,
+            "backend": self.config.backend,
+            "env": self.config.env,
+            "variables": {},
+            "plan": plan,
+            "trials": [
+                standing or {key: member[key] for key in ("generation", "settings", "state")}  # of one that was lost
+                for standing, member in zip(self.plan.ask_workers("standing"), self.population.members, strict=True)
+            ],
+            "population": self.population.state_dict(),
+            "best_return": None if self.best_return == -np.inf else float(self.best_return),
+            "env_steps": self.env_steps,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], where: str = "load_state_dict") -> None:
+        """Takes over what `state_dict` gave.
+
+        Raises:
+            CheckpointError: It is of another algorithm, backend or environment.
+        """
+        check_same_training(PBT.name, self.config, state, where)
+        self.population.load_state_dict(state["population"])
+        self.plan.close()
+        self.plan = self._composed()
+        self.plan.load_state_dict(state["plan"])
+        self.plan.ask_workers("resume", [(standing,) for standing in state["trials"]])
+        self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
+        self._count_events_from(self.env_steps)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def _best_trainer(self) -> PlanTrainer:
+        """A training in this process that stands where the best trial does; one that has not begun before there is."""
+        best = self.population.best()
+        member = self.population.members[0 if best is None else best]
+        shown_of = member["settings"], id(member["state"])
+        if self._shown is None or self._shown_of != shown_of:
+            self._close_shown()
+            local = self.config.model_copy(update={"trial": {**self.config.trial, "engine": "local"}})
+            self._shown = make_trial_trainer(local, 0, member["settings"])
+            if member["state"] is not None:
+                self._shown.agent.load_state_dict(member["state"]["variables"])
+                self._shown.agent.load_counters(member["state"]["agent"])
+            self._shown_of = shown_of
+        return self._shown
+
+    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+        """Plays episodes greedily with the agent of the best trial."""
+        return self._best_trainer().evaluate(episodes, seed)
+
+    def draw(self, method: str | None = None) -> str:
+        """The component graph of a trial's agent, as SVG."""
+        return self._best_trainer().draw(method)
+
+    def code(self, method: str) -> str:
+        """The code that runs for an API method of a trial's agent."""
+        return self._best_trainer().code(method)
+
+    def explain(self) -> str:
+        """The phases of the build of a trial's agent, as text."""
+        return self._best_trainer().explain()
+
+    def _close_shown(self) -> None:
+        if self._shown is not None:
+            self._shown.close()
+            self._shown = None
+
+    def _close_engines(self) -> None:
+        close_engine(self._inner_engine)
+        close_engine(self.engine)
+
+    def close(self) -> None:
+        """Ends all trials, and what was begun for the engine."""
+        self._close_shown()
+        self.plan.close()
+        self._close_engines()
+
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {"steps": 163_840, "ready_every": 4_096, "evaluate_every": 16_384, "evaluation_episodes": 10},
+}
+
+PBT = AlgorithmSpec(
+    "pbt",
+    "population-based training: trials that are trainings, the worse ones go on from the better ones",
+    PBTTrainConfig,
+    PopulationTrainer,
+    presets=PRESETS,
+    make_parts=make_parts,
+)

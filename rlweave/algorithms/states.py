@@ -1,0 +1,71 @@
+"""The state of a training as nested data, and as what a checkpoint file holds: arrays by path, and plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlweave.algorithms.config import TrainConfig
+from rlweave.errors import CheckpointError
+
+
+def split_arrays(data: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Plain data with references in place of arrays.
+
+    Args:
+        data: Nested dicts, lists and tuples of plain values and arrays.
+        path: Where it stands; names its arrays.
+        arrays: Collects the arrays, by path.
+
+    >>> arrays = {}
+    >>> split_arrays({"a": [np.zeros(2), 1]}, "plan", arrays), list(arrays)
+    ({'a': [{'array': 'plan/a/0'}, 1]}, ['plan/a/0'])
+    """
+    if isinstance(data, np.ndarray):
+        arrays[path] = data
+        return {"array": path}
+    if isinstance(data, np.generic):
+        return data.item()
+    within = f"{path}/" if path else ""
+    if isinstance(data, Mapping):
+        return {str(key): split_arrays(value, f"{within}{key}", arrays) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [split_arrays(value, f"{within}{i}", arrays) for i, value in enumerate(data)]
+    return data
+
+
+def join_arrays(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The data that `split_arrays` took apart; tuples are lists now."""
+    if isinstance(data, dict):
+        if set(data) == {"array"} and data["array"] in arrays:
+            return arrays[data["array"]]
+        return {key: join_arrays(value, arrays) for key, value in data.items()}
+    if isinstance(data, list):
+        return [join_arrays(value, arrays) for value in data]
+    return data
+
+
+def check_same_training(algorithm: str, config: TrainConfig, state: Mapping[str, Any], where: str) -> None:
+    """Refuses the state of another kind of training.
+
+    Args:
+        algorithm: Name of the algorithm that is to go on.
+        config: Its settings.
+        state: Has `algorithm`, `backend` and `env`; the first checkpoints of the format lack the latter two.
+        where: Where the state comes from.
+
+    Raises:
+        CheckpointError: It is of another algorithm, backend or environment.
+    """
+    mine = {"algorithm": algorithm, "backend": config.backend, "environment": config.env}
+    its = {"algorithm": state.get("algorithm"), "backend": state.get("backend"), "environment": state.get("env")}
+    for kind, value in its.items():
+        if value != mine[kind] and (value is not None or kind == "algorithm"):
+            raise CheckpointError(
+                f"the checkpoint is of another {kind}",
+                where=where,
+                received=f"{value!r}, where the configuration has {mine[kind]!r}",
+                fix=f"go on with {value!r}, or begin a new run",
+            )

@@ -1,0 +1,138 @@
+"""Any rlweave training as a trainable of Ray Tune (extra ``rlweave[tune]``).
+
+Example::
+
+    from ray import tune
+    from rlweave.algorithms.tune import TuneTraining
+
+    tuner = tune.Tuner(
+        tune.with_resources(TuneTraining, {"cpu": 1}),
+        param_space={
+            "algorithm": "ppo",
+            "env": "CartPole-v1",
+            "backend": "torch",
+            "agent.lr": tune.loguniform(1e-4, 1e-2),
+        },
+        tune_config=tune.TuneConfig(num_samples=8, metric="evaluation_return", mode="max"),
+    )
+    best = tuner.fit().get_best_result()
+
+What stands in ``param_space`` beside ``algorithm`` are settings as ``--set`` takes them, over those tuned for the
+environment. One iteration of Tune is one line of metrics: ``report_every`` environment steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlweave.algorithms.checkpoint import list_checkpoints, save_checkpoint
+from rlweave.algorithms.config import TrainConfig, resolve_config
+from rlweave.algorithms.registry import AlgorithmSpec, Report, get_algorithm
+from rlweave.algorithms.states import split_arrays
+from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.errors import BackendError, CheckpointError, ConfigError
+
+try:
+    from ray.tune import Trainable
+except ImportError as missing:
+    raise BackendError("Ray Tune is not installed", where=__name__, fix="pip install 'rlweave[tune]'") from missing
+
+#: Settings of `TrainConfig` that Tune has its own word for.
+_TUNES_OWN = {"checkpoint_every": "CheckpointConfig(checkpoint_frequency=...)"}
+
+
+def settings_of(config: Mapping[str, Any]) -> tuple[AlgorithmSpec, TrainConfig]:
+    """The algorithm and the settings that a sample of a ``param_space`` stands for.
+
+    Args:
+        config: ``"algorithm"``, and settings by dotted key or nested.
+
+    Raises:
+        ConfigError: There is no algorithm, a setting is wrong, or it is Tune's to say.
+
+    >>> spec, config = settings_of({"algorithm": "ppo", "env": "CartPole-v1", "agent.lr": 0.1, "agent": {"epochs": 3}})
+    >>> spec.name, config.agent.lr, config.agent.epochs
+    ('ppo', 0.1, 3)
+    """
+    given = dict(config)
+    name = given.pop("algorithm", None)
+    if not isinstance(name, str):
+        raise ConfigError(
+            "param_space names no algorithm", received=repr(name), fix='{"algorithm": "ppo", "env": "CartPole-v1", ...}'
+        )
+    for key, instead in _TUNES_OWN.items():
+        if key in given:
+            raise ConfigError(f"Tune decides on {key}", received=repr(given[key]), fix=f"use {instead}")
+    spec = get_algorithm(name)
+    dotted: dict[str, Any] = {}
+    for key, value in given.items():
+        dotted |= _flat(key, value) if isinstance(value, Mapping) and "type" not in value else {key: value}
+    presets = spec.presets.get(str(given.get("env")))
+    return spec, resolve_config(spec.config_class, presets=presets, sets={**dotted, "checkpoint_every": 0})
+
+
+def _flat(prefix: str, section: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested section by dotted keys; what is a spec or an option of an environment stays whole."""
+    if prefix in TrainConfig.model_fields:
+        return {prefix: dict(section)}
+    flat: dict[str, Any] = {}
+    for key, value in section.items():
+        path = f"{prefix}.{key}"
+        flat |= _flat(path, value) if isinstance(value, Mapping) and "type" not in value else {path: value}
+    return flat
+
+
+class TuneTraining(Trainable):
+    """A training that Tune starts, stops, saves and restores; see the module for how to use it.
+
+    A result has the names of the metrics file, with ``timesteps_total`` beside ``env_steps_sampled``, and ``done`` when
+    the training has its length. A trial that is restored goes on exactly as one that goes on after its checkpoint.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Makes the training; Tune calls it where the trial lives."""
+        self._spec, self._settings = settings_of(config)
+        self._begin()
+
+    def _begin(self) -> None:
+        trainer = self._spec.make_trainer(self._settings, None)
+        if not isinstance(trainer, PlanTrainer):
+            raise ConfigError("only trainings that are plans can be tuned", received=self._spec.name)
+        self._training = trainer
+        self._rows: Iterator[Report] = trainer.train()
+        self._ended = False
+
+    def step(self) -> dict[str, Any]:
+        """Trains until the next line of metrics."""
+        row = next(self._rows, None)
+        steps = self._training.env_steps
+        self._ended = row is None or steps >= self._settings.steps
+        return {**(row or {}), "env_steps_sampled": steps, "timesteps_total": steps, "done": self._ended}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Writes all of the state as rlweave's checkpoints have it: data only, checked when it is read."""
+        state = self._training.state_dict()
+        arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
+        save_checkpoint(checkpoint_dir, self._training.env_steps, arrays, split_arrays(state, "", arrays))
+        self._training.begin_anew()
+
+    def load_checkpoint(self, checkpoint_dir: Any) -> None:
+        """Takes over what `save_checkpoint` wrote."""
+        found = list_checkpoints(checkpoint_dir)
+        if not found:
+            raise CheckpointError("no checkpoint of rlweave there", where=str(Path(checkpoint_dir)))
+        self._training.restore(found[-1])
+        self._rows = self._training.train()
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Goes on with other settings in the same process, as Tune's population-based schedulers do."""
+        self._spec, self._settings = settings_of(new_config)
+        self._training.close()
+        self._begin()
+        return True
+
+    def cleanup(self) -> None:
+        """Ends the training with all of its workers."""
+        self._training.close()

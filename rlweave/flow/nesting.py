@@ -1,0 +1,112 @@
+"""Plans in plans: a worker whose items are what a plan of its own did in a number of environment steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlweave.flow.engine import Engine, LocalEngine
+from rlweave.flow.operators import positive
+from rlweave.flow.plan import ReportMetrics
+from rlweave.flow.plan_item import PlanItem
+from rlweave.flow.protocols import Episode
+from rlweave.flow.resources import Resources
+
+
+class PlanWorker:
+    """A running plan as a worker of another plan.
+
+    Args:
+        plan: The inner plan, not started yet.
+        engine: Where its actors live; whoever made the engine closes it.
+        steps: Environment steps of the inner plan that make one item.
+        on_weights: Called with weights and version when the outer plan sends some; without it they are left alone.
+    """
+
+    def __init__(
+        self,
+        plan: ReportMetrics,
+        engine: Engine,
+        steps: int,
+        on_weights: Callable[[Any, int], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.steps = positive("steps", steps, "plan_worker")
+        self._engine, self._on_weights = engine, on_weights
+        self._episodes: list[Episode] = []
+        self._started = False
+
+    def sample(self) -> PlanItem:
+        """Runs the inner plan for some steps; StopIteration when it is over."""
+        if not self._started:
+            self._started = True
+            self.plan.start(self._engine)
+        counters = self.plan.counters
+        before = counters.env_steps_sampled
+        report = None
+        for report in self.plan.run(
+            until=lambda now: now.env_steps_sampled >= before + self.steps, every_steps=1 << 60
+        ):
+            self._episodes += report.episodes
+        if report is None:
+            raise StopIteration
+        return PlanItem(counters.env_steps_sampled - before, report.flat())
+
+    def set_weights(self, weights: Any, version: int) -> None:
+        """Hands weights of the outer plan on."""
+        if self._on_weights is not None:
+            self._on_weights(weights, version)
+
+    def episode_stats(self) -> Sequence[Episode]:
+        """Episodes of the inner plan since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+    def close(self) -> None:
+        """Ends the actors of the inner plan."""
+        self.plan.close()
+
+
+class NestedPlan:
+    """A factory for a `PlanWorker`: give several of them to a `WorkerGroup`, and each makes a plan of its own there.
+
+    The outer plan sums what the inner ones need into what it needs itself. An actor that only drives a plan whose
+    workers live elsewhere takes no processor core: trials that held one each would wait for each other's for ever.
+
+    Args:
+        compose: Composes the inner plan. Called once here too, to see what it needs; composing starts nothing.
+        steps: Environment steps of the inner plan that make one item of the outer one.
+        engine: Gives the engine of the inner plan's actors; None lets them live in the process of the actor. In an
+            actor on Ray, ``RayEngine`` gives the cluster that the actor is part of.
+        on_weights: As in `PlanWorker`.
+    """
+
+    makes = PlanWorker
+
+    def __init__(
+        self,
+        compose: Callable[[], ReportMetrics],
+        steps: int,
+        engine: Callable[[], Engine] | None = None,
+        on_weights: Callable[[Any, int], None] | None = None,
+    ) -> None:
+        self.compose, self.engine, self.on_weights = compose, engine, on_weights
+        self.steps = positive("steps", steps, "nested_plan")
+
+    @property
+    def resources(self) -> Resources:
+        """What the actor itself holds: nothing where it only drives others."""
+        return Resources() if self.engine is None else Resources(cpus=0.0)
+
+    def needs(self) -> list[tuple[int, Resources]]:
+        """The actors of the inner plan, those of plans in it included."""
+        return [] if self.engine is None else self.compose().graph.needs()
+
+    def capacity(self) -> Mapping[str, float] | None:
+        """All that there is where the inner plan's actors live."""
+        return None if self.engine is None else self.engine().capacity()
+
+    def __call__(self) -> PlanWorker:
+        """The worker, with a plan that is not started yet."""
+        engine = LocalEngine() if self.engine is None else self.engine()
+        return PlanWorker(self.compose(), engine, self.steps, self.on_weights)

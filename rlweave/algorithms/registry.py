@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.envs import Evaluation
+from rlweave.envs import Evaluation, resolve
 from rlweave.errors import ConfigError, nearest
 
 #: A line of metrics: has `env_steps_sampled`, and `episode_return` once an episode has ended. Names never change.
@@ -71,6 +71,7 @@ class AlgorithmSpec:
         make_trainer: Makes a trainer from a config. Without a run directory nothing is written.
         presets: Environment id to nested settings that were tuned for it; they stand between defaults and config file.
         needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
+        find_env: Finds the environment of a name; raises `EnvError` if there is none.
     """
 
     name: str
@@ -79,12 +80,17 @@ class AlgorithmSpec:
     make_trainer: Callable[[Any, RunDirectory | None], Trainer]
     presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     needs_gradients: bool = True
+    find_env: Callable[[str], object] = resolve
 
 
 ENTRY_POINT_GROUP = "rlweave.algorithms"
 
 # Name -> "module:attribute" of its AlgorithmSpec.
-_BUILT_IN = {"dqn": "rlweave.algorithms.dqn:DQN", "ppo": "rlweave.algorithms.ppo:PPO"}
+_BUILT_IN = {
+    "dqn": "rlweave.algorithms.dqn:DQN",
+    "multi-agent": "rlweave.algorithms.multi_agent:MULTI_AGENT",
+    "ppo": "rlweave.algorithms.ppo:PPO",
+}
 _registered: dict[str, AlgorithmSpec] = {}
 
 

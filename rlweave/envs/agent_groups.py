@@ -92,6 +92,17 @@ class AgentGroup:
         """The row of an agent in a copy."""
         return self.agents.index(agent) * self.num_envs + copy
 
+    def observations_to_act_on(self) -> Batch:
+        """The observations, nested (rows, *shape); rows that do not act hold those of one that does.
+
+        So a policy may be asked about all rows at once, in batches of one size, and finds none that has never been, or
+        whose mask allows nothing.
+        """
+        if self.acting.all() or not self.acting.any():
+            return self.observations
+        rows = np.where(self.acting, np.arange(self.rows), int(self.acting.argmax()))
+        return _take(self.observations, rows)
+
     def split_actions(self, actions: Batch) -> Sequence[Any]:
         """Each row of a batch of actions in the environment's form.
 
@@ -167,9 +178,7 @@ class AgentGroup:
         self.observations = (
             following if self._first is None else self._codec.replace(following, self._first, self._began)
         )
-        return GroupStep(
-            self._complete, self._rewards.astype(np.float32), self._terminated, self._truncated, following
-        )
+        return GroupStep(self._complete, self._rewards.astype(np.float32), self._terminated, self._truncated, following)
 
     def find_nonfinite(self, begun: bool) -> tuple[str, int, str] | None:
         """Agent, copy and leaf of the first NaN or infinity.
@@ -183,6 +192,14 @@ class AgentGroup:
             return None
         agent, copy = divmod(found[0], self.num_envs)
         return self.agents[agent], copy, found[1]
+
+
+def _take(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
+    if isinstance(batch, dict):
+        return {key: _take(value, rows) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_take(value, rows) for value in batch)
+    return batch[rows]
 
 
 def _check_alike(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -320,10 +321,8 @@ class MultiAgentEnv:
     def _abort(self) -> None:
         self._closed = True
         for env in self._envs:
-            try:
+            with contextlib.suppress(Exception):  # there is an error already
                 env.close()
-            except Exception:  # noqa: S110  (there is an error already)
-                pass
 
     # -- checks --------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
+from rlweave.flow.policy_batches import PolicyBatches
 from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import Batch, Episode, Learner, Memory, PrioritizedMemory, Worker
 from rlweave.flow.reports import Report
@@ -63,6 +64,7 @@ __all__ = [
     "Memory",
     "Operator",
     "ParallelRollouts",
+    "PolicyBatches",
     "Prefetch",
     "PrioritizedMemory",
     "Replay",

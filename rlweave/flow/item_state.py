@@ -10,6 +10,7 @@ import numpy as np
 from rlweave.errors import CheckpointError
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.envelope import Envelope
+from rlweave.flow.policy_batches import PolicyBatches
 from rlweave.flow.train_stats import TrainStats
 
 _KIND = "__kind__"
@@ -19,7 +20,8 @@ def encode(value: Any, operator: str) -> Any:
     """An item as JSON-able data and arrays.
 
     Args:
-        value: A SampleBatch, an array, a JSON value, or lists, tuples and dicts (with string keys) of them.
+        value: A SampleBatch, PolicyBatches, an array, a JSON value, or lists, tuples and dicts (with string keys) of
+            them.
         operator: Who keeps the item, for the error message.
 
     Raises:
@@ -32,6 +34,9 @@ def encode(value: Any, operator: str) -> Any:
     if isinstance(value, SampleBatch):
         state = value.state_dict()
         return {**state, _KIND: "sample_batch", "data": encode(state["data"], operator)}
+    if isinstance(value, PolicyBatches):
+        batches = {name: encode(batch, operator) for name, batch in value.items()}
+        return {_KIND: "policy_batches", "joint_steps": value.joint_steps, "batches": batches}
     if isinstance(value, TrainStats):
         return {**value.state_dict(), _KIND: "train_stats"}
     if isinstance(value, tuple):
@@ -56,6 +61,9 @@ def decode(value: Any) -> Any:
         kind = value.get(_KIND)
         if kind == "sample_batch":
             return SampleBatch.from_state({**value, "data": decode(value["data"])})
+        if kind == "policy_batches":
+            batches = {name: decode(batch) for name, batch in value["batches"].items()}
+            return PolicyBatches(batches, int(value["joint_steps"]))
         if kind == "train_stats":
             return TrainStats.from_state(value)
         if kind == "tuple":

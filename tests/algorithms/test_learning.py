@@ -51,6 +51,7 @@ def test_a_threshold_is_no_formality(task):
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,
+        "multi-agent-cartpole": 25.0,
         **{f"{algorithm}-cue-{layer}": 0.5 for algorithm in ("ppo", "dqn") for layer in ("lstm", "gru")},
         # of the controls: what an agent reaches that sees the cue where it should not
         **{f"{algorithm}-cue-feedforward": 1.0 for algorithm in ("ppo", "dqn")},

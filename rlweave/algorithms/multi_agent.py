@@ -200,7 +200,7 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
     else:
         assert isinstance(settings, DQNConfig)
         total = max(1, int(steps * settings.samples_per_step / settings.batch_size))
-    return settings.model_copy(update={"lr": linear_schedule(settings.lr, total)})  # type: ignore[attr-defined]
+    return settings.model_copy(update={"lr": linear_schedule(settings.lr, total)})
 
 
 def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, seed: int) -> Agent:
@@ -218,6 +218,7 @@ def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, s
         columns = len(group.agents) * config.num_envs
         agent = PPO(state_space, group.action_space, settings, num_envs=columns, **kwargs)
     else:
+        assert isinstance(settings, DQNConfig)
         agent = DQN(state_space, group.action_space, settings, **kwargs)
     if agent.recurrent:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -119,7 +120,7 @@ class TransitionCollector(Collector[DQN]):
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
         self._steps += len(rows)
         for index, row in enumerate(rows.tolist()):
-            one = map_structure(lambda leaf, at=index: leaf[at : at + 1], transitions)
+            one = map_structure(operator.itemgetter(slice(index, index + 1)), transitions)
             complete = self._windows[row].add(*(one[key] for key in STEP_KEYS))
             if len(complete["rewards"]):
                 self._parts.append(SampleBatch(complete))

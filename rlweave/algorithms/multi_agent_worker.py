@@ -150,7 +150,7 @@ class MultiAgentWorker:
         self.agents, self.env, self.steps = agents, env, steps
         self.shares_weights, self.workers = True, 1
         self.collectors: dict[str, Collector[Any]] = {
-            name: COLLECTORS[type(agents[name])](agents[name], group, number * group.rows)
+            name: _collector_for(agents[name])(agents[name], group, number * group.rows)
             for name, group in env.groups.items()
         }
         self._policies = {agent: name for name, group in env.groups.items() for agent in group.agents}
@@ -208,6 +208,10 @@ class MultiAgentWorker:
 
 COLLECTORS: dict[type[Agent], Any] = {PPO: TrajectoryCollector, DQN: TransitionCollector}
 """What collects for which kind of agent."""
+
+
+def _collector_for(agent: Agent) -> Any:
+    return next(collector for kind, collector in COLLECTORS.items() if isinstance(agent, kind))
 
 
 def _write_rows(target: Any, source: Any, mask: np.ndarray) -> None:

@@ -46,7 +46,7 @@ class MultiAgentTrainConfig(TrainConfig):
 
     policies: dict[str, PolicyConfig] = setting({"shared": PolicyConfig()}, "the policies by name", min_length=1)
     mapping: dict[str, str] = setting(
-        {"*": "shared"}, "which policy plays which agent: patterns of agents' names to policies; the first that fits"
+        {"*": "shared"}, "which policy plays which agent: patterns of agents' names to policies; the last that fits"
     )
     steps_per_item: int = setting(
         16, "joint steps of each copy of the environment that a worker takes per item", ge=1, unit="joint steps"

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from rlweave.errors import ConfigError, nearest
 
 MappingRule = Mapping[str, str] | Callable[[str], str]
-"""Patterns of agent names to policy names, of which the first that fits counts; or a function from one to the other."""
+"""Patterns of agent names to policy names, of which the last that fits counts; or a function from one to the other."""
 
 
 class PolicyMapping:
     """Sorts the agents of an environment by the policy that plays them.
 
     Args:
-        rule: Patterns as the shell has them (``{"walker_*": "walkers", "*": "others"}``), or a function.
+        rule: Patterns as the shell has them (``{"*": "others", "walker_*": "walkers"}``), or a function.
         policies: Names of the policies.
 
-    >>> PolicyMapping({"cart_0": "first", "cart_*": "rest"}, ["first", "rest"])(["cart_0", "cart_1", "cart_2"])
+    >>> PolicyMapping({"cart_*": "rest", "cart_0": "first"}, ["first", "rest"])(["cart_0", "cart_1", "cart_2"])
     {'first': ['cart_0'], 'rest': ['cart_1', 'cart_2']}
     """
 
@@ -32,14 +32,15 @@ class PolicyMapping:
             ConfigError: If none does, or it is none of the policies.
         """
         if isinstance(self.rule, Mapping):
-            found = next((name for pattern, name in self.rule.items() if fnmatch.fnmatchcase(agent, pattern)), None)
-            if found is None:
+            fitting = [name for pattern, name in self.rule.items() if fnmatch.fnmatchcase(agent, pattern)]
+            if not fitting:
                 raise ConfigError(
                     f"no policy plays agent {agent!r}",
                     where="mapping",
                     received=f"patterns {list(self.rule)}",
-                    fix="add its name, or a last pattern '*'",
+                    fix="add its name, or a first pattern '*'",
                 )
+            found = fitting[-1]
         else:
             found = self.rule(agent)
         if found not in self.policies:
@@ -66,6 +67,6 @@ class PolicyMapping:
                     f"policy {policy!r} plays no agent",
                     where="mapping",
                     received=f"agents {list(agents)}",
-                    fix="map one of them to it, or leave the policy out",
+                    fix="map one of them to it, or leave the policy out (with --no-presets, a tuned one)",
                 )
         return grouped

@@ -6,8 +6,8 @@ from rlweave.algorithms.policy_mapping import PolicyMapping
 from rlweave.errors import ConfigError
 
 
-def test_the_first_pattern_that_fits_counts():
-    mapping = PolicyMapping({"cart_0": "one", "cart_*": "rest", "*": "one"}, ["one", "rest"])
+def test_the_last_pattern_that_fits_counts():
+    mapping = PolicyMapping({"*": "one", "cart_*": "rest", "cart_0": "one"}, ["one", "rest"])
     assert mapping(["cart_0", "cart_1", "walker", "cart_2"]) == {
         "one": ["cart_0", "walker"],
         "rest": ["cart_1", "cart_2"],

@@ -15,7 +15,7 @@ MULTI_CARTPOLE_ID = "rlweave/MultiCartPole-v0"
 ParallelEnv = Any
 """An environment with PettingZoo's parallel API: `possible_agents`, `agents`, `reset`, `step`, spaces by agent."""
 
-_OWN: dict[str, Callable[..., ParallelEnv]] = {MULTI_CARTPOLE_ID: MultiCartPole}
+OWN: dict[str, Callable[..., ParallelEnv]] = {MULTI_CARTPOLE_ID: MultiCartPole}
 _PETTING_ZOO = re.compile(r"(pettingzoo|mpe2)\b")
 
 
@@ -35,14 +35,14 @@ def resolve_parallel(name: str) -> Callable[..., ParallelEnv]:
     >>> resolve_parallel("rlweave/MultiCartPole-v0")(num_agents=2).possible_agents
     ['cart_0', 'cart_1']
     """
-    if name in _OWN:
-        return _OWN[name]
+    if name in OWN:
+        return OWN[name]
     module_name, colon, attribute = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise EnvError(
             "no environment with several agents has this name",
             received=repr(name),
-            fix=f"{nearest(name, list(_OWN))}; or name a module of PettingZoo's kind ('mpe2.simple_spread_v3'), or "
+            fix=f"{nearest(name, list(OWN))}; or name a module of PettingZoo's kind ('mpe2.simple_spread_v3'), or "
             "'module:function'",
         )
     try:

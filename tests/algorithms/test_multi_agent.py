@@ -214,6 +214,25 @@ def test_simple_spread_of_mpe2_is_trained(trainers):
     assert rows[-1]["evaluation_return"] < 0
 
 
+@pytest.mark.learning
+@pytest.mark.long(minutes=0.5)
+def test_all_four_policies_begin_to_learn(learning_seed, tmp_path):
+    """The first 30,000 of 400,000 steps, on a quarter of which each agent acts; untrained ones reach 10 to 25."""
+    from benchmarks.learning import TASKS, worst_policy_return
+
+    task, spec = TASKS["multi-agent-cartpole"], get_algorithm("multi-agent")
+    sets = {"env": task.env, "backend": "jax", "seed": learning_seed, "evaluate_every": 10_000, "tensorboard": False}
+    config = resolve_config(spec.config_class, presets=spec.presets[task.env], sets=sets)
+    trainer = spec.make_trainer(config, RunDirectory.create(spec.name, config.to_data(), path=tmp_path / "run"))
+    try:
+        for _ in trainer.train():
+            if trainer.env_steps >= 30_000:
+                break
+        assert worst_policy_return(20)(trainer) >= 100.0
+    finally:
+        trainer.close()
+
+
 @pytest.mark.slow
 def test_workers_on_ray_train_save_and_resume(trainers, tmp_path):
     pytest.importorskip("ray")

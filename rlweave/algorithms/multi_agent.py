@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.agents.config import Config, setting
@@ -12,24 +12,22 @@ from rlweave.agents.dqn import DQN, DQNConfig
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO, PPOConfig
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.dqn import GraphLearner, dqn_branch
 from rlweave.algorithms.engines import worker_resources, worker_seed
+from rlweave.algorithms.multi_agent_plan import multi_agent_plan
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
-from rlweave.algorithms.placement import acts_elsewhere, gathered, rollouts
+from rlweave.algorithms.placement import acts_elsewhere
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
-from rlweave.algorithms.ppo import PPOLearner
 from rlweave.algorithms.registry import AlgorithmSpec, Report
 from rlweave.algorithms.rollout_workers import build_acting, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, set_threads, state_space_of
-from rlweave.algorithms.trajectory_packing import PackTrajectories
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.envs.parallel_names import MULTI_CARTPOLE_ID, make_parallel_env, resolve_parallel
 from rlweave.errors import ConfigError, EnvError, RlweaveError
-from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers
+from rlweave.flow import WorkerGroup
 
 AGENT_CONFIGS: dict[str, type[AgentConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}
 
@@ -51,81 +49,6 @@ class MultiAgentTrainConfig(TrainConfig):
     steps_per_item: int = setting(
         16, "joint steps of each copy of the environment that a worker takes per item", ge=1, unit="joint steps"
     )
-
-
-# -- learners ----------------------------------------------------------------------------------------------------
-
-
-class PPOOfPolicy(PPOLearner):
-    """A PPO agent as a learner whose weights say which policy they are of."""
-
-    def __init__(self, agent: PPO, policy: str, counts: bool) -> None:
-        super().__init__(agent, counts)
-        self.policy = policy
-
-    def get_weights(self) -> dict[str, Any]:
-        """What acting needs, and the name of the policy."""
-        return {"policy": self.policy, **super().get_weights()}
-
-
-class DQNOfPolicy(GraphLearner):
-    """A DQN agent as a learner whose weights say which policy they are of."""
-
-    def __init__(self, agent: DQN, policy: str) -> None:
-        super().__init__(agent)
-        self.policy = policy
-
-    def get_weights(self) -> dict[str, Any]:
-        """What acting needs, and the name of the policy."""
-        return {"policy": self.policy, **super().get_weights()}
-
-
-class CountJointSteps(Operator):
-    """Counts steps of environments, all agents together."""
-
-    at_source: ClassVar[bool] = False
-
-    def __init__(self, agents: PolicyAgents) -> None:
-        self.agents = agents
-
-    def __call__(self, item: PolicyBatches) -> PolicyBatches:
-        """Counts, and passes the item on."""
-        self.agents.joint_steps += item.joint_steps
-        return item
-
-
-# -- the plan ----------------------------------------------------------------------------------------------------
-
-
-def ppo_branch(steps: Stream, workers: Workers, learner: PPOOfPolicy) -> Stream:
-    """Steps packed into rollouts, then one update on each."""
-    agent = learner.agent
-    packed = steps.for_each(PackTrajectories(agent.config.rollout_steps, agent.num_envs))
-    return packed.for_each(TrainOneStep(learner, workers)).named(f"train_{learner.policy}")
-
-
-def policy_branch(selected: Stream, workers: Workers, agent: Agent, policy: str, counts: bool) -> Stream:
-    """What trains one policy, of its part of the rollouts."""
-    if isinstance(agent, DQN):
-        return dqn_branch(selected, workers, DQNOfPolicy(agent, policy), counts, name=f"train_{policy}")
-    assert isinstance(agent, PPO)
-    return ppo_branch(selected, workers, PPOOfPolicy(agent, policy, counts))
-
-
-def multi_agent_plan(
-    config: MultiAgentTrainConfig, workers: Workers, agents: PolicyAgents, counts: bool = False
-) -> ReportMetrics:
-    """Every policy is trained by its own algorithm on its part of the same rollouts.
-
-    The slides split the stream while it still is at its sources. Here a split gathers first, in rounds, so that no
-    policy's rollouts are sampled anew for another, and branches get copies, so that none sees another's changes.
-    """
-    joint = gathered(config, rollouts(config, workers), "sync").for_each(CountJointSteps(agents))
-    branches = [
-        policy_branch(stream.select(policy), workers, agents[policy], policy, counts)
-        for policy, stream in zip(agents, joint.split(len(agents)), strict=True)
-    ]
-    return ReportMetrics(Union(*branches), workers)
 
 
 # -- making ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.batching import Batch
 from rlweave.envs.failures import describe, environment_failure, step_phase
 from rlweave.envs.parallel_names import ParallelEnv
+from rlweave.envs.parallel_results import first_observations, five_mappings
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.errors import ConfigError, EnvError
 
@@ -213,7 +214,7 @@ class MultiAgentEnv:
             self._lengths[copy][agent] = self._lengths[copy].get(agent, 0) + 1
         try:
             result = self._envs[copy].step(actions)
-            self._take_in(copy, *_five_mappings(result))
+            self._take_in(copy, *five_mappings(result))
         except (Exception, SystemExit) as error:
             what, trace = describe(error)
             phase = step_phase(self._episode_steps[copy])
@@ -267,7 +268,7 @@ class MultiAgentEnv:
         self._lengths[copy], self._terminal[copy] = {}, set()
         places = self._places[copy]
         try:
-            observations = _two_mappings(self._envs[copy].reset(seed=seed))
+            observations = first_observations(self._envs[copy].reset(seed=seed))
             there = self._there(copy)
             if not there:
                 raise EnvError("an episode begins without any agent")
@@ -367,29 +368,6 @@ class MultiAgentEnv:
             what, trace = describe(error)
             raise environment_failure(what, env=0, phase="construction", trace=trace) from error
         return AgentGroup(name, members, [s for s, _ in spaces], [a for _, a in spaces], self.num_envs)
-
-
-def _five_mappings(result: Any) -> tuple[Mapping[str, Any], ...]:
-    """Observations, rewards, terminated and truncated of a step, if it has the form of the parallel API."""
-    if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, Mapping) for part in result):
-        raise EnvError(
-            "step() must return five mappings by agent",
-            received=f"a {type(result).__name__}" + (f" of {len(result)}" if isinstance(result, tuple) else ""),
-            fix="return observations, rewards, terminations, truncations, infos",
-        )
-    return result[:4]
-
-
-def _two_mappings(result: Any) -> Mapping[str, Any]:
-    """Observations of a reset, if it has the form of the parallel API."""
-    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Mapping):
-        raise EnvError(
-            "reset() must return two mappings by agent",
-            received=f"a {type(result).__name__}",
-            fix="return observations, infos",
-        )
-    observations: Mapping[str, Any] = result[0]
-    return observations
 
 
 def _check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) -> None:

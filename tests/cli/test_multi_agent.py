@@ -1,11 +1,14 @@
 """The commands and settings of `docs/multi-agent.md`, from training to evaluation and back."""
 
+import inspect
 import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+
+from rlweave.algorithms.multi_agent_plan import multi_agent_plan
 
 PAGE = (Path(__file__).parents[2] / "docs/multi-agent.md").read_text(encoding="utf-8")
 
@@ -58,3 +61,10 @@ def test_a_wrong_name_is_a_wrong_setting(rlweave):
     assert result.code == 2
     assert "did you mean 'rlweave/MultiCartPole-v0'" in result.err
     assert rlweave("train", "ppo", "--env", "rlweave/MultiCartPole-v0").code == 2
+
+
+def test_the_plan_of_the_page_is_the_plan():
+    lines = inspect.getsource(multi_agent_plan).splitlines()
+    body = "\n".join(lines[lines.index("    joint = " + block("python").split("    joint = ")[1].split("\n")[0]) :])
+    assert body in block("python")
+    assert len(body.splitlines()) == 6

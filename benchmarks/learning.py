@@ -91,6 +91,18 @@ def greedy_return(episodes: int) -> Callable[[PlanTrainer], float]:
     return measure
 
 
+def worst_policy_return(episodes: int) -> Callable[[PlanTrainer], float]:
+    """Measures the best checkpoint as `greedy_return` does; the policy whose agents do worst counts."""
+
+    def measure(trainer: PlanTrainer) -> float:
+        assert trainer.run is not None
+        trainer.restore(trainer.run.checkpoints / "best")
+        evaluation = trainer.evaluate(episodes, derived_seed(trainer.config.seed, "final evaluation"))
+        return min(own.mean_return for own in evaluation.policies.values())
+
+    return measure
+
+
 def last_training_episodes(episodes: int) -> Callable[[PlanTrainer], float]:
     """Measures the mean return of the last episodes of the training itself, exploration included."""
 
@@ -150,6 +162,12 @@ TASKS = {
         f"{_BEST}, 100 greedy episodes",
         0.9,
         clear=("best_evaluation_return", 0.99),
+    ),
+    # a step is one of a single agent: four of them share the budget
+    "multi-agent-cartpole": Task(
+        "multi-agent", "rlweave/MultiCartPole-v0", 400_000, worst_policy_return(20),
+        f"{_BEST} of the worst of 2 PPO and 2 DQN policies, 20 greedy episodes", 400.0,
+        clear=("best_evaluation_return", 490.0),
     ),
     "dqn-gridworld": Task(
         "dqn",

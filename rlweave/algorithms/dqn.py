@@ -31,6 +31,7 @@ from rlweave.flow import (
     ReportMetrics,
     SampleBatch,
     StoreToBuffer,
+    Stream,
     TrainOneStep,
     Union,
     Workers,
@@ -134,15 +135,28 @@ def make_worker(config: DQNTrainConfig, agent: DQNAgent, env: VectorEnv) -> Tran
 
 
 def dqn_plan(config: DQNTrainConfig, workers: Workers, agent: DQNAgent, counts: bool = False) -> ReportMetrics:
+    """Rollouts of all workers, as they come, to learn from."""
+    transitions = gathered(config, rollouts(config, workers), "async")
+    return ReportMetrics(dqn_branch(transitions, workers, GraphLearner(agent), counts), workers)
+
+
+def dqn_branch(
+    transitions: Stream,
+    workers: Workers,
+    learner: GraphLearner,
+    counts: bool = False,
+    name: str = "train_one_step",
+) -> Stream:
     """Transitions into the memory, and updates from it in a fixed ratio; with `prefetch` on batches under way."""
+    agent = learner.agent
     ahead = agent.config.prefetch
-    memory, learner = (HostMemory if ahead else GraphMemory)(agent, counts), GraphLearner(agent)
-    store = gathered(config, rollouts(config, workers), "async").for_each(StoreToBuffer(memory))
+    memory = (HostMemory if ahead else GraphMemory)(agent, counts)
+    store = transitions.for_each(StoreToBuffer(memory))
     samples = Replay(memory)
     staged = samples.for_each(Prefetch(ahead, learner.stage)) if ahead else samples
-    train = staged.for_each(TrainOneStep(learner, workers))
+    train = staged.for_each(TrainOneStep(learner, workers)).named(name)
     limited = train.rate_limit(agent.config.samples_per_step, min_size=agent.config.learning_starts)
-    return ReportMetrics(Union(store, limited), workers)
+    return Union(store, limited)
 
 
 def make_parts(config: DQNTrainConfig) -> Parts:

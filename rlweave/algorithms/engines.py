@@ -28,7 +28,8 @@ def check_engine(config: TrainConfig) -> None:
             fix=f"--num-envs {-(-config.num_envs // config.workers) * config.workers}",
         )
     elsewhere = config.engine != "local" or config.placement == "single_learner_coarse"
-    if elsewhere and config.agent.acting_backend == AUTO:  # type: ignore[attr-defined]
+    agent = getattr(config, "agent", None)  # several agents have settings of their own
+    if elsewhere and agent is not None and agent.acting_backend == AUTO:
         raise ConfigError(
             "who acts fastest is measured on the agent that learns, and workers have agents of their own",
             where="agent.acting_backend",

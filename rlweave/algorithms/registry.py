@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.envs import Evaluation
+from rlweave.envs import Evaluation, resolve
 from rlweave.errors import ConfigError, nearest
 
 #: A line of metrics: has `env_steps_sampled`, and `episode_return` once an episode has ended. Names never change.
@@ -76,6 +76,7 @@ class AlgorithmSpec:
         needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
         make_parts: Makes `rlweave.algorithms.trainer.Parts` from a config, and starts nothing: what `PlanTrainer` gets,
             and what `rlweave plan` looks at.
+        find_env: Finds the environment of a name; raises `EnvError` if there is none.
     """
 
     name: str
@@ -85,6 +86,7 @@ class AlgorithmSpec:
     presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     needs_gradients: bool = True
     make_parts: Callable[[Any], Any] | None = None
+    find_env: Callable[[str], object] = resolve
 
 
 ENTRY_POINT_GROUP = "rlweave.algorithms"
@@ -95,6 +97,7 @@ _BUILT_IN = {
     "a3c": "rlweave.algorithms.a3c:A3C",
     "ape-x": "rlweave.algorithms.ape_x:APE_X",
     "dqn": "rlweave.algorithms.dqn:DQN",
+    "multi-agent": "rlweave.algorithms.multi_agent:MULTI_AGENT",
     "pbt": "rlweave.algorithms.pbt:PBT",
     "ppo": "rlweave.algorithms.ppo:PPO",
 }

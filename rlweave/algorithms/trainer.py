@@ -12,6 +12,7 @@ import numpy as np
 
 from rlweave.agents.acting import candidates
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
+from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
@@ -21,6 +22,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training, join_arrays, split_arrays
 from rlweave.backends import get_backend
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
+from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.info_masks import MASK
 from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
 from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
@@ -37,12 +39,12 @@ class Parts:
     """What an algorithm hands to its trainer.
 
     Attributes:
-        agent: Learns and acts.
+        agent: Learns and acts; several where policies learn side by side.
         workers: Act in environments; each has `start(seed)` and an `env`. A group of factories lives on Ray.
         plan: Composes the plan anew (a plan is started once).
     """
 
-    agent: Agent
+    agent: Agent | PolicyAgents
     workers: list[Any] | WorkerGroup
     plan: Callable[[], ReportMetrics]
 
@@ -67,10 +69,8 @@ class PlanTrainer:
         self.engine = make_engine(config)  # first: it begins processes, which backends with threads do not like
         try:
             self.parts = make_parts(config)
-            self.agent = self.parts.agent
-            set_threads(config, self.agent)
-            if self.agent.config.acting_backend == AUTO:
-                self._choose_acting_backend()
+            self.agent: Any = self.parts.agent
+            self._prepare_agent()
             self.plan = self.parts.plan().start(self.engine)
             self._begin_episodes(0)
         except BaseException:
@@ -78,6 +78,12 @@ class PlanTrainer:
             raise
         self._count_events_from(0)
         self.best_return = -np.inf
+
+    def _prepare_agent(self) -> None:
+        """Settles threads and acting backend before anything runs."""
+        set_threads(self.config, self.agent)
+        if self.agent.config.acting_backend == AUTO:
+            self._choose_acting_backend()
 
     @property
     def env_steps(self) -> int:
@@ -152,7 +158,8 @@ class PlanTrainer:
             self.best_return = mean
             if self.run is not None:
                 save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
-        return {"evaluation_return": mean, "best_evaluation_return": self.best_return}
+        policies = {f"evaluation_return/{name}": own.mean_return for name, own in evaluation.policies.items()}
+        return {"evaluation_return": mean, "best_evaluation_return": self.best_return, **policies}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -239,15 +246,18 @@ class PlanTrainer:
 
     def draw(self, method: str | None = None) -> str:
         """The component graph, or what one API method uses of it, as SVG."""
-        return self.agent.executor.draw("svg", method)
+        picture: str = self.agent.executor.draw("svg", method)
+        return picture
 
     def code(self, method: str) -> str:
         """The code that runs for an API method of the root."""
-        return self.agent.executor.code(method)
+        code: str = self.agent.executor.code(method)
+        return code
 
     def explain(self) -> str:
         """The phases of the build of the component graph, as text."""
-        return self.agent.executor.explain()
+        phases: str = self.agent.executor.explain()
+        return phases
 
     def draw_plan(self) -> str:
         """The dataflow plan as SVG."""
@@ -262,7 +272,7 @@ class PlanTrainer:
                 worker.env.close()
 
 
-def state_space_of(config: TrainConfig, env: VectorEnv, image_network: Any = None) -> Space:
+def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup, image_network: Any = None) -> Space:
     """The space of the observations, with images declared as such.
 
     Raises:

@@ -33,7 +33,7 @@ def evaluate(
     name, data = directory.read_config()
     spec = get_algorithm(name)
     config = resolve_config(spec.config_class, file=data)
-    check_environment(config.env)
+    check_environment(spec, config.env)
     check_backend(config.backend)
     best = directory.checkpoints / "best"
     is_run = run.resolve() == directory.path.resolve()

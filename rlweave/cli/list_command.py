@@ -71,8 +71,9 @@ def environments() -> Rows:
     import gymnasium
 
     import rlweave.envs  # noqa: F401  (registers them)
+    from rlweave.envs.parallel_names import OWN
 
-    return [(name, "") for name in sorted(gymnasium.registry)]
+    return [(name, "") for name in sorted(gymnasium.registry)] + [(name, "several agents") for name in sorted(OWN)]
 
 
 _KINDS: dict[str, Callable[[], Rows]] = {

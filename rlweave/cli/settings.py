@@ -13,7 +13,6 @@ from rlweave.agents.config import describe_settings
 from rlweave.algorithms.config import TrainConfig, parse_assignments, read_settings_file, resolve_config
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.backends import BACKENDS, get_backend, is_installed
-from rlweave.envs import resolve
 from rlweave.errors import BackendError, ConfigError, EnvError
 
 _BY_KEY = {setting.key: setting for setting in describe_settings(TrainConfig)}
@@ -76,19 +75,19 @@ def make_config(
         raise ConfigError("no environment given", fix="for example --env CartPole-v1")
     _check_keys(spec.config_class, {**file, **settings})
     config = resolve_config(spec.config_class, presets=preset, file=file, sets=settings)
-    check_environment(config.env)
+    check_environment(spec, config.env)
     check_backend(config.backend)
     return config, bool(preset)
 
 
-def check_environment(env_id: str) -> None:
-    """Checks that an environment id is registered.
+def check_environment(spec: AlgorithmSpec, env_id: str) -> None:
+    """Checks that there is an environment of this name for an algorithm.
 
     Raises:
         ConfigError: Names the nearest one; here it is a wrong setting, not an environment that failed.
     """
     try:
-        resolve(env_id)
+        spec.find_env(env_id)
     except EnvError as error:
         raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
 

@@ -106,7 +106,7 @@ def resume(
     name, data = directory.read_config()
     spec = get_algorithm(name)
     resolved = resolve_config(spec.config_class, file=data, sets={} if steps is None else {"steps": steps})
-    check_environment(resolved.env)
+    check_environment(spec, resolved.env)
     check_backend(resolved.backend)
     check_learning_backend(spec, resolved.backend)
     checkpoint = find_checkpoint(run)
@@ -188,11 +188,13 @@ def _evaluate_best(config: TrainConfig, trainer: Trainer, run: RunDirectory) -> 
 
 def evaluation_data(evaluation: Evaluation) -> dict[str, object]:
     """An evaluation as plain data."""
+    policies = {name: evaluation_data(own) for name, own in evaluation.policies.items()}
     return {
         "mean_return": evaluation.mean_return,
         "deviation": float(evaluation.returns.std()),
         "returns": evaluation.returns.tolist(),
         "lengths": evaluation.lengths.tolist(),
+        **({"policies": policies} if policies else {}),
     }
 
 
@@ -202,6 +204,9 @@ def describe_evaluation(evaluation: Evaluation, env: str) -> str:
 
     mean, deviation = evaluation.mean_return, evaluation.returns.std()
     text = f"mean return [bold]{mean:.1f}[/] (deviation {deviation:.1f}) over {len(evaluation.episodes)} episodes"
+    if evaluation.policies:
+        each = ", ".join(f"{name} {own.mean_return:.1f}" for name, own in evaluation.policies.items())
+        text = f"{text} (by policy: {each})"
     known = gymnasium.registry.get(env)
     threshold = known.reward_threshold if known is not None else None
     if threshold is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -29,10 +30,13 @@ class Evaluation(NamedTuple):
     """The episodes of an evaluation.
 
     Attributes:
-        episodes: The episodes, ordered by sub-environment, then time.
+        episodes: The episodes, ordered by sub-environment, then time. Where several policies play, an episode's return
+            is the mean over its agents, and its length that of the agent who acted most.
+        policies: The parts of each policy's agents in these episodes, where several play.
     """
 
     episodes: tuple[Episode, ...]
+    policies: Mapping[str, Evaluation] = types.MappingProxyType({})
 
     @property
     def returns(self) -> npt.NDArray[np.float64]:

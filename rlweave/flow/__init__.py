@@ -35,6 +35,7 @@ from rlweave.flow.nesting import NestedPlan, PlanWorker
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.plan_item import PlanItem
+from rlweave.flow.policy_batches import PolicyBatches
 from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import (
     Batch,
@@ -93,6 +94,7 @@ __all__ = [
     "ParallelRollouts",
     "PlanItem",
     "PlanWorker",
+    "PolicyBatches",
     "Prefetch",
     "PrioritizedMemory",
     "Replay",

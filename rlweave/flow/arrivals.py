@@ -56,7 +56,7 @@ def encode_arrival(arrival: Arrival, operator: str) -> dict[str, Any]:
         "rounds_late": envelope.rounds_late,
         "num_steps": arrival.num_steps,
         "last": arrival.last,
-        "episodes": [[float(episode.episode_return), int(episode.length)] for episode in arrival.episodes],
+        "episodes": [episode.to_data() for episode in arrival.episodes],
     }
 
 
@@ -66,5 +66,5 @@ def decode_arrival(kept: Mapping[str, Any], names: Sequence[str]) -> Arrival:
     payload = ABSORBED if kept["absorbed"] else decode(kept["payload"])
     version, late = int(kept["weight_version"]), int(kept["rounds_late"])
     envelope = Envelope(payload, names[actor], int(kept["sequence"]), version, (), late)
-    episodes = tuple(Episode(float(gained), int(length)) for gained, length in kept["episodes"])
+    episodes = tuple(map(Episode.from_data, kept["episodes"]))
     return Arrival(envelope, int(kept["num_steps"]), actor, bool(kept["last"]), episodes)

@@ -12,6 +12,7 @@ from rlweave.flow.batch import SampleBatch
 from rlweave.flow.envelope import Envelope
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.plan_item import PlanItem
+from rlweave.flow.policy_batches import PolicyBatches
 from rlweave.flow.train_stats import TrainStats
 
 _KIND = "__kind__"
@@ -21,7 +22,8 @@ def encode(value: Any, operator: str) -> Any:
     """An item as JSON-able data and arrays.
 
     Args:
-        value: A SampleBatch, an array, a JSON value, or lists, tuples and dicts (with string keys) of them.
+        value: A SampleBatch, PolicyBatches, an array, a JSON value, or lists, tuples and dicts (with string keys) of
+            them.
         operator: Who keeps the item, for the error message.
 
     Raises:
@@ -34,6 +36,9 @@ def encode(value: Any, operator: str) -> Any:
     if isinstance(value, SampleBatch):
         state = value.state_dict()
         return {**state, _KIND: "sample_batch", "data": encode(state["data"], operator)}
+    if isinstance(value, PolicyBatches):
+        batches = {name: encode(batch, operator) for name, batch in value.items()}
+        return {_KIND: "policy_batches", "joint_steps": value.joint_steps, "batches": batches}
     if isinstance(value, TrainStats):
         return {**value.state_dict(), _KIND: "train_stats"}
     if isinstance(value, Gradients):
@@ -62,6 +67,9 @@ def decode(value: Any) -> Any:
         kind = value.get(_KIND)
         if kind == "sample_batch":
             return SampleBatch.from_state({**value, "data": decode(value["data"])})
+        if kind == "policy_batches":
+            batches = {name: decode(batch) for name, batch in value["batches"].items()}
+            return PolicyBatches(batches, int(value["joint_steps"]))
         if kind == "train_stats":
             return TrainStats.from_state(value)
         if kind == "gradients":

@@ -318,8 +318,9 @@ class SelectPolicy(Operator):
 
     def produced(self, received: Any) -> Any:
         """The value type of the mapping."""
-        arguments = typing.get_args(received)
-        return arguments[-1] if len(arguments) == 2 else Any
+        kinds = [received, *getattr(received, "__orig_bases__", ())]
+        values = [arguments[-1] for kind in kinds if len(arguments := typing.get_args(kind)) == 2]
+        return values[0] if values else Any
 
     def note(self) -> str:
         """The policy."""

@@ -282,6 +282,7 @@ class ReportMetrics:
             episodes_finished=self._episodes.finished,
             episode_return=self._episodes.mean_return,
             episode_length=self._episodes.mean_length,
+            policy_returns=self._episodes.returns_by_policy(),
             metrics=context.metrics.take(),
             gather_lag=gather_lag,
             train_lag=dict(context.train_lag.counts),
@@ -359,7 +360,7 @@ class ReportMetrics:
             "seconds": self.seconds,
             "last_report": list(self._last_report),
             "episodes": self._episodes.state_dict(),
-            "unreported_episodes": [[float(e.episode_return), int(e.length)] for e in self._unreported(context)],
+            "unreported_episodes": [episode.to_data() for episode in self._unreported(context)],
             "metrics": context.metrics.state_dict(),
             "train_lag": context.train_lag.state_dict(),
             "gather_lag": [channel.gather_lag.state_dict() for channel in context.channels()],
@@ -387,9 +388,7 @@ class ReportMetrics:
             )
         self.counters.load_state_dict(state["counters"])
         self._episodes.load_state_dict(state["episodes"])
-        self._unreported(context).extend(
-            Episode(float(gained), int(length)) for gained, length in state.get("unreported_episodes", [])
-        )
+        self._unreported(context).extend(Episode.from_data(kept) for kept in state.get("unreported_episodes", []))
         context.metrics.load_state_dict(state["metrics"])
         context.train_lag.load_state_dict(state["train_lag"])
         for channel, lag in zip(context.channels(), state["gather_lag"], strict=True):

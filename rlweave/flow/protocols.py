@@ -30,10 +30,22 @@ class Episode(NamedTuple):
     Attributes:
         episode_return: Undiscounted sum of its rewards, as the environment gave them.
         length: Its number of environment steps.
+        policy: Who played it, where several policies learn side by side.
     """
 
     episode_return: float
     length: int
+    policy: str = ""
+
+    def to_data(self) -> list[Any]:
+        """JSON-able data."""
+        data: list[Any] = [float(self.episode_return), int(self.length)]
+        return [*data, self.policy] if self.policy else data
+
+    @classmethod
+    def from_data(cls, data: Sequence[Any]) -> Episode:
+        """The episode that `to_data` described."""
+        return cls(float(data[0]), int(data[1]), *map(str, data[2:]))
 
 
 class Worker(Protocol):

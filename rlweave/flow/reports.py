@@ -26,6 +26,7 @@ class Report:
         episodes_finished: Number of episodes so far.
         episode_return: Mean return of the last 100 episodes; None before the first one.
         episode_length: Mean length of the last 100 episodes; None before the first one.
+        policy_returns: Mean return of the last 100 episodes of each policy, where there are several.
         metrics: Mean of every metric of the learners since the last report, as ``"operator/metric"``.
         gather_lag: Items by weight lag when they left their gather, so far.
         train_lag: Items by weight lag when a learner trained on them, so far.
@@ -50,6 +51,7 @@ class Report:
     episodes_finished: int
     episode_return: float | None
     episode_length: float | None
+    policy_returns: Mapping[str, float]
     metrics: Mapping[str, float]
     gather_lag: Mapping[int, int]
     train_lag: Mapping[int, int]
@@ -77,6 +79,7 @@ class Report:
         if self.episode_return is not None and self.episode_length is not None:
             values["episode_return"] = self.episode_return
             values["episode_length"] = self.episode_length
+        values.update({f"episode_return/{policy}": mean for policy, mean in self.policy_returns.items()})
         for name, histogram in (("gather_lag", self.gather_lag), ("train_lag", self.train_lag)):
             if histogram:
                 total = sum(histogram.values())
@@ -94,13 +97,24 @@ class EpisodeWindow:
     """The last episodes, and how many there have been."""
 
     def __init__(self, size: int = 100) -> None:
-        self.finished = 0
+        self.finished, self._size = 0, size
         self._last: deque[Episode] = deque(maxlen=size)
+        self._by_policy: dict[str, deque[Episode]] = {}
 
     def add(self, episodes: Sequence[Episode]) -> None:
         """Adds episodes in order."""
         self.finished += len(episodes)
         self._last.extend(episodes)
+        for episode in episodes:
+            if episode.policy:
+                self._by_policy.setdefault(episode.policy, deque(maxlen=self._size)).append(episode)
+
+    def returns_by_policy(self) -> dict[str, float]:
+        """Mean return of each policy that has finished an episode."""
+        return {
+            policy: sum(episode.episode_return for episode in last) / len(last)
+            for policy, last in sorted(self._by_policy.items())
+        }
 
     @property
     def mean_return(self) -> float | None:
@@ -114,10 +128,16 @@ class EpisodeWindow:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able state."""
-        return {"finished": self.finished, "last": [[float(r), int(n)] for r, n in self._last]}
+        by_policy = {policy: [episode.to_data() for episode in last] for policy, last in self._by_policy.items()}
+        state = {"finished": self.finished, "last": [episode.to_data() for episode in self._last]}
+        return {**state, "by_policy": by_policy} if by_policy else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         self.finished = int(state["finished"])
         self._last.clear()
-        self._last.extend(Episode(float(r), int(n)) for r, n in state["last"])
+        self._last.extend(map(Episode.from_data, state["last"]))
+        self._by_policy = {
+            str(policy): deque(map(Episode.from_data, last), maxlen=self._size)
+            for policy, last in state.get("by_policy", {}).items()
+        }

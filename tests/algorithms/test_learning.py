@@ -8,6 +8,8 @@ from benchmarks.learning import TASKS, train_task
 
 #: Of the second tier: one task for each algorithm.
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
+#: Too long for every change: `make learning` trains them, and a shortened run stands in the test that is named.
+SHORTENED = {"multi-agent-cartpole": "test_multi_agent.py"}
 MINUTES = {"ppo-pendulum": 2, "dqn-cartpole": 1.5, "ppo-catch": 1}
 #: Plans whose agents are the same on all backends as others': one backend here, all in `make learning`.
 HERE = {"ape-x-cartpole": ("jax",)}
@@ -22,6 +24,7 @@ HERE = {"ape-x-cartpole": ("jax",)}
             *((task, b) for task in TASKS for b in HERE.get(task, TASKS[task].backends)),
             *ON_TENSORFLOW,
         ]
+        if task not in SHORTENED
     ],
 )
 def test_learns(task, backend, learning_seed, tmp_path):
@@ -57,6 +60,7 @@ def test_a_threshold_is_no_formality(task):
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,
+        "multi-agent-cartpole": 25.0,
         **{f"{algorithm}-cue-{layer}": 0.5 for algorithm in ("ppo", "dqn") for layer in ("lstm", "gru")},
         # of the controls: what an agent reaches that sees the cue where it should not
         **{f"{algorithm}-cue-feedforward": 1.0 for algorithm in ("ppo", "dqn")},

@@ -25,7 +25,10 @@ def nothing_steps(monkeypatch):
 
 
 WORKERS_ON_NUMPY = ["--workers", 2, "--set", "agent.acting_backend=numpy"]
-OPTIONS = {"pbt": ["--set", "trial_algorithm=ppo"]}
+OPTIONS = {
+    "multi-agent": ["--workers", 2, "--env", "rlweave/MultiCartPole-v0"],
+    "pbt": ["--set", "trial_algorithm=ppo"],
+}
 """Of algorithms that take other settings than `WORKERS_ON_NUMPY`."""
 
 

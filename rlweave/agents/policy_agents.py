@@ -1,0 +1,93 @@
+"""Several agents that learn side by side, each for the agents of an environment that its policy plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlweave.agents.agent import Agent
+from rlweave.errors import ConfigError, nearest
+
+
+class PolicyAgents(Mapping[str, Agent]):
+    """Agents by policy name, saved and restored as one.
+
+    Args:
+        agents: By policy name.
+
+    Attributes:
+        joint_steps: Steps of environments, all agents together; each agent counts its own steps besides.
+    """
+
+    name: ClassVar[str] = "multi-agent"
+
+    def __init__(self, agents: Mapping[str, Agent]) -> None:
+        self._agents = dict(agents)
+        self.joint_steps = 0
+
+    def __getitem__(self, policy: str) -> Agent:
+        """The agent of a policy."""
+        return self._agents[policy]
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of policies."""
+        return iter(self._agents)
+
+    def __len__(self) -> int:
+        """Number of policies."""
+        return len(self._agents)
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of all agents together."""
+        return sum(agent.env_steps for agent in self._agents.values())
+
+    def greedy_players(self) -> dict[str, Callable[[Any, Any], Any]]:
+        """What plays greedily, by policy: see `Agent.greedy_player`."""
+        return {policy: agent.greedy_player() for policy, agent in self._agents.items()}
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Everything that training needs to go on, of all agents: paths begin with the policy."""
+        return {
+            f"{policy}/{path}": value
+            for policy, agent in self._agents.items()
+            for path, value in agent.state_dict().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over what `state_dict` gave."""
+        for policy, agent in self._agents.items():
+            prefix = f"{policy}/"
+            agent.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+
+    def counters(self) -> dict[str, Any]:
+        """Absolute counters, as plain data for a checkpoint."""
+        counters = {policy: agent.counters() for policy, agent in self._agents.items()}
+        return {"policies": counters, "joint_steps": self.joint_steps}
+
+    def load_counters(self, counters: Mapping[str, Any]) -> None:
+        """Takes over what `counters` gave."""
+        self.joint_steps = int(counters["joint_steps"])
+        for policy, agent in self._agents.items():
+            agent.load_counters(counters["policies"][policy])
+
+    def find(self, path: str) -> tuple[Agent, str]:
+        """Takes ``"policy/method"`` apart.
+
+        Returns:
+            The policy's agent, and the method.
+
+        Raises:
+            ConfigError: If there is no such policy.
+        """
+        policy, slash, method = path.partition("/")
+        if policy not in self._agents or not slash:
+            raise ConfigError(
+                "each policy has a component graph of its own",
+                where="method",
+                received=repr(path),
+                fix=f"write policy/method, as in {next(iter(self._agents))}/update; {nearest(policy, self._agents)}",
+            )
+        return self._agents[policy], method

@@ -1,0 +1,327 @@
+"""Several policies that learn side by side, each with an algorithm of its own, from one stream of rollouts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from rlweave.agents.agent import AUTO, Agent, AgentConfig
+from rlweave.agents.config import Config, setting
+from rlweave.agents.dqn import DQN, DQNConfig
+from rlweave.agents.policy_agents import PolicyAgents
+from rlweave.agents.ppo import PPO, PPOConfig
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import worker_resources, worker_seed
+from rlweave.algorithms.multi_agent_plan import multi_agent_plan
+from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
+from rlweave.algorithms.placement import acts_elsewhere
+from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
+from rlweave.algorithms.registry import AlgorithmSpec, Report
+from rlweave.algorithms.rollout_workers import build_acting, derived_seed
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, set_threads, state_space_of
+from rlweave.envs import Evaluation
+from rlweave.envs.agent_groups import AgentGroup
+from rlweave.envs.multi_agent import MultiAgentEnv
+from rlweave.envs.multi_agent_evaluation import evaluate_together
+from rlweave.envs.parallel_names import MULTI_CARTPOLE_ID, make_parallel_env, resolve_parallel
+from rlweave.errors import ConfigError, EnvError, RlweaveError
+from rlweave.flow import WorkerGroup
+
+AGENT_CONFIGS: dict[str, type[AgentConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}
+
+
+class PolicyConfig(Config):
+    """Settings of one policy."""
+
+    algorithm: Literal["ppo", "dqn"] = setting("ppo", "what trains it")
+    agent: dict[str, Any] = setting({}, "settings of its agent, as `rlweave train ALGORITHM --settings` shows them")
+
+
+class MultiAgentTrainConfig(TrainConfig):
+    """Settings of a training of several policies. Environment steps are steps of single agents."""
+
+    policies: dict[str, PolicyConfig] = setting({"shared": PolicyConfig()}, "the policies by name", min_length=1)
+    mapping: dict[str, str] = setting(
+        {"*": "shared"}, "which policy plays which agent: patterns of agents' names to policies; the last that fits"
+    )
+    steps_per_item: int = setting(
+        16, "joint steps of each copy of the environment that a worker takes per item", ge=1, unit="joint steps"
+    )
+
+
+# -- making ------------------------------------------------------------------------------------------------------
+
+
+def make_env(
+    config: MultiAgentTrainConfig, mapping: PolicyMapping, copies: int, *, seed: int | None, worker: int
+) -> MultiAgentEnv:
+    """Copies of the environment, whose agents are grouped by policy.
+
+    Raises:
+        ConfigError: The environment does not take the `env_options`, or the mapping does not fit it.
+        EnvError: It cannot be made for any other reason.
+    """
+    make = functools.partial(make_parallel_env, config.env, config.env_options)
+    try:
+        return MultiAgentEnv([make] * copies, mapping, seed=seed, worker=worker)
+    except EnvError as error:
+        cause = error.__cause__
+        if config.env_options and isinstance(cause, RlweaveError):
+            raise ConfigError(cause.what, where="env_options", received=cause.received, fix=cause.fix) from error
+        unknown = [key for key in config.env_options if f"unexpected keyword argument '{key}'" in str(cause)]
+        if unknown:
+            raise ConfigError(
+                f"{config.env} does not take this option",
+                where="env_options",
+                received=repr(unknown[0]),
+                fix="env_options are keyword arguments of the environment",
+            ) from error
+        raise
+
+
+def make_training_env(config: MultiAgentTrainConfig, mapping: PolicyMapping, number: int = 0) -> MultiAgentEnv:
+    """The copies of one worker: its share of `num_envs`."""
+    copies = config.num_envs // config.workers
+    return make_env(config, mapping, copies, seed=config.seed, worker=number)
+
+
+def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, all_agents: int) -> AgentConfig:
+    """The validated settings of a policy's agent.
+
+    A learning rate that falls over the whole training falls over as many updates as the policy makes if all agents
+    act equally often.
+
+    Raises:
+        ConfigError: Names the policy and the setting.
+    """
+    own = config.policies[policy]
+    where = f"policies.{policy}.agent"
+    try:
+        settings = AGENT_CONFIGS[own.algorithm].from_data(own.agent)
+    except ConfigError as error:
+        raise ConfigError(error.what, where=where, received=error.received, fix=error.fix) from error
+    if settings.acting_backend == AUTO:
+        raise ConfigError(
+            "who acts fastest is measured for one agent, not for several that take turns",
+            where=f"{where}.acting_backend",
+            received=repr(AUTO),
+            fix="name a backend: numpy (or onnx)",
+        )
+    steps = max(1, config.steps * len(group.agents) // all_agents)
+    if isinstance(settings, PPOConfig):
+        updates = -(-steps // (settings.rollout_steps * len(group.agents) * config.num_envs))
+        total = updates * settings.epochs * settings.minibatches
+        if config.steps_per_item > settings.rollout_steps:
+            raise ConfigError(
+                "an item would hold more steps than a rollout",
+                where="steps_per_item",
+                received=f"{config.steps_per_item}, with rollout_steps={settings.rollout_steps} of policy {policy!r}",
+                fix=f"--set steps_per_item={settings.rollout_steps}",
+            )
+    else:
+        assert isinstance(settings, DQNConfig)
+        total = max(1, int(steps * settings.samples_per_step / settings.batch_size))
+    return settings.model_copy(update={"lr": linear_schedule(settings.lr, total)})
+
+
+def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, seed: int) -> Agent:
+    """The agent of a policy; not built yet.
+
+    Raises:
+        ConfigError: It is recurrent, or its settings are wrong.
+    """
+    group = env.groups[policy]
+    settings = agent_config(config, policy, group, len(env.agents))
+    state_space = state_space_of(config, group, getattr(settings, "image_network", None))
+    kwargs: dict[str, Any] = {"backend": config.backend, "seed": derived_seed(seed, f"policy {policy}")}
+    agent: Agent
+    if isinstance(settings, PPOConfig):
+        columns = len(group.agents) * config.num_envs
+        agent = PPO(state_space, group.action_space, settings, num_envs=columns, **kwargs)
+    else:
+        assert isinstance(settings, DQNConfig)
+        agent = DQN(state_space, group.action_space, settings, **kwargs)
+    if agent.recurrent:
+        raise ConfigError(
+            "recurrent networks do not learn side by side with other policies yet",
+            where=f"policies.{policy}.agent.network",
+            received="a recurrent layer",
+            fix="use layers without a state",
+        )
+    return agent
+
+
+def make_agents(config: MultiAgentTrainConfig, env: MultiAgentEnv, seed: int) -> PolicyAgents:
+    """The agents of all policies; not built yet."""
+    return PolicyAgents({policy: make_agent(config, policy, env, seed) for policy in env.groups})
+
+
+def acting_settings(config: MultiAgentTrainConfig, policy: str) -> tuple[str, dict[str, Any]]:
+    """Backend and agent's settings as a worker elsewhere has them, where a policy only acts."""
+    own = config.policies[policy].agent
+    backend = own.get("acting_backend") or config.backend
+    return backend, {**own, "acting_backend": None, "device": None, "replicas": None}
+
+
+class MultiAgentWorkerFactory:
+    """Makes a worker in the process where it is to live, with agents of its own of which only acting is built.
+
+    Args:
+        config: Settings of the training.
+        mapping: Which policy plays which agent.
+        number: Number of the worker.
+    """
+
+    def __init__(self, config: MultiAgentTrainConfig, mapping: PolicyMapping, number: int) -> None:
+        self.config, self.mapping, self.number = config, mapping, number
+
+    def __call__(self) -> MultiAgentWorker:
+        """The worker."""
+        config = self.config
+        env = make_training_env(config, self.mapping, self.number)
+        made: dict[str, Agent] = {}
+        for policy in env.groups:
+            backend, settings = acting_settings(config, policy)
+            policies = {**config.policies, policy: config.policies[policy].model_copy(update={"agent": settings})}
+            own = config.model_copy(update={"backend": backend, "policies": policies})
+            made[policy] = make_agent(own, policy, env, worker_seed(config, self.number))
+            build_acting(made[policy])
+            set_threads(own, made[policy])
+        worker = MultiAgentWorker(PolicyAgents(made), env, config.steps_per_item, self.number)
+        worker.shares_weights, worker.workers = False, config.workers
+        return worker
+
+
+def make_parts(config: MultiAgentTrainConfig, rule: MappingRule | None = None) -> Parts:
+    """Agents, workers and plan of a training.
+
+    Args:
+        config: Settings of the training.
+        rule: Says which policy plays which agent, in place of `config.mapping`: a function, for instance.
+    """
+    _check(config)
+    mapping = PolicyMapping(config.mapping if rule is None else rule, list(config.policies))
+    if acts_elsewhere(config):
+        with make_training_env(config, mapping) as env:
+            agents = make_agents(config, env, config.seed)
+        factories = [MultiAgentWorkerFactory(config, mapping, number) for number in range(config.workers)]
+        group = WorkerGroup(factories, worker_resources(config))
+        return Parts(agents, group, lambda: multi_agent_plan(config, group, agents, counts=True))
+    envs = [make_training_env(config, mapping, number) for number in range(config.workers)]
+    agents = make_agents(config, envs[0], config.seed)
+    workers = [MultiAgentWorker(agents, env, config.steps_per_item, number) for number, env in enumerate(envs)]
+    return Parts(agents, workers, lambda: multi_agent_plan(config, workers, agents))
+
+
+def _check(config: MultiAgentTrainConfig) -> None:
+    """Refuses settings that have no meaning here."""
+    refused = {
+        "placement": config.placement if config.placement == "fused" else None,
+        "info_mask": config.info_mask,
+    }
+    for name, value in refused.items():
+        if value is not None:
+            raise ConfigError(
+                "this setting is for trainings of one policy",
+                where=name,
+                received=repr(value),
+                fix="leave it out" + ("; masks are a leaf of observations" if name == "info_mask" else ""),
+            )
+
+
+class MultiAgentTrainer(PlanTrainer):
+    """Trains several policies; see `PlanTrainer`.
+
+    Args:
+        config: Settings of the training.
+        run: Where checkpoints go; None writes nothing.
+        rule: As in `make_parts`.
+    """
+
+    agent: PolicyAgents
+
+    def __init__(
+        self, config: MultiAgentTrainConfig, run: RunDirectory | None, rule: MappingRule | None = None
+    ) -> None:
+        self._mapping = PolicyMapping(config.mapping if rule is None else rule, list(config.policies))
+        super().__init__(config, run, functools.partial(make_parts, rule=rule))
+
+    def _prepare_agent(self) -> None:
+        for agent in self.agent.values():
+            set_threads(self.config, agent)
+
+    def train(self) -> Iterator[Report]:
+        """Trains to `config.steps`; reports also say how many steps environments took, all agents together."""
+        for report in super().train():
+            yield {**report, "joint_steps": self.agent.joint_steps}
+
+    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+        """Plays episodes greedily with all policies, in copies of their own."""
+        config = self.config
+        assert isinstance(config, MultiAgentTrainConfig)
+        factory = functools.partial(make_env, config, self._mapping, min(episodes, config.num_envs))
+        return evaluate_together(self.agent.greedy_players(), factory, episodes, seed)
+
+    def draw(self, method: str | None = None) -> str:
+        """The component graph of a policy's agent as SVG: ``"policy/method"``; of the first one, if not said."""
+        agent, name = self._found(method)
+        return agent.executor.draw("svg", name or None)
+
+    def code(self, method: str) -> str:
+        """The code that runs for ``"policy/method"``."""
+        agent, name = self._found(method)
+        return agent.executor.code(name)
+
+    def explain(self) -> str:
+        """How the component graphs were built, one after the other."""
+        return "\n".join(f"policy {policy}\n{agent.executor.explain()}" for policy, agent in self.agent.items())
+
+    def _found(self, method: str | None) -> tuple[Agent, str]:
+        return (next(iter(self.agent.values())), "") if method is None else self.agent.find(method)
+
+
+def make_trainer(config: MultiAgentTrainConfig, run: RunDirectory | None) -> MultiAgentTrainer:
+    """A trainer."""
+    return MultiAgentTrainer(config, run)
+
+
+_PPO_CARTPOLE: Mapping[str, Any] = {
+    "acting_backend": "numpy",
+    "rollout_steps": 128,
+    "epochs": 10,
+    "minibatches": 4,
+    "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
+}
+_DQN_CARTPOLE: Mapping[str, Any] = {
+    "acting_backend": "numpy",
+    "lr": {"type": "linear", "start": 2.5e-3, "end": 0.0},
+}
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    MULTI_CARTPOLE_ID: {
+        "num_envs": 8,
+        "steps": 400_000,
+        "evaluate_every": 20_000,
+        "evaluation_episodes": 20,
+        "policies": {
+            "ppo_0": {"algorithm": "ppo", "agent": dict(_PPO_CARTPOLE)},
+            "ppo_1": {"algorithm": "ppo", "agent": dict(_PPO_CARTPOLE)},
+            "dqn_0": {"algorithm": "dqn", "agent": dict(_DQN_CARTPOLE)},
+            "dqn_1": {"algorithm": "dqn", "agent": dict(_DQN_CARTPOLE)},
+        },
+        "mapping": {"cart_0": "ppo_0", "cart_1": "ppo_1", "cart_2": "dqn_0", "cart_3": "dqn_1"},
+    },
+}
+
+MULTI_AGENT = AlgorithmSpec(
+    "multi-agent",
+    "several policies side by side, each trained by PPO or DQN, on environments with PettingZoo's parallel API",
+    MultiAgentTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    find_env=resolve_parallel,
+    make_parts=make_parts,
+)

@@ -1,0 +1,226 @@
+"""A worker that plays all policies of an environment with several agents, and collects for each what it learns from."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from rlweave.agents.agent import Agent
+from rlweave.agents.dqn import DQN, STEP_KEYS
+from rlweave.agents.policy_agents import PolicyAgents
+from rlweave.agents.ppo import PPO
+from rlweave.algorithms.rollout_workers import derived_seed
+from rlweave.algorithms.trajectory_packing import BEGINS, SLOT
+from rlweave.envs.agent_groups import AgentGroup, GroupStep
+from rlweave.envs.multi_agent import MultiAgentEnv
+from rlweave.flow import Episode, PolicyBatches, SampleBatch
+from rlweave.graph.ir import map_structure
+
+AgentT = TypeVar("AgentT", bound=Agent)
+Rows = dict[str, Any]
+
+
+class Collector(ABC, Generic[AgentT]):
+    """Plays one policy, and collects its steps.
+
+    Args:
+        agent: The agent that acts.
+        group: The rows that it plays.
+        first_slot: A number that no other worker's rows of this policy have; those after it count on.
+    """
+
+    def __init__(self, agent: AgentT, group: AgentGroup, first_slot: int) -> None:
+        self.agent, self.group = agent, group
+        self._slots = np.arange(first_slot, first_slot + group.rows, dtype=np.int32)
+        self.start()
+
+    def start(self) -> None:
+        """Forgets what rows did: none goes on where it was."""
+        #: What was chosen on what, by name, (rows, ...); of each row that of its last action.
+        self._acted: Rows | None = None
+        self._begins = np.ones(self.group.rows, np.bool_)
+
+    def act(self) -> Any:
+        """Actions (rows, ...) for the environment, for all rows that act."""
+        states = self.group.observations_to_act_on()
+        chosen = self._choose(states)
+        acted = {"states": states, **chosen}
+        if self._acted is None:
+            self._acted = map_structure(np.array, acted)
+        else:
+            _write_rows(self._acted, acted, self.group.acting)
+        return self.agent.env_actions(chosen["actions"])
+
+    @abstractmethod
+    def _choose(self, states: Any) -> Rows:
+        """Actions on observations (rows, ...), and what else to keep of them."""
+
+    def take(self, step: GroupStep) -> int:
+        """Takes in what a step gave, and returns how many transitions it completed."""
+        rows = step.complete.nonzero()[0]
+        if len(rows):
+            assert self._acted is not None
+            transitions = {
+                **map_structure(lambda leaf: leaf[rows], self._acted),
+                "rewards": step.rewards[rows],
+                "terminated": step.terminated[rows],
+                "truncated": step.truncated[rows],
+                "next_states": map_structure(lambda leaf: leaf[rows], step.next_observations),
+            }
+            self._keep(rows, transitions)
+            self._begins[rows] = False
+        return len(rows)
+
+    @abstractmethod
+    def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
+        """Keeps transitions (N, ...) of these rows (N,)."""
+
+    @abstractmethod
+    def batch(self) -> SampleBatch:
+        """What was collected since the last call."""
+
+
+class TrajectoryCollector(Collector[PPO]):
+    """Collects steps on policy, for `PackTrajectories`."""
+
+    def start(self) -> None:
+        super().start()
+        self._parts: list[SampleBatch] = []
+
+    def _choose(self, states: Any) -> Rows:
+        actions, log_probs = self.agent.act(states)
+        return {"actions": actions, "log_probs": log_probs}
+
+    def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
+        self._parts.append(SampleBatch({**transitions, SLOT: self._slots[rows], BEGINS: self._begins[rows]}))
+
+    def batch(self) -> SampleBatch:
+        """Steps in the order in which they were complete, (N, ...)."""
+        parts, self._parts = self._parts, []
+        return SampleBatch.concat(parts) if parts else SampleBatch({})
+
+
+class TransitionCollector(Collector[DQN]):
+    """Collects n-step transitions off policy."""
+
+    def start(self) -> None:
+        super().start()
+        # one for each row, because their steps are not complete at the same time
+        self._windows = [self.agent.make_accumulator(1) for _ in range(self.group.rows)]
+        self._parts: list[SampleBatch] = []
+        self._steps = 0
+
+    def _choose(self, states: Any) -> Rows:
+        return {"actions": self.agent.act(states, explore=True)}
+
+    def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
+        self._steps += len(rows)
+        for index, row in enumerate(rows.tolist()):
+            one = map_structure(operator.itemgetter(slice(index, index + 1)), transitions)
+            complete = self._windows[row].add(*(one[key] for key in STEP_KEYS))
+            if len(complete["rewards"]):
+                self._parts.append(SampleBatch(complete))
+
+    def batch(self) -> SampleBatch:
+        """The n-step transitions (N, ...) that became complete."""
+        parts, steps = self._parts, self._steps
+        self._parts, self._steps = [], 0
+        return SampleBatch(SampleBatch.concat(parts).data if parts else {}, env_steps=steps)
+
+
+class MultiAgentWorker:
+    """Steps copies of an environment with several agents, and hands out what each policy did.
+
+    Args:
+        agents: By policy.
+        env: The copies; its groups are the policies.
+        steps: Joint steps of all copies in one item.
+        number: Number of the worker.
+
+    Attributes:
+        shares_weights: Whether it acts on the learners' own weights.
+        workers: How many workers there are where each has agents of its own; see `EnvWorker`.
+    """
+
+    def __init__(self, agents: PolicyAgents, env: MultiAgentEnv, steps: int, number: int = 0) -> None:
+        self.agents, self.env, self.steps = agents, env, steps
+        self.shares_weights, self.workers = True, 1
+        self.collectors: dict[str, Collector[Any]] = {
+            name: _collector_for(agents[name])(agents[name], group, number * group.rows)
+            for name, group in env.groups.items()
+        }
+        self._policies = {agent: name for name, group in env.groups.items() for agent in group.agents}
+        self._episodes: list[Episode] = []
+        self._began = False
+
+    def start(self, seed: int | None = None) -> None:
+        """Begins new episodes everywhere; abandoned ones count nowhere.
+
+        Args:
+            seed: Of the copies, and of exploration where the worker has agents of its own.
+        """
+        if seed is not None and not self.shares_weights:
+            for name, agent in self.agents.items():
+                agent.reseed(derived_seed(seed, f"policy {name}"))
+        self.env.reset(seed)
+        self._began = True
+        for collector in self.collectors.values():
+            collector.start()
+
+    def sample(self) -> PolicyBatches:
+        """What all policies did in some joint steps."""
+        if not self._began:
+            self.start()
+        for _ in range(self.steps):
+            acting = [name for name, group in self.env.groups.items() if group.acting.any()]
+            result = self.env.step({name: self.collectors[name].act() for name in acting})
+            for name, step in result.groups.items():
+                complete = self.collectors[name].take(step)
+                self.agents[name].count_steps(complete * self.workers)
+            self._episodes += [Episode(e.episode_return, e.length, self._policies[e.agent]) for e in result.episodes]
+        batches = {name: collector.batch() for name, collector in self.collectors.items()}
+        return PolicyBatches(batches, self.steps * self.env.num_envs)
+
+    def set_weights(self, weights: Mapping[str, Any] | None, version: int) -> None:
+        """Takes over one policy's weights; None when the learners' own are acted on."""
+        if weights is not None:
+            agent = self.agents[weights["policy"]]
+            agent.set_weights(weights["weights"])
+            agent.env_steps = weights["env_steps"]
+
+    def replacing(self, number: int) -> None:
+        """Begins on seeds of its own, as the one that stands in for `number` failed ones."""
+        self.start(derived_seed(self.env.seed, f"replacement {number}"))
+
+    def episode_stats(self) -> Sequence[Episode]:
+        """Parts of agents in episodes that ended since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+    def close(self) -> None:
+        """Closes the copies."""
+        self.env.close()
+
+
+COLLECTORS: dict[type[Agent], Any] = {PPO: TrajectoryCollector, DQN: TransitionCollector}
+"""What collects for which kind of agent."""
+
+
+def _collector_for(agent: Agent) -> Any:
+    return next(collector for kind, collector in COLLECTORS.items() if isinstance(agent, kind))
+
+
+def _write_rows(target: Any, source: Any, mask: np.ndarray) -> None:
+    """Writes rows of nested arrays (rows, ...) into equally nested ones."""
+    if isinstance(target, dict):
+        for key, value in target.items():
+            _write_rows(value, source[key], mask)
+    elif isinstance(target, tuple):
+        for into, value in zip(target, source, strict=True):
+            _write_rows(into, value, mask)
+    else:
+        target[mask] = source[mask]

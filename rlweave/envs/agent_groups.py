@@ -1,0 +1,221 @@
+"""Agents whose spaces are alike, as rows of one batch, and what each of them still waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from rlweave.envs.batching import Batch, batch_codec
+from rlweave.errors import ConfigError, EnvError
+from rlweave.spaces import Space
+from rlweave.spaces.gymnasium_spaces import from_gymnasium
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class GroupStep(NamedTuple):
+    """What one step of all copies gave to the agents of a group. Rows as in `AgentGroup`.
+
+    Where `complete`, an action of that row has come to its outcome: the transition (observation acted on, action,
+    `rewards`, `terminated`, `truncated`, `next_observations`). That is at the agent's next observation, or its end. An
+    agent that is not asked in every step is complete in a later step than it acted in, and has all rewards from then
+    till now.
+
+    Attributes:
+        complete: True where a transition is complete, bool (rows,).
+        rewards: Sum of the rewards since the action, float32 (rows,).
+        terminated: True where the agent reached a terminal state, bool (rows,).
+        truncated: True where the agent was cut off, bool (rows,).
+        next_observations: What the actions led to, nested (rows, *shape). An agent that ended without a last
+            observation has the one it acted on.
+    """
+
+    complete: BoolArray
+    rewards: npt.NDArray[np.float32]
+    terminated: BoolArray
+    truncated: BoolArray
+    next_observations: Batch
+
+
+class AgentGroup:
+    """The agents that one policy plays, in all copies of an environment: row ``i * num_envs + c`` is agent i in copy c.
+
+    Args:
+        name: Name of the group.
+        agents: The agents.
+        observation_spaces: Gymnasium's space of each agent's observations; all alike.
+        action_spaces: Gymnasium's space of each agent's actions; all alike.
+        num_envs: Number of copies.
+
+    Attributes:
+        rows: Number of rows.
+        observations: The last observation of every row, nested (rows, *shape); zeros before the first.
+        acting: True where there is an observation to act on now, bool (rows,).
+        episode_start: True where that observation is the agent's first in its episode, bool (rows,).
+
+    Raises:
+        ConfigError: If there is no agent, or the agents' spaces differ.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agents: Sequence[str],
+        observation_spaces: Sequence[gymnasium.Space[Any]],
+        action_spaces: Sequence[gymnasium.Space[Any]],
+        num_envs: int,
+    ) -> None:
+        _check_alike(name, agents, observation_spaces, action_spaces)
+        self.name, self.agents, self.num_envs = name, tuple(agents), num_envs
+        self.gym_observation_space, self.gym_action_space = observation_spaces[0], action_spaces[0]
+        self.observation_space: Space = from_gymnasium(self.gym_observation_space)
+        self.action_space: Space = from_gymnasium(self.gym_action_space)
+        self.rows = len(agents) * num_envs
+        self._codec = batch_codec(self.gym_observation_space)
+        self._action_codec = batch_codec(self.gym_action_space)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all agents: nothing is acted on, and nothing is waited for."""
+        self.observations: Batch = self._codec.allocate(self.rows)
+        self.acting: BoolArray = np.zeros(self.rows, np.bool_)
+        self.episode_start: BoolArray = np.zeros(self.rows, np.bool_)
+        self._waiting = np.zeros(self.rows, np.bool_)
+        self._rewards = np.zeros(self.rows, np.float64)
+        self._lives = np.zeros(self.rows, np.bool_)
+
+    def row(self, agent: str, copy: int) -> int:
+        """The row of an agent in a copy."""
+        return self.agents.index(agent) * self.num_envs + copy
+
+    def observations_to_act_on(self) -> Batch:
+        """The observations, nested (rows, *shape); rows that do not act hold those of one that does.
+
+        So a policy may be asked about all rows at once, in batches of one size, and finds none that has never been, or
+        whose mask allows nothing.
+        """
+        if self.acting.all() or not self.acting.any():
+            return self.observations
+        rows = np.where(self.acting, np.arange(self.rows), int(self.acting.argmax()))
+        return _take(self.observations, rows)
+
+    def split_actions(self, actions: Batch) -> Sequence[Any]:
+        """Each row of a batch of actions in the environment's form.
+
+        Raises:
+            EnvError: If they do not fit the action space.
+        """
+        return self._action_codec.split(actions, self.rows)
+
+    def begin_step(self) -> None:
+        """Takes the actions of all that act as given, and waits for what becomes of them."""
+        self._waiting |= self.acting
+        self._rewards[self.acting] = 0.0
+        self.acting = np.zeros(self.rows, np.bool_)
+        self.episode_start = np.zeros(self.rows, np.bool_)
+        self._complete = np.zeros(self.rows, np.bool_)
+        self._terminated = np.zeros(self.rows, np.bool_)
+        self._truncated = np.zeros(self.rows, np.bool_)
+        self._next = self._codec.copy(self.observations)
+        self._first: Batch = None
+        self._began = np.zeros(self.rows, np.bool_)
+
+    def reward(self, row: int, reward: float) -> None:
+        """Adds a reward to what the row's last action brought."""
+        self._rewards[row] += reward
+
+    def observe(self, row: int, observation: Any) -> None:
+        """Takes in what a row observes after the step.
+
+        Raises:
+            EnvError: If it does not fit the space.
+        """
+        self._write(self._next, row, observation)
+
+    def ask(self, row: int) -> None:
+        """Has a row act on what it observed; what it waited for is complete."""
+        self.acting[row] = True
+        self._complete[row] = self._waiting[row]
+        self._waiting[row] = False
+        self.episode_start[row] = not self._lives[row]
+        self._lives[row] = True
+
+    def end(self, row: int, terminated: bool, truncated: bool) -> None:
+        """Ends a row's episode; what it waited for is complete."""
+        self._complete[row] = self._waiting[row]
+        self._terminated[row], self._truncated[row] = terminated, truncated
+        self._waiting[row] = self._lives[row] = False
+
+    def waits(self, row: int) -> bool:
+        """Whether a row acted and what became of it is not known yet."""
+        return bool(self._waiting[row])
+
+    def begin(self, row: int, observation: Any) -> None:
+        """Takes in what a row observes at the beginning of an episode, and has it act.
+
+        Raises:
+            EnvError: If it does not fit the space.
+        """
+        if self._first is None:
+            self._first = self._codec.allocate(self.rows)
+        self._write(self._first, row, observation)
+        self._began[row] = self.acting[row] = self.episode_start[row] = self._lives[row] = True
+
+    def _write(self, batch: Batch, row: int, observation: Any) -> None:
+        try:
+            self._codec.write(batch, row, observation)
+        except EnvError as error:
+            agent = self.agents[row // self.num_envs]
+            raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from error
+
+    def finish_step(self) -> GroupStep:
+        """What the step gave; from now on `observations` are those after it."""
+        following = self._next
+        self.observations = (
+            following if self._first is None else self._codec.replace(following, self._first, self._began)
+        )
+        return GroupStep(self._complete, self._rewards.astype(np.float32), self._terminated, self._truncated, following)
+
+    def find_nonfinite(self, begun: bool) -> tuple[str, int, str] | None:
+        """Agent, copy and leaf of the first NaN or infinity.
+
+        Args:
+            begun: Looks at first observations of episodes instead of those after the step.
+        """
+        batch = self._first if begun else self._next
+        found = None if batch is None else self._codec.find_nonfinite(batch)
+        if found is None:
+            return None
+        agent, copy = divmod(found[0], self.num_envs)
+        return self.agents[agent], copy, found[1]
+
+
+def _take(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
+    if isinstance(batch, dict):
+        return {key: _take(value, rows) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_take(value, rows) for value in batch)
+    return batch[rows]
+
+
+def _check_alike(
+    name: str,
+    agents: Sequence[str],
+    observation_spaces: Sequence[gymnasium.Space[Any]],
+    action_spaces: Sequence[gymnasium.Space[Any]],
+) -> None:
+    if not agents:
+        raise ConfigError("a policy has no agent to play", where=f"policy {name!r}", fix="map an agent to it")
+    for kind, spaces in (("observation", observation_spaces), ("action", action_spaces)):
+        for agent, space in zip(agents, spaces, strict=True):
+            if space != spaces[0]:
+                raise ConfigError(
+                    f"agents of one policy have different {kind} spaces",
+                    where=f"policy {name!r}",
+                    received=f"{agent}: {space}, where {agents[0]} has {spaces[0]}",
+                    fix="give each kind of agent a policy of its own",
+                )

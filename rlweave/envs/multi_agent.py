@@ -1,0 +1,380 @@
+"""Copies of an environment with several agents, behind one contract: PettingZoo's parallel API in, batches out."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from rlweave.envs.agent_groups import AgentGroup, GroupStep
+from rlweave.envs.batching import Batch
+from rlweave.envs.failures import describe, environment_failure, step_phase
+from rlweave.envs.parallel_names import ParallelEnv
+from rlweave.envs.parallel_results import first_observations, five_mappings
+from rlweave.envs.seeding import sub_env_seeds
+from rlweave.errors import ConfigError, EnvError
+
+Grouping = Callable[[Sequence[str]], Mapping[str, Sequence[str]]]
+"""Sorts the possible agents of an environment into groups by name."""
+
+
+_FINITE = "repair the environment, or pass check_finite=False if such values are meant"
+
+
+class AgentEpisode(NamedTuple):
+    """One agent's part in an episode that is over.
+
+    Attributes:
+        env: Index of the copy.
+        agent: The agent.
+        episode_return: Undiscounted sum of all its rewards, those from before its first and after its last action too.
+        length: How often it acted.
+        terminated: Whether it reached a terminal state; False if it was cut off, or its end was never told.
+    """
+
+    env: int
+    agent: str
+    episode_return: float
+    length: int
+    terminated: bool
+
+
+class MultiAgentStep(NamedTuple):
+    """What one step of all copies gave.
+
+    Attributes:
+        groups: By name of the group.
+        episodes: The parts of all agents in the episodes that this step finished.
+    """
+
+    groups: dict[str, GroupStep]
+    episodes: tuple[AgentEpisode, ...]
+
+
+class MultiAgentEnv:
+    """Copies of an environment with PettingZoo's parallel API, stepped in turn in this process.
+
+    A copy begins anew when none of its agents is left. An agent acts when it has an observation and is neither
+    terminated nor truncated. So agents may come late, end early, or be asked in some steps only:
+
+    * What an action brought is complete at the agent's next observation or at its end, with all rewards until then.
+    * An agent whose end is told after its last action, by itself or because the episode is over, still gets the reward
+      that came with it. Where an episode ends and an agent's end was not told, the agent is cut off (truncated).
+    * An agent that never acts has no transitions; its rewards count in its return.
+    * Rows of agents that are not there are never transitions.
+
+    Args:
+        factories: Makes each copy.
+        grouping: Sorts the possible agents into groups.
+        seed: Seed of the run; None takes fresh entropy, which `seed` then holds.
+        worker: Number of the worker that owns the copies; different workers get different seeds.
+        check_finite: Whether a NaN or infinite observation or reward is an error.
+
+    Attributes:
+        agents: All agents there can be.
+        groups: By name.
+        num_envs: Number of copies.
+        joint_steps: Steps of copies so far, all agents of a copy together.
+
+    Raises:
+        EnvError: If a copy cannot be made, or has other agents than the first.
+        ConfigError: If the groups do not have every agent once.
+    """
+
+    def __init__(
+        self,
+        factories: Sequence[Callable[[], ParallelEnv]],
+        grouping: Grouping,
+        *,
+        seed: int | None = None,
+        worker: int = 0,
+        check_finite: bool = True,
+    ) -> None:
+        if not factories:
+            raise ConfigError("there must be a copy", where="factories", received="none", fix="pass at least one")
+        self.num_envs = len(factories)
+        self._envs: list[ParallelEnv] = []
+        self._closed = self._started = False
+        self.agents: tuple[str, ...] = ()
+        try:
+            for index, factory in enumerate(factories):
+                self._envs.append(self._make_copy(index, factory))
+            grouped = grouping(self.agents)
+            _check_groups(self.agents, grouped)
+            self.groups = {name: self._make_group(name, members) for name, members in grouped.items()}
+        except BaseException:
+            self._abort()
+            raise
+        entropy = np.random.SeedSequence(seed).entropy
+        assert isinstance(entropy, int)
+        self.seed, self.worker = entropy, worker
+        self._check_finite = check_finite
+        self._reseed = True
+        self.joint_steps = 0
+        #: Rows by agent, by copy; the copy is the index of the outer list.
+        self._places = [
+            {agent: (group, group.row(agent, copy)) for group in self.groups.values() for agent in group.agents}
+            for copy in range(self.num_envs)
+        ]
+        self._episode_steps = [0] * self.num_envs
+        self._returns: list[dict[str, float]] = [{} for _ in range(self.num_envs)]
+        self._lengths: list[dict[str, int]] = [{} for _ in range(self.num_envs)]
+        self._terminal: list[set[str]] = [set() for _ in range(self.num_envs)]
+
+    # -- playing -------------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begins an episode in every copy; episodes in progress are abandoned and count nowhere.
+
+        Only the first reset, and one with a seed, seeds the copies; any other goes on with their random streams.
+
+        Raises:
+            EnvError: If a copy fails, or the environment is closed.
+        """
+        self._require_open()
+        if seed is not None:
+            self.seed, self._reseed = seed, True
+        seeds: Sequence[int | None] = [None] * self.num_envs
+        if self._reseed:
+            seeds = sub_env_seeds(self.seed, self.worker, self.num_envs)
+        try:
+            for group in self.groups.values():
+                group.reset()
+                group.begin_step()
+            self._episode_steps = [0] * self.num_envs
+            for copy, own in enumerate(seeds):
+                self._begin_episode(copy, own)
+            self._finish_step()
+        except BaseException:
+            self._abort()
+            raise
+        self._reseed, self._started = False, True
+
+    def step(self, actions: Mapping[str, Batch]) -> MultiAgentStep:
+        """Steps every copy, and begins those anew in which no agent is left.
+
+        Args:
+            actions: By name of the group, nested (rows, *shape); only rows that are `acting` are looked at. A group
+                in which nobody acts may be left out.
+
+        Raises:
+            EnvError: If a copy fails, or returns a value that its space or the finiteness check refuses; it names copy,
+                step and agent, and all copies are closed then. If actions are missing or do not fit; nothing was
+                stepped then.
+        """
+        self._require_open()
+        if not self._started:
+            raise EnvError("the environment was not reset yet", fix="call reset() before the first step")
+        given = self._given(actions)
+        episodes: list[AgentEpisode] = []
+        try:
+            for group in self.groups.values():
+                group.begin_step()
+            ended = []
+            for copy in range(self.num_envs):
+                self._step_copy(copy, given[copy])
+                if not self._envs[copy].agents:
+                    episodes += self._end_episode(copy)
+                    self._begin_episode(copy, None)
+                    ended.append(copy)
+            finished = self._finish_step()
+            for copy in ended:  # only now: what is wrong with a last observation is said with its step
+                self._episode_steps[copy] = 0
+        except BaseException:
+            self._abort()
+            raise
+        self.joint_steps += self.num_envs
+        return MultiAgentStep(finished, tuple(episodes))
+
+    def _given(self, actions: Mapping[str, Batch]) -> list[dict[str, Any]]:
+        """The actions of those that act, by agent, for each copy."""
+        given: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for name, group in self.groups.items():
+            rows = group.acting.nonzero()[0]
+            if not len(rows):
+                continue
+            if name not in actions:
+                raise EnvError(
+                    f"the agents of group {name!r} act, and got no actions", received=f"actions of {sorted(actions)}"
+                )
+            values = group.split_actions(actions[name])
+            for row in rows.tolist():
+                agent, copy = divmod(row, self.num_envs)
+                given[copy][group.agents[agent]] = values[row]
+        return given
+
+    def _step_copy(self, copy: int, actions: dict[str, Any]) -> None:
+        """Steps one copy; whatever it raises says which copy, when, and on which actions."""
+        self._episode_steps[copy] += 1
+        for agent in actions:
+            self._lengths[copy][agent] = self._lengths[copy].get(agent, 0) + 1
+        try:
+            result = self._envs[copy].step(actions)
+            self._take_in(copy, *five_mappings(result))
+        except (Exception, SystemExit) as error:
+            what, trace = describe(error)
+            phase = step_phase(self._episode_steps[copy])
+            raise environment_failure(what, env=copy, phase=phase, action=actions, trace=trace) from error
+
+    def _take_in(
+        self,
+        copy: int,
+        observations: Mapping[str, Any],
+        rewards: Mapping[str, Any],
+        terminated: Mapping[str, Any],
+        truncated: Mapping[str, Any],
+    ) -> None:
+        places, returns = self._places[copy], self._returns[copy]
+        there = self._there(copy)
+        for agent, reward in rewards.items():
+            if agent in places:  # others may be there, such as one for all together
+                group, row = places[agent]
+                value = float(reward)
+                if self._check_finite and not math.isfinite(value):
+                    raise EnvError(f"the reward of agent {agent!r} is {value}", fix=_FINITE)
+                group.reward(row, value)
+                returns[agent] = returns.get(agent, 0.0) + value
+        for agent, observation in observations.items():
+            if agent in places:
+                group, row = places[agent]
+                group.observe(row, observation)
+        for agent, (group, row) in places.items():
+            is_end, is_cut = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
+            if is_end or is_cut:
+                returns.setdefault(agent, 0.0)
+                if is_end:
+                    self._terminal[copy].add(agent)
+                group.end(row, is_end, is_cut)
+            elif agent in observations and agent in there:
+                returns.setdefault(agent, 0.0)
+                group.ask(row)
+
+    def _end_episode(self, copy: int) -> list[AgentEpisode]:
+        """Cuts off those whose end was not told, and says how everybody did."""
+        for group, row in self._places[copy].values():
+            if group.waits(row):
+                group.end(row, False, True)
+        lengths, terminal = self._lengths[copy], self._terminal[copy]
+        return [
+            AgentEpisode(copy, agent, total, lengths.get(agent, 0), agent in terminal)
+            for agent, total in sorted(self._returns[copy].items())
+        ]
+
+    def _begin_episode(self, copy: int, seed: int | None) -> None:
+        self._lengths[copy], self._terminal[copy] = {}, set()
+        places = self._places[copy]
+        try:
+            observations = first_observations(self._envs[copy].reset(seed=seed))
+            there = self._there(copy)
+            if not there:
+                raise EnvError("an episode begins without any agent")
+            self._returns[copy] = dict.fromkeys(there, 0.0)
+            for agent in there:
+                if agent in observations:
+                    group, row = places[agent]
+                    group.begin(row, observations[agent])
+        except (Exception, SystemExit) as error:
+            what, trace = describe(error)
+            raise environment_failure(what, env=copy, phase="reset", trace=trace) from error
+
+    def _finish_step(self) -> dict[str, GroupStep]:
+        if self._check_finite:
+            for group in self.groups.values():
+                for begun in (False, True):
+                    found = group.find_nonfinite(begun)
+                    if found is not None:
+                        agent, copy, leaf = found
+                        which = f"leaf {leaf!r} of the observation" if leaf else "the observation"
+                        raise environment_failure(
+                            f"{which} of agent {agent!r} holds NaN or infinity",
+                            env=copy,
+                            phase="reset" if begun else step_phase(self._episode_steps[copy]),
+                            fix=_FINITE,
+                        )
+        return {name: group.finish_step() for name, group in self.groups.items()}
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Closes every copy; does nothing the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        for index, env in enumerate(self._envs):
+            try:
+                env.close()
+            except Exception as error:
+                what, trace = describe(error)
+                raise environment_failure(what, env=index, phase="close", trace=trace) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _abort(self) -> None:
+        self._closed = True
+        for env in self._envs:
+            with contextlib.suppress(Exception):  # there is an error already
+                env.close()
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def _make_copy(self, index: int, factory: Callable[[], ParallelEnv]) -> ParallelEnv:
+        try:
+            env = factory()
+            agents = tuple(getattr(env, "possible_agents", None) or ())
+            if not agents or not all(isinstance(agent, str) for agent in agents):
+                raise EnvError(
+                    "an environment with several agents names them all",
+                    received=f"possible_agents={agents}",
+                    fix="have a list of strings `possible_agents`, always the same; what is PettingZoo's AEC API is "
+                    "made parallel by pettingzoo.utils.conversions",
+                )
+            if index and agents != self.agents:
+                raise EnvError("it has other agents than the first copy", received=f"{agents}, not {self.agents}")
+        except (Exception, SystemExit) as error:
+            what, trace = describe(error)
+            raise environment_failure(what, env=index, phase="construction", trace=trace) from error
+        self.agents = agents
+        return env
+
+    def _there(self, copy: int) -> list[str]:
+        """The agents that are there."""
+        agents: list[str] = list(self._envs[copy].agents)
+        for agent in agents:
+            if agent not in self._places[copy]:
+                raise EnvError(
+                    f"agent {agent!r} is none of the possible agents", fix="name all that may come in possible_agents"
+                )
+        return agents
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EnvError("the environment is closed", fix="make a new one; an environment that failed is closed")
+
+    def _make_group(self, name: str, members: Sequence[str]) -> AgentGroup:
+        first = self._envs[0]
+        try:
+            spaces = [(first.observation_space(agent), first.action_space(agent)) for agent in members]
+        except Exception as error:
+            what, trace = describe(error)
+            raise environment_failure(what, env=0, phase="construction", trace=trace) from error
+        return AgentGroup(name, members, [s for s, _ in spaces], [a for _, a in spaces], self.num_envs)
+
+
+def _check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) -> None:
+    placed = [agent for members in grouped.values() for agent in members]
+    if sorted(placed) != sorted(agents):
+        raise ConfigError(
+            "every agent belongs to one group",
+            where="grouping",
+            received=f"{dict(grouped)}, for the agents {list(agents)}",
+        )

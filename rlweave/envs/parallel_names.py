@@ -1,0 +1,71 @@
+"""Environments with PettingZoo's parallel API, by name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlweave.envs.multi_cartpole import MultiCartPole
+from rlweave.errors import EnvError, nearest
+
+MULTI_CARTPOLE_ID = "rlweave/MultiCartPole-v0"
+
+ParallelEnv = Any
+"""An environment with PettingZoo's parallel API: `possible_agents`, `agents`, `reset`, `step`, spaces by agent."""
+
+OWN: dict[str, Callable[..., ParallelEnv]] = {MULTI_CARTPOLE_ID: MultiCartPole}
+_PETTING_ZOO = re.compile(r"(pettingzoo|mpe2)\b")
+
+
+def resolve_parallel(name: str) -> Callable[..., ParallelEnv]:
+    """Finds what makes an environment with several agents.
+
+    Args:
+        name: One of rlweave's own (``"rlweave/MultiCartPole-v0"``); a module with a function ``parallel_env``, as
+            PettingZoo's have (``"mpe2.simple_spread_v3"``); or ``"module:function"``.
+
+    Returns:
+        A function of the environment's keyword arguments.
+
+    Raises:
+        EnvError: If there is no such module or function.
+
+    >>> resolve_parallel("rlweave/MultiCartPole-v0")(num_agents=2).possible_agents
+    ['cart_0', 'cart_1']
+    """
+    if name in OWN:
+        return OWN[name]
+    module_name, colon, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise EnvError(
+            "no environment with several agents has this name",
+            received=repr(name),
+            fix=f"{nearest(name, list(OWN))}; or name a module of PettingZoo's kind ('mpe2.simple_spread_v3'), or "
+            "'module:function'",
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        install = "pip install 'rlweave[multiagent]'" if _PETTING_ZOO.match(name) else "install it, or correct the name"
+        raise EnvError(
+            f"the module of an environment with several agents cannot be imported: {error}",
+            received=repr(name),
+            fix=install,
+        ) from error
+    factory = getattr(module, attribute or "parallel_env", None)
+    if not callable(factory):
+        functions = [known for known in dir(module) if not known.startswith("_")]
+        raise EnvError(
+            f"the module {module_name!r} has no {attribute or 'parallel_env'!r}",
+            received=repr(name),
+            fix=nearest(attribute, functions) if colon else "write 'module:function'",
+        )
+    made: Callable[..., ParallelEnv] = factory
+    return made
+
+
+def make_parallel_env(name: str, options: Mapping[str, Any] | None = None) -> ParallelEnv:
+    """Makes an environment by its name (a function of a module, so that it travels to other processes)."""
+    return resolve_parallel(name)(**(options or {}))

@@ -18,7 +18,8 @@ Example::
     best = tuner.fit().get_best_result()
 
 What stands in ``param_space`` beside ``algorithm`` are settings as ``--set`` takes them, over those tuned for the
-environment. One iteration of Tune is one line of metrics: ``report_every`` environment steps.
+environment. One iteration of Tune goes to the next greedy evaluation (``evaluate_every``), since Tune wants its metric in
+every result; without evaluations, to the next line of metrics (``report_every``).
 """
 
 from __future__ import annotations
@@ -102,14 +103,15 @@ class TuneTraining(Trainable):
             raise ConfigError("only trainings that are plans can be tuned", received=self._spec.name)
         self._training = trainer
         self._rows: Iterator[Report] = trainer.train()
-        self._ended = False
 
     def step(self) -> dict[str, Any]:
-        """Trains until the next line of metrics."""
-        row = next(self._rows, None)
+        """Trains until the next evaluation, or without evaluations until the next line of metrics."""
+        row: Report = {}
+        for row in self._rows:
+            if "evaluation_return" in row or not self._settings.evaluate_every:
+                break
         steps = self._training.env_steps
-        self._ended = row is None or steps >= self._settings.steps
-        return {**(row or {}), "env_steps_sampled": steps, "timesteps_total": steps, "done": self._ended}
+        return {**row, "env_steps_sampled": steps, "timesteps_total": steps, "done": steps >= self._settings.steps}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Writes all of the state as rlweave's checkpoints have it: data only, checked when it is read."""

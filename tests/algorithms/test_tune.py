@@ -25,7 +25,7 @@ SMALL = {
     "env": "CartPole-v1",
     "backend": "torch",
     "num_envs": 2,
-    "steps": 600,
+    "steps": 1_000,
     "report_every": 100,
     "evaluate_every": 200,
     "evaluation_episodes": 2,
@@ -63,21 +63,21 @@ def test_restored_equals_gone_on(tuning, tmp_path):
     uncut = tuning.TuneTraining({**SMALL, "agent.lr": 0.01})
     trained(uncut, 2)
     uncut.save_checkpoint(str(tmp_path))
-    rows = trained(uncut, 3)
+    rows = trained(uncut, 2)
     restored = tuning.TuneTraining({**SMALL, "agent.lr": 0.01})
     restored.load_checkpoint(str(tmp_path))
-    assert trained(restored, 3) == rows
+    assert trained(restored, 2) == rows
     weights = [training._training.agent.get_weights() for training in (uncut, restored)]
     for path, value in weights[0].items():
         np.testing.assert_array_equal(value, weights[1][path])
-    assert rows[-1]["timesteps_total"] == rows[-1]["env_steps_sampled"] > 400
+    assert rows[-1]["timesteps_total"] == rows[-1]["env_steps_sampled"] >= 800
     while not rows[-1]["done"]:
         rows += trained(uncut, 1)
-    assert rows[-1]["timesteps_total"] >= 600
-    assert "evaluation_return" in rows[-1]
+    assert rows[-1]["timesteps_total"] >= 1_000
+    assert all("evaluation_return" in row for row in rows), "Tune wants its metric in every result"
     assert uncut.reset_config({**SMALL, "agent.lr": 0.5})
     assert uncut._settings.agent.lr == 0.5
-    assert uncut.step()["timesteps_total"] < 200
+    assert uncut.step()["timesteps_total"] < 400
     for training in (uncut, restored):
         training.cleanup()
 

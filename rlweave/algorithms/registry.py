@@ -84,7 +84,11 @@ class AlgorithmSpec:
 ENTRY_POINT_GROUP = "rlweave.algorithms"
 
 # Name -> "module:attribute" of its AlgorithmSpec.
-_BUILT_IN = {"dqn": "rlweave.algorithms.dqn:DQN", "ppo": "rlweave.algorithms.ppo:PPO"}
+_BUILT_IN = {
+    "dqn": "rlweave.algorithms.dqn:DQN",
+    "es": "rlweave.algorithms.es:ES",
+    "ppo": "rlweave.algorithms.ppo:PPO",
+}
 _registered: dict[str, AlgorithmSpec] = {}
 
 

@@ -87,6 +87,7 @@ ENTRY_POINT_GROUP = "rlweave.algorithms"
 _BUILT_IN = {
     "dqn": "rlweave.algorithms.dqn:DQN",
     "es": "rlweave.algorithms.es:ES",
+    "maml": "rlweave.algorithms.maml:MAML",
     "ppo": "rlweave.algorithms.ppo:PPO",
 }
 _registered: dict[str, AlgorithmSpec] = {}

@@ -8,7 +8,8 @@ from rlweave.components.encoders import StateEncoder
 from rlweave.components.evolution import EvolutionStrategy, NoiseTable
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
-from rlweave.components.losses import DQNLoss, PPOLoss, SequenceDQNLoss
+from rlweave.components.linear_baseline import LinearBaseline
+from rlweave.components.losses import DQNLoss, PPOLoss, SequenceDQNLoss, SquaredErrorLoss, SurrogateLoss
 from rlweave.components.memories import (
     FIFOQueue,
     GraphPrioritizedReplay,
@@ -59,6 +60,7 @@ __all__ = [
     "GraphReplay",
     "HashText",
     "Joint",
+    "LinearBaseline",
     "NStepAccumulator",
     "Network",
     "NoiseTable",
@@ -77,8 +79,10 @@ __all__ = [
     "RolloutStorage",
     "RunningNormalization",
     "SequenceDQNLoss",
+    "SquaredErrorLoss",
     "SquashedNormal",
     "StateEncoder",
+    "SurrogateLoss",
     "TokenEmbedding",
     "TorchModule",
     "VTrace",

@@ -33,8 +33,12 @@ class ESConfig(AgentConfig):
     image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
     pairs: int = setting(32, "mirrored pairs of perturbed policies in a generation, over all workers", ge=1)
     sigma: float = setting(0.05, "standard deviation of the perturbations of weights", gt=0)
-    weight_decay: float = setting(0.005, "pull of the weights to 0: the gradient of weight_decay / 2 * |weights|^2", ge=0)
-    noise_size: int = setting(2**22, "numbers in the table of noise, which each process holds once (4 bytes each)", ge=1)
+    weight_decay: float = setting(
+        0.005, "pull of the weights to 0: the gradient of weight_decay / 2 * |weights|^2", ge=0
+    )
+    noise_size: int = setting(
+        2**22, "numbers in the table of noise, which each process holds once (4 bytes each)", ge=1
+    )
     noise_seed: int = setting(0, "seed of the table of noise, the same for all processes", ge=0)
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
     lr: float | dict[str, Any] = setting(0.01, "learning rate, or a schedule over generations")

@@ -77,15 +77,15 @@ class ESGraph(Component):
 
     @graph_fn(differentiable=False)
     def _flat(self, variables: Any) -> Any:
-        """All weights as one vector."""
-        return ops.concat([ops.reshape(cell.value, (-1,)) for cell in variables], axis=0)
+        """All weights as one vector, in the order of their paths: the same in every process."""
+        return ops.concat([ops.reshape(cell.value, (-1,)) for _, cell in sorted(variables.items())], axis=0)
 
     @graph_fn(differentiable=False)
     def _by_path(self, vectors: Any, variables: Any) -> Any:
         """Vectors (..., D) cut into arrays (..., *shape) by path."""
         parts, begin = {}, 0
         leading = tuple(vectors.shape[:-1])
-        for path, cell in variables.items():
+        for path, cell in sorted(variables.items()):
             shape = tuple(cell.shape)
             size = int(np.prod(shape))
             parts[path] = ops.reshape(vectors[..., begin : begin + size], (*leading, *shape))

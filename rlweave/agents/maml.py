@@ -135,9 +135,7 @@ class MAML(Agent):
         """Space of what one task is adapted to or learned from, without ranks."""
         if self.config.problem == "regression":
             return Dict(states=self.state_space, targets=self.action_space)
-        return Dict(
-            states=self.state_space, actions=self.action_space, log_probs=FloatBox(), advantages=FloatBox()
-        )
+        return Dict(states=self.state_space, actions=self.action_space, log_probs=FloatBox(), advantages=FloatBox())
 
     def input_spaces(self) -> dict[str, InputSpace]:
         shots = self.config.shots

@@ -14,7 +14,7 @@ from rlweave.agents.maml import MAMLConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import EnvWorker, acting_state
+from rlweave.algorithms.rollout_workers import EnvWorker, acting_state, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
 from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, observation_options, state_space_of
@@ -111,11 +111,13 @@ class MetaTrainer(PlanTrainer):
 
     agent: MAMLAgent
     config: MAMLTrainConfig
+    _unadapted_return = float("nan")
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Adapts to `episodes` new tasks; the return of each is that after adaptation (of a regression, minus the
         mean squared error)."""
-        _, after = self.evaluate_tasks(episodes, seed)
+        before, after = self.evaluate_tasks(episodes, seed)
+        self._unadapted_return = float(before.mean())
         steps = self.config.agent.shots
         return Evaluation(tuple(Episode(index, float(value), steps, False) for index, value in enumerate(after)))
 
@@ -143,14 +145,21 @@ class MetaTrainer(PlanTrainer):
             worker=EVALUATION_WORKER,
             **observation_options(config),
         )
+        actor = self.agent.actor
+        random_state = {path: value for path, value in actor.state_dict().items() if path.startswith("random")}
         with env:
             worker = NavigationWorker(self.agent, env)
+            worker.workers = 0  # what is played here counts nowhere
             found = []
             for _ in range(-(-tasks // env.num_envs)):
                 worker.sample()
                 found.append(worker.task_returns)
+        actor.set_weights(random_state)  # training goes on as if nothing had been drawn
         before, after = (np.concatenate(parts)[:tasks] for parts in zip(*found, strict=True))
         return before, after
+
+    def _evaluation_row(self) -> dict[str, float]:
+        return {**super()._evaluation_row(), "unadapted_return": self._unadapted_return}
 
 
 def make_trainer(config: MAMLTrainConfig, run: RunDirectory | None) -> MetaTrainer:

@@ -17,8 +17,8 @@ class PointNavigation(gymnasium.Env[FloatArray, FloatArray]):
 
     The point starts in the origin, the middle of the square. The observation is its position; an action (2,) in
     [-1, 1] moves it by a tenth of that. The reward is minus the squared distance to the goal. Episodes terminate within
-    0.01 of the goal and are truncated after `horizon` steps. The goal stays the same until a reset asks for another one
-    with `options={"new_task": True}`.
+    0.01 of the goal and are truncated after `horizon` steps. The goal stays the same until a reset is given a seed,
+    or asks for another one with `options={"new_task": True}`.
 
     Args:
         horizon: Length of an episode at most.
@@ -40,13 +40,13 @@ class PointNavigation(gymnasium.Env[FloatArray, FloatArray]):
 
         Args:
             seed: Seeds the goals.
-            options: With "new_task" true another goal is drawn.
+            options: With "new_task" true (or a seed) another goal is drawn.
 
         Returns:
             The position, and an info with the goal.
         """
         super().reset(seed=seed)
-        if self._goal is None or (options or {}).get("new_task"):
+        if self._goal is None or seed is not None or (options or {}).get("new_task"):
             self._goal = self.np_random.uniform(-0.5, 0.5, 2)
         self._step, self._position = 0, np.zeros(2)
         return self._position.astype(np.float32), {"goal": self._goal.copy()}

@@ -18,7 +18,7 @@ class SineTasks(gymnasium.Env[FloatArray, FloatArray]):
 
     A step is one point: the observation is x, drawn evenly from [-5, 5], the action a prediction of y, the reward minus
     its squared error, and the info's "target" is y. Episodes are truncated after `points` steps. The task stays the
-    same until a reset asks for another one with `options={"new_task": True}`.
+    same until a reset is given a seed, or asks for another one with `options={"new_task": True}`.
 
     Who wants many tasks at once takes them from `draw`.
 
@@ -42,13 +42,13 @@ class SineTasks(gymnasium.Env[FloatArray, FloatArray]):
 
         Args:
             seed: Seeds tasks and points.
-            options: With "new_task" true another task is drawn.
+            options: With "new_task" true (or a seed) another task is drawn.
 
         Returns:
             The first x, (1,), and an empty info.
         """
         super().reset(seed=seed)
-        if self._task is None or (options or {}).get("new_task"):
+        if self._task is None or seed is not None or (options or {}).get("new_task"):
             self._task = self.np_random.uniform(*self.amplitudes), self.np_random.uniform(*self.phases)
         self._step = 0
         return self._draw_input(), {}

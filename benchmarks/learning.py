@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.maml import MetaTrainer
 from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
@@ -101,6 +102,33 @@ def last_training_episodes(episodes: int) -> Callable[[PlanTrainer], float]:
     return measure
 
 
+def loss_left_by_adaptation(tasks: int) -> Callable[[PlanTrainer], float]:
+    """Measures the mean loss after one gradient step over that before it, on the same points of new tasks."""
+
+    def measure(trainer: PlanTrainer) -> float:
+        before, after = _best_on_new_tasks(trainer, tasks)
+        return float(after.mean() / before.mean())
+
+    return measure
+
+
+def gained_by_adaptation(tasks: int) -> Callable[[PlanTrainer], float]:
+    """Measures by how much one gradient step raises the mean return in new tasks."""
+
+    def measure(trainer: PlanTrainer) -> float:
+        before, after = _best_on_new_tasks(trainer, tasks)
+        return float(after.mean() - before.mean())
+
+    return measure
+
+
+def _best_on_new_tasks(trainer: PlanTrainer, tasks: int) -> tuple[np.ndarray, np.ndarray]:
+    assert isinstance(trainer, MetaTrainer)
+    assert trainer.run is not None
+    trainer.restore(trainer.run.checkpoints / "best")
+    return trainer.evaluate_tasks(tasks, derived_seed(trainer.config.seed, "final evaluation"))
+
+
 #: Optimal values of the 2x2 grid world, discount 0.98: states 0 and 1; actions up, right, down, left.
 GRID_WORLD_VALUES = ((0.7624, -5.0, 0.88, 0.7624), (0.7624, 1.0, 0.88, 0.88))
 
@@ -120,6 +148,20 @@ TASKS = {
     "dqn-cartpole": Task(
         "dqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
         clear=("best_evaluation_return", 499.0),
+    ),
+    "es-cartpole": Task(
+        "es", "CartPole-v1", 2_000_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 499.0),
+    ),
+    "maml-sine": Task(
+        "maml", "rlweave/SineTasks-v0", 15_000_000, loss_left_by_adaptation(2000),
+        "mean loss after one gradient step over that before it, 2000 new tasks", 0.1, higher_is_better=False,
+        backends=("jax",),
+    ),
+    "maml-point": Task(
+        "maml", "rlweave/PointNavigation-v0", 1_000_000, gained_by_adaptation(100),
+        "gain in mean return by one gradient step, 100 new tasks", 1.5, clear=("best_evaluation_return", -1.8),
+        backends=("jax",),
     ),
     "ppo-pendulum": Task(
         "ppo",

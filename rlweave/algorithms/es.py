@@ -28,8 +28,9 @@ class ESTrainConfig(TrainConfig):
 
 
 class PopulationWorker(EnvWorker):
-    """Has its share of a generation play, one member per environment, and tells only where their noise begins and what
-    they gained.
+    """Has its share of a generation play, one member per environment.
+
+    What it hands on is small whatever the policy: where the noise of each pair begins, and what they gained.
 
     Args:
         agent: The agent that acts.

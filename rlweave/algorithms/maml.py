@@ -14,7 +14,7 @@ from rlweave.agents.maml import MAMLConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import EnvWorker, acting_state, derived_seed
+from rlweave.algorithms.rollout_workers import EnvWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
 from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, observation_options, state_space_of
@@ -114,8 +114,10 @@ class MetaTrainer(PlanTrainer):
     _unadapted_return = float("nan")
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
-        """Adapts to `episodes` new tasks; the return of each is that after adaptation (of a regression, minus the
-        mean squared error)."""
+        """Adapts to `episodes` new tasks.
+
+        The return of each is the mean of its episodes after adaptation; of a regression, minus the mean squared error.
+        """
         before, after = self.evaluate_tasks(episodes, seed)
         self._unadapted_return = float(before.mean())
         steps = self.config.agent.shots

@@ -19,7 +19,7 @@ Act = Callable[[Any], tuple[Any, np.ndarray]]
 class NavigationWorker(EnvWorker):
     """Acts in tasks, one per environment: adapts to what it saw in each, and acts in the same tasks again.
 
-    Environments have tasks as `rlweave.envs.PointNavigation` does: `reset(options={"new_task": True})` begins a new one.
+    Environments have tasks as `rlweave.envs.PointNavigation` does: `reset(options={"new_task": True})` begins another.
 
     Args:
         agent: The agent that acts; its `tasks` are the environments.

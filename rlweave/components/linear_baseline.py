@@ -22,8 +22,8 @@ class LinearBaseline(Component):
     """Advantages without a value network: returns less what a linear function of state and time explains of them.
 
     Each column of a rollout, which belongs to one task, gets a function of its own, by least squares on the rollout
-    itself. Its features are the numbers s of the observation, their squares, t, t^2, t^3 and 1, where t is the number of
-    steps since the episode began, over 100. It is solved in float64 on the host, with a ridge of 1e-5, and has no
+    itself. Its features are the numbers s of the observation, their squares, t, t^2, t^3 and 1, where t is the number
+    of steps since the episode began, over 100. It is solved in float64 on the host, with a ridge of 1e-5, and has no
     variables.
 
     Args:

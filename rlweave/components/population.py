@@ -6,7 +6,6 @@ from typing import Any
 
 from rlweave import graph
 from rlweave.graph import Component, api, graph_fn, register, shared
-from rlweave.spaces import Space
 
 
 @register("population")
@@ -25,7 +24,7 @@ class Population(Component):
         super().__init__(scope)
         self.policy = shared(policy)
 
-    def create_variables(self, weights: Space) -> None:
+    def create_variables(self, weights: Any) -> None:
         """A variable (P, *shape) for each of the policy's, named by its path."""
         self.members = {
             path: self.variable(path, leaf.concrete_shape({}), 0.0, trainable=False) for path, leaf in weights.items()

@@ -8,7 +8,14 @@ from benchmarks.learning import TASKS, train_task
 
 #: Of the second tier: one task for each algorithm.
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
-MINUTES = {"ppo-pendulum": 2, "dqn-cartpole": 1.5, "ppo-catch": 1}
+MINUTES = {
+    "maml-sine": 1.5,
+    "maml-point": 1,
+    "es-cartpole": 0.5,
+    "ppo-pendulum": 2,
+    "dqn-cartpole": 1.5,
+    "ppo-catch": 1,
+}
 
 
 @pytest.mark.learning
@@ -48,6 +55,9 @@ def test_a_threshold_is_no_formality(task):
     untrained = {
         "ppo-cartpole": 25.0,
         "dqn-cartpole": 25.0,
+        "es-cartpole": 25.0,
+        "maml-sine": 0.9,
+        "maml-point": 0.2,
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,

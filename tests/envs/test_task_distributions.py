@@ -64,7 +64,9 @@ def test_a_point_moves_a_tenth_towards_a_goal_it_cannot_see() -> None:
     position, reward, terminated, truncated, info = env.step(np.array([2.0, -0.5], np.float32))
     np.testing.assert_allclose(position, [0.1, -0.05], atol=1e-7)
     assert reward == pytest.approx(-((0.1 - goal[0]) ** 2) - (-0.05 - goal[1]) ** 2)
-    assert not (terminated or truncated or info)
+    assert not terminated
+    assert not truncated
+    assert not info
     for _ in range(20):
         position, reward, terminated, truncated, _ = env.step(((goal - position) * 10).astype(np.float32))
         if terminated:

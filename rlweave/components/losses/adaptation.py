@@ -31,10 +31,10 @@ class SquaredErrorLoss(Component):
 class SurrogateLoss(Component):
     """The policy gradient as the gradient of a surrogate, -mean(r A) with the ratio r = exp(log_probs - old_log_probs).
 
-    At the policy that acted r is 1, and the gradient is -mean(A grad log_probs): REINFORCE. The second derivative, which
-    meta-gradients go through, is -mean(A (hess log_probs + grad log_probs grad log_probs^T)), that of the expected
-    return for fixed advantages. (The program of Finn et al. 2017 differentiates -mean(A log_probs) here, whose second
-    derivative lacks the last term; Rothfuss et al. 2019, arXiv:1810.06784, section 4.)
+    At the policy that acted r is 1, and the gradient is -mean(A grad log_probs): REINFORCE. The second derivative,
+    which meta-gradients go through, is -mean(A (hess log_probs + grad log_probs grad log_probs^T)), that of the
+    expected return for fixed advantages. (The program of Finn et al. 2017 differentiates -mean(A log_probs) here, whose
+    second derivative lacks the last term; Rothfuss et al. 2019, arXiv:1810.06784, section 4.)
 
     Args:
         clip: With a number above 0 the surrogate of PPO, -mean(min(r A, clip(r, 1 - clip, 1 + clip) A)), on which

@@ -252,9 +252,11 @@ def train_task(
         metrics.close()
         trainer.close()
     columns = read_metrics(run.metrics_file)
+    # who meets no episodes in training, as in regression, is known by evaluations alone
+    returns = columns[RETURN_COLUMN if RETURN_COLUMN in columns else "evaluation_return"]
     curve = {
         "steps": [int(step) for step in columns[STEP_COLUMN]],
-        "returns": [round(float(value), 3) if np.isfinite(value) else None for value in columns[RETURN_COLUMN]],
+        "returns": [round(float(value), 3) if np.isfinite(value) else None for value in returns],
     }
     versions = json.loads(run.versions_file.read_text(encoding="utf-8"))
     wanted = ("python", "rlweave", "numpy", "gymnasium", backend)

@@ -187,7 +187,7 @@ def make_trainer(config: MAMLTrainConfig, run: RunDirectory | None) -> MetaTrain
 PRESETS: dict[str, dict[str, Any]] = {
     "rlweave/SineTasks-v0": {
         "num_envs": 25,
-        "steps": 12_000_000,
+        "steps": 15_000_000,
         "report_every": 100_000,
         "evaluate_every": 500_000,
         "evaluation_episodes": 600,

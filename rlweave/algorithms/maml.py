@@ -190,7 +190,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 15_000_000,
         "report_every": 100_000,
         "evaluate_every": 500_000,
-        "evaluation_episodes": 600,
+        "evaluation_episodes": 2000,
         "final_episodes": 1000,
         "checkpoint_every": 2_000_000,
         "agent": {

@@ -132,7 +132,9 @@ def test_workers_on_ray_send_places_in_the_noise_and_returns_only(tmp_path):
     trainer = trainer_of(tmp_path / "run", **sets)
     try:
         rows = list(trainer.train())
-        assert trainer.agent.env_steps == trainer.env_steps >= 1500
+        # the share of one worker may wait for that of the other
+        assert rows[-1]["trained_samples"] == trainer.agent.env_steps <= trainer.env_steps
+        assert trainer.env_steps >= 1500
         assert rows[-1]["updates"] >= 5
         assert np.isfinite(rows[-1]["best_evaluation_return"])
         newest = trainer.save()

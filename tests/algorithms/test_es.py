@@ -135,7 +135,7 @@ def test_workers_on_ray_send_places_in_the_noise_and_returns_only(tmp_path):
         # the share of one worker may wait for that of the other
         assert rows[-1]["trained_samples"] == trainer.agent.env_steps <= trainer.env_steps
         assert trainer.env_steps >= 1500
-        assert rows[-1]["updates"] >= 5
+        assert rows[-1]["updates"] >= 2
         assert np.isfinite(rows[-1]["best_evaluation_return"])
         newest = trainer.save()
     finally:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.maml import MetaTrainer
 from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
@@ -113,6 +114,33 @@ def last_training_episodes(episodes: int) -> Callable[[PlanTrainer], float]:
     return measure
 
 
+def loss_left_by_adaptation(tasks: int) -> Callable[[PlanTrainer], float]:
+    """Measures the mean loss after one gradient step over that before it, on the same points of new tasks."""
+
+    def measure(trainer: PlanTrainer) -> float:
+        before, after = _best_on_new_tasks(trainer, tasks)
+        return float(after.mean() / before.mean())
+
+    return measure
+
+
+def gained_by_adaptation(tasks: int) -> Callable[[PlanTrainer], float]:
+    """Measures by how much one gradient step raises the mean return in new tasks."""
+
+    def measure(trainer: PlanTrainer) -> float:
+        before, after = _best_on_new_tasks(trainer, tasks)
+        return float(after.mean() - before.mean())
+
+    return measure
+
+
+def _best_on_new_tasks(trainer: PlanTrainer, tasks: int) -> tuple[np.ndarray, np.ndarray]:
+    assert isinstance(trainer, MetaTrainer)
+    assert trainer.run is not None
+    trainer.restore(trainer.run.checkpoints / "best")
+    return trainer.evaluate_tasks(tasks, derived_seed(trainer.config.seed, "final evaluation"))
+
+
 #: Optimal values of the 2x2 grid world, discount 0.98: states 0 and 1; actions up, right, down, left.
 GRID_WORLD_VALUES = ((0.7624, -5.0, 0.88, 0.7624), (0.7624, 1.0, 0.88, 0.88))
 
@@ -144,6 +172,20 @@ TASKS = {
     "ape-x-cartpole": Task(
         "ape-x", "CartPole-v1", 200_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
         clear=("best_evaluation_return", 490.0),
+    ),
+    "es-cartpole": Task(
+        "es", "CartPole-v1", 2_000_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 499.0),
+    ),
+    "maml-sine": Task(
+        "maml", "rlweave/SineTasks-v0", 15_000_000, loss_left_by_adaptation(2000),
+        "mean loss after one gradient step over that before it, 2000 new tasks", 0.1, higher_is_better=False,
+        clear=("best_evaluation_return", -0.25), backends=("jax",),
+    ),
+    "maml-point": Task(
+        "maml", "rlweave/PointNavigation-v0", 1_000_000, gained_by_adaptation(100),
+        "gain in mean return by one gradient step, 100 new tasks", 1.5, clear=("best_evaluation_return", -1.8),
+        backends=("jax",),
     ),
     "ppo-pendulum": Task(
         "ppo",
@@ -240,9 +282,11 @@ def train_task(
         metrics.close()
         trainer.close()
     columns = read_metrics(run.metrics_file)
+    # who meets no episodes in training, as in regression, is known by evaluations alone
+    returns = columns[RETURN_COLUMN if RETURN_COLUMN in columns else "evaluation_return"]
     curve = {
         "steps": [int(step) for step in columns[STEP_COLUMN]],
-        "returns": [round(float(value), 3) if np.isfinite(value) else None for value in columns[RETURN_COLUMN]],
+        "returns": [round(float(value), 3) if np.isfinite(value) else None for value in returns],
     }
     versions = json.loads(run.versions_file.read_text(encoding="utf-8"))
     wanted = ("python", "rlweave", "numpy", "gymnasium", backend)

@@ -96,7 +96,17 @@ def place(
         make_agent: Makes an agent.
         make_worker: Makes a worker. Both travel to other processes, so they are functions of a module.
         worker_config: Makes the settings of a worker's agent elsewhere; `gradients_config` where it is to learn, too.
+
+    Raises:
+        ConfigError: The placement is fused: who has one does not come here for it.
     """
+    if config.placement == "fused":
+        raise ConfigError(
+            "this algorithm has no fused form: its environments step outside of the graph",
+            where="placement",
+            received="fused",
+            fix="leave it out, or use single_learner_coarse",
+        )
     if acts_elsewhere(config):
         with make_training_env(config) as env:
             agent = make_agent(config, env, config.seed)

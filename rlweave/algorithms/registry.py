@@ -97,6 +97,8 @@ _BUILT_IN = {
     "a3c": "rlweave.algorithms.a3c:A3C",
     "ape-x": "rlweave.algorithms.ape_x:APE_X",
     "dqn": "rlweave.algorithms.dqn:DQN",
+    "es": "rlweave.algorithms.es:ES",
+    "maml": "rlweave.algorithms.maml:MAML",
     "multi-agent": "rlweave.algorithms.multi_agent:MULTI_AGENT",
     "pbt": "rlweave.algorithms.pbt:PBT",
     "ppo": "rlweave.algorithms.ppo:PPO",

@@ -5,9 +5,18 @@ from rlweave.components.beta import Beta
 from rlweave.components.convolution import Conv2D
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
+from rlweave.components.evolution import EvolutionStrategy, NoiseTable
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
-from rlweave.components.losses import ActorCriticLoss, DQNLoss, PPOLoss, SequenceDQNLoss
+from rlweave.components.linear_baseline import LinearBaseline
+from rlweave.components.losses import (
+    ActorCriticLoss,
+    DQNLoss,
+    PPOLoss,
+    SequenceDQNLoss,
+    SquaredErrorLoss,
+    SurrogateLoss,
+)
 from rlweave.components.memories import (
     FIFOQueue,
     GraphPrioritizedReplay,
@@ -24,6 +33,7 @@ from rlweave.components.network import Network, mlp, nature_cnn
 from rlweave.components.normalization import RunningNormalization
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
 from rlweave.components.policies import Policy
+from rlweave.components.population import Population
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
 from rlweave.components.recurrent import GRU, LSTM, RecurrentLayer
 from rlweave.components.returns import GeneralizedAdvantageEstimation
@@ -49,6 +59,7 @@ __all__ = [
     "Dense",
     "DuelingPolicy",
     "EpsilonGreedy",
+    "EvolutionStrategy",
     "FIFOQueue",
     "Flatten",
     "FlaxModule",
@@ -57,12 +68,15 @@ __all__ = [
     "GraphReplay",
     "HashText",
     "Joint",
+    "LinearBaseline",
     "NStepAccumulator",
     "Network",
+    "NoiseTable",
     "Normal",
     "Optimizer",
     "PPOLoss",
     "Policy",
+    "Population",
     "PrioritizedReplay",
     "QPolicy",
     "RMSProp",
@@ -73,8 +87,10 @@ __all__ = [
     "RolloutStorage",
     "RunningNormalization",
     "SequenceDQNLoss",
+    "SquaredErrorLoss",
     "SquashedNormal",
     "StateEncoder",
+    "SurrogateLoss",
     "TokenEmbedding",
     "TorchModule",
     "VTrace",

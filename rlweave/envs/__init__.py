@@ -14,8 +14,10 @@ from rlweave.envs.gridworld import GridWorld
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv
 from rlweave.envs.hashed_text import HashedText, TextHashing
 from rlweave.envs.making import make_env
+from rlweave.envs.point_navigation import PointNavigation
 from rlweave.envs.registration import register_environments, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
+from rlweave.envs.sine_tasks import SineTasks
 from rlweave.envs.sync_env import SyncEnv
 from rlweave.envs.vector_env import StepResult, VectorEnv
 
@@ -32,6 +34,8 @@ __all__ = [
     "GridWorld",
     "GymnasiumVectorEnv",
     "HashedText",
+    "PointNavigation",
+    "SineTasks",
     "StepResult",
     "SyncEnv",
     "TextHashing",

@@ -14,6 +14,8 @@ from rlweave.errors import EnvError, nearest
 GRID_WORLD_ID = "rlweave/GridWorld-v0"
 CATCH_ID = "rlweave/Catch-v0"
 CUE_RECALL_ID = "rlweave/CueRecall-v0"
+SINE_TASKS_ID = "rlweave/SineTasks-v0"
+POINT_NAVIGATION_ID = "rlweave/PointNavigation-v0"
 
 
 def register_environments() -> None:
@@ -24,6 +26,10 @@ def register_environments() -> None:
         gymnasium.register(CATCH_ID, "rlweave.envs.catch:Catch")
     if CUE_RECALL_ID not in gymnasium.registry:
         gymnasium.register(CUE_RECALL_ID, "rlweave.envs.cue_recall:CueRecall")
+    if SINE_TASKS_ID not in gymnasium.registry:
+        gymnasium.register(SINE_TASKS_ID, "rlweave.envs.sine_tasks:SineTasks")
+    if POINT_NAVIGATION_ID not in gymnasium.registry:
+        gymnasium.register(POINT_NAVIGATION_ID, "rlweave.envs.point_navigation:PointNavigation")
 
 
 def resolve(env_id: str) -> EnvSpec:

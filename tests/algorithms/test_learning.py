@@ -10,9 +10,16 @@ from benchmarks.learning import TASKS, train_task
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
 #: Too long for every change: `make learning` trains them, and a shortened run stands in the test that is named.
 SHORTENED = {"multi-agent-cartpole": "test_multi_agent.py"}
-MINUTES = {"ppo-pendulum": 2, "dqn-cartpole": 1.5, "ppo-catch": 1}
+MINUTES = {
+    "maml-sine": 1.5,
+    "maml-point": 1,
+    "es-cartpole": 0.5,
+    "ppo-pendulum": 2,
+    "dqn-cartpole": 1.5,
+    "ppo-catch": 1,
+}
 #: Plans whose agents are the same on all backends as others': one backend here, all in `make learning`.
-HERE = {"ape-x-cartpole": ("jax",)}
+HERE = {"ape-x-cartpole": ("jax",), "es-cartpole": ("jax",)}
 
 
 @pytest.mark.learning
@@ -57,6 +64,9 @@ def test_a_threshold_is_no_formality(task):
         "ppo-cartpole": 25.0,
         "dqn-cartpole": 25.0,
         "ape-x-cartpole": 25.0,
+        "es-cartpole": 25.0,
+        "maml-sine": 0.9,
+        "maml-point": 0.2,
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,

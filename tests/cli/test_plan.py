@@ -26,6 +26,7 @@ def nothing_steps(monkeypatch):
 
 WORKERS_ON_NUMPY = ["--workers", 2, "--set", "agent.acting_backend=numpy"]
 OPTIONS = {
+    "maml": ["--workers", 2, "--env", "rlweave/SineTasks-v0"],
     "multi-agent": ["--workers", 2, "--env", "rlweave/MultiCartPole-v0"],
     "pbt": ["--set", "trial_algorithm=ppo"],
 }

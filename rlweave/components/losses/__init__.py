@@ -1,8 +1,9 @@
 """Losses of algorithms, as components."""
 
 from rlweave.components.losses.actor_critic import ActorCriticLoss
+from rlweave.components.losses.adaptation import SquaredErrorLoss, SurrogateLoss
 from rlweave.components.losses.dqn import DQNLoss
 from rlweave.components.losses.ppo import PPOLoss
 from rlweave.components.losses.sequence_dqn import SequenceDQNLoss
 
-__all__ = ["ActorCriticLoss", "DQNLoss", "PPOLoss", "SequenceDQNLoss"]
+__all__ = ["ActorCriticLoss", "DQNLoss", "PPOLoss", "SequenceDQNLoss", "SquaredErrorLoss", "SurrogateLoss"]

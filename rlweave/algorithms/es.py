@@ -1,0 +1,162 @@
+"""Evolution strategies as something to train: agent, plan, defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlweave.agents.config import setting
+from rlweave.agents.es import ES as ESAgent  # noqa: N811 - a class of that name
+from rlweave.agents.es import ESConfig
+from rlweave.agents.generation import Generation
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.rollout_workers import EnvWorker, acting_state, derived_seed
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, state_space_of
+from rlweave.envs import VectorEnv
+from rlweave.errors import ConfigError
+from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep, Workers
+
+
+class ESTrainConfig(TrainConfig):
+    """Settings of a training by evolution strategies."""
+
+    agent: ESConfig = setting(ESConfig(), "the agent")
+
+
+class PopulationWorker(EnvWorker):
+    """Has its share of a generation play, one member per environment.
+
+    What it hands on is small whatever the policy: where the noise of each pair begins, and what they gained.
+
+    Args:
+        agent: The agent that acts.
+        env: The environments.
+        pairs: Mirrored pairs in its share.
+    """
+
+    def __init__(self, agent: ESAgent, env: VectorEnv, pairs: int) -> None:
+        super().__init__(agent, env)
+        self.agent: ESAgent = agent
+        self.pairs = pairs
+        self._noise = np.random.default_rng(derived_seed(agent.seed, f"noise of worker {env.worker}"))
+
+    def start(self, seed: int | None = None) -> None:
+        super().start(seed)
+        if seed is not None:
+            self._noise = np.random.default_rng(derived_seed(seed, "noise"))
+
+    def sample(self) -> SampleBatch:
+        """Offsets (n,) and returns (n, 2) of n pairs; all steps that were taken for them are counted."""
+        generation = Generation(self.agent.draw_offsets(self._noise, self.pairs), self.env.num_envs)
+        self.agent.place(generation)
+        observations, steps = self.env.reset(), 0
+        while not generation.complete:
+            result = self.env.step(self.agent.act_population(observations))
+            observations = result.observations
+            steps += self._count(result.valid)
+            moved = False
+            for episode in result.episodes:
+                self._episodes.append(Episode(episode.episode_return, episode.length))
+                moved |= generation.finish(episode.env, episode.episode_return)
+            if moved:
+                self.agent.place(generation)
+        return SampleBatch({"offsets": generation.offsets, "returns": generation.returns}, env_steps=steps)
+
+
+class ESLearner:
+    """The agent as a plan's learner.
+
+    Args:
+        agent: The agent.
+        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+    """
+
+    def __init__(self, agent: ESAgent, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        """One step along the gradient that a generation gives."""
+        if self.counts:
+            self.agent.count_steps(batch.num_steps)
+        return self.agent.update(batch.data)
+
+    def get_weights(self) -> dict[str, Any]:
+        """What acting needs."""
+        return acting_state(self.agent)
+
+
+def make_agent(config: ESTrainConfig, env: VectorEnv, seed: int) -> ESAgent:
+    """The agent for an environment; not built yet."""
+    return ESAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        slots=env.num_envs,
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def make_worker(config: ESTrainConfig, agent: ESAgent, env: VectorEnv) -> PopulationWorker:
+    """A worker that has its share of the population play."""
+    return PopulationWorker(agent, env, config.agent.pairs // config.workers)
+
+
+def es_plan(config: ESTrainConfig, workers: Workers, learner: ESLearner) -> ReportMetrics:
+    """Every worker has its share of a generation play; one step along the gradient that all of it gives."""
+    shares = gathered(config, rollouts(config, workers), "sync").batch(config.workers)
+    train = shares.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
+    return ReportMetrics(train, workers)
+
+
+def make_parts(config: ESTrainConfig) -> Parts:
+    """Agent, workers and plan of a training.
+
+    Raises:
+        ConfigError: The population cannot be shared out, or has fewer members than there are environments.
+    """
+    agent_config = config.agent
+    if agent_config.pairs % config.workers or 2 * agent_config.pairs < config.num_envs:
+        raise ConfigError(
+            "the population cannot be shared out",
+            where="agent.pairs",
+            received=f"{agent_config.pairs} pairs for {config.workers} workers and {config.num_envs} environments",
+            fix="choose a multiple of the number of workers, with at least as many members as environments",
+        )
+    agent_config = agent_config.model_copy(update={"mask_leaf": mask_leaf_of(config, agent_config)})
+    config = config.model_copy(update={"agent": agent_config})
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    return Parts(agent, workers, lambda: es_plan(config, workers, ESLearner(agent, counts=elsewhere)))
+
+
+def make_trainer(config: ESTrainConfig, run: RunDirectory | None) -> PlanTrainer:
+    """A trainer."""
+    return PlanTrainer(config, run, make_parts)
+
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "num_envs": 32,
+        "steps": 1_900_000,
+        "report_every": 20_000,
+        "evaluate_every": 50_000,
+        "evaluation_episodes": 20,
+        "checkpoint_every": 200_000,
+        "agent": {"pairs": 32, "sigma": 0.1, "lr": 0.03},
+    },
+}
+
+ES = AlgorithmSpec(
+    "es",
+    "evolution strategies with mirrored sampling and shared noise",
+    ESTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    needs_gradients=False,
+    make_parts=make_parts,
+)

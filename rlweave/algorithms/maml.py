@@ -1,0 +1,227 @@
+"""Model-agnostic meta-learning as something to train: agent, plan, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlweave.agents.config import setting
+from rlweave.agents.maml import MAML as MAMLAgent  # noqa: N811 - a class of that name
+from rlweave.agents.maml import MAMLConfig
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.rollout_workers import EnvWorker, acting_state
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
+from rlweave.algorithms.trainer import (
+    Parts,
+    PlanTrainer,
+    linear_schedule,
+    mask_leaf_of,
+    observation_options,
+    state_space_of,
+)
+from rlweave.envs import Episode, Evaluation, VectorEnv, make_env, resolve
+from rlweave.envs.seeding import EVALUATION_WORKER
+from rlweave.errors import ConfigError
+from rlweave.flow import ReportMetrics, SampleBatch, TrainOneStep, Workers
+
+
+class MAMLTrainConfig(TrainConfig):
+    """Settings of a MAML training. `num_envs` is the number of tasks in a batch; each has an environment."""
+
+    agent: MAMLConfig = setting(MAMLConfig(), "the agent")
+
+
+class MAMLLearner:
+    """The agent as a plan's learner.
+
+    Args:
+        agent: The agent.
+        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+    """
+
+    def __init__(self, agent: MAMLAgent, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        """Learns from tasks, before and after adaptation."""
+        if self.counts:
+            self.agent.count_steps(batch.num_steps)
+        return self.agent.update(batch.data)
+
+    def get_weights(self) -> dict[str, Any]:
+        """What acting needs."""
+        return acting_state(self.agent)
+
+
+def make_agent(config: MAMLTrainConfig, env: VectorEnv, seed: int) -> MAMLAgent:
+    """The agent for an environment; not built yet."""
+    return MAMLAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        tasks=env.num_envs,
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def make_worker(config: MAMLTrainConfig, agent: MAMLAgent, env: VectorEnv) -> EnvWorker:
+    """A worker that meets new tasks."""
+    if config.agent.problem == "regression":
+        return RegressionWorker(agent, env, draw_of(config.env))
+    return NavigationWorker(agent, env)
+
+
+def draw_of(env_id: str) -> Callable[..., Any]:
+    """What draws regression tasks: the class method `draw` of an environment.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    entry = resolve(env_id).entry_point
+    kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    draw = getattr(kind, "draw", None)
+    if draw is None:
+        raise ConfigError(
+            "this environment is no distribution of regression tasks",
+            where="agent.problem",
+            received=f"regression, with {env_id}",
+            fix="use rlweave/SineTasks-v0 or a class with a method `draw` as its, or agent.problem=reinforcement",
+        )
+    found: Callable[..., Any] = draw
+    return found
+
+
+def maml_plan(config: MAMLTrainConfig, workers: Workers, learner: MAMLLearner) -> ReportMetrics:
+    """Every worker meets new tasks, adapts to them and meets them again; one update through all adaptations."""
+    tasks = gathered(config, rollouts(config, workers), "sync").batch(config.workers)
+    train = tasks.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
+    return ReportMetrics(train, workers)
+
+
+def make_parts(config: MAMLTrainConfig) -> Parts:
+    """Agent, workers and plan of a training."""
+    agent_config = config.agent
+    updates = -(-config.steps // (2 * agent_config.shots * config.num_envs))
+    agent_config = agent_config.model_copy(
+        update={
+            "lr": linear_schedule(agent_config.lr, max(1, updates * agent_config.epochs)),
+            "mask_leaf": mask_leaf_of(config, agent_config),
+        }
+    )
+    config = config.model_copy(update={"agent": agent_config})
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    return Parts(agent, workers, lambda: maml_plan(config, workers, MAMLLearner(agent, counts=elsewhere)))
+
+
+class MetaTrainer(PlanTrainer):
+    """Evaluates on tasks that are met for the first time: after adaptation, and before it for comparison."""
+
+    agent: MAMLAgent
+    config: MAMLTrainConfig
+    _unadapted_return = float("nan")
+
+    def evaluate(self, episodes: int, seed: int) -> Evaluation:
+        """Adapts to `episodes` new tasks.
+
+        The return of each is the mean of its episodes after adaptation; of a regression, minus the mean squared error.
+        """
+        before, after = self.evaluate_tasks(episodes, seed)
+        self._unadapted_return = float(before.mean())
+        steps = self.config.agent.shots
+        return Evaluation(tuple(Episode(index, float(value), steps, False) for index, value in enumerate(after)))
+
+    def evaluate_tasks(self, tasks: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (tasks,) before and after adaptation to new tasks, by the same weights.
+
+        Args:
+            tasks: How many.
+            seed: Seed of the tasks.
+        """
+        if self.config.agent.problem == "regression":
+            generator = np.random.default_rng(seed)
+            batch = draw_tasks(draw_of(self.config.env), generator, tasks, self.config.agent.shots)
+            before, after = self.agent.losses(batch)
+            return -before, -after
+        return self._play_tasks(tasks, seed)
+
+    def _play_tasks(self, tasks: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        config = self.config
+        env = make_env(
+            config.env,
+            self.agent.tasks,
+            env_kwargs=config.env_options,
+            seed=seed,
+            worker=EVALUATION_WORKER,
+            **observation_options(config),
+        )
+        actor = self.agent.actor
+        random_state = {path: value for path, value in actor.state_dict().items() if path.startswith("random")}
+        with env:
+            worker = NavigationWorker(self.agent, env)
+            worker.workers = 0  # what is played here counts nowhere
+            found = []
+            for _ in range(-(-tasks // env.num_envs)):
+                worker.sample()
+                found.append(worker.task_returns)
+        actor.set_weights(random_state)  # training goes on as if nothing had been drawn
+        before, after = (np.concatenate(parts)[:tasks] for parts in zip(*found, strict=True))
+        return before, after
+
+    def _evaluation_row(self) -> dict[str, float]:
+        return {**super()._evaluation_row(), "unadapted_return": self._unadapted_return}
+
+
+def make_trainer(config: MAMLTrainConfig, run: RunDirectory | None) -> MetaTrainer:
+    """A trainer."""
+    return MetaTrainer(config, run, make_parts)
+
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "rlweave/SineTasks-v0": {
+        "num_envs": 25,
+        "steps": 15_000_000,
+        "report_every": 100_000,
+        "evaluate_every": 500_000,
+        "evaluation_episodes": 2000,
+        "final_episodes": 1000,
+        "checkpoint_every": 2_000_000,
+        "agent": {
+            "problem": "regression",
+            # the paper has relu and a step of 0.01; with tanh a larger step fits a wave better
+            "network": [
+                {"type": "dense", "units": 40, "activation": "tanh"},
+                {"type": "dense", "units": 40, "activation": "tanh"},
+            ],
+            "shots": 10,
+            "inner_lr": 0.05,
+            "lr": {"type": "linear", "start": 3e-3, "end": 0.0},
+        },
+    },
+    "rlweave/PointNavigation-v0": {
+        "env_options": {"horizon": 20},
+        "num_envs": 20,
+        "steps": 992_000,  # 62 updates: the most that fit into a million
+        "report_every": 16_000,
+        "evaluate_every": 80_000,
+        "evaluation_episodes": 40,
+        "checkpoint_every": 400_000,
+        "agent": {"shots": 400, "initial_log_std": -0.5, "inner_lr": 0.1, "lr": 2e-3},
+    },
+}
+
+MAML = AlgorithmSpec(
+    "maml",
+    "model-agnostic meta-learning, of regression and reinforcement",
+    MAMLTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
+)

@@ -1,0 +1,89 @@
+"""The linear feature baseline (Duan et al. 2016, arXiv:1604.06778, supplementary material), fitted to each rollout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlweave.components.returns import discounted_returns
+from rlweave.errors import ConfigError
+from rlweave.graph import Component, graph_fn, register
+from rlweave.graph.ir import flatten_structure
+from rlweave.spaces import FloatBox
+
+#: What is added to the diagonal of the normal equations.
+_RIDGE = 1e-5
+
+
+@register("linear_baseline")
+class LinearBaseline(Component):
+    """Advantages without a value network: returns less what a linear function of state and time explains of them.
+
+    Each column of a rollout, which belongs to one task, gets a function of its own, by least squares on the rollout
+    itself. Its features are the numbers s of the observation, their squares, t, t^2, t^3 and 1, where t is the number
+    of steps since the episode began, over 100. It is solved in float64 on the host, with a ridge of 1e-5, and has no
+    variables.
+
+    Args:
+        discount: Of future rewards.
+        normalize: Brings the advantages of each column to mean 0 and deviation 1; to 0 where they are equal.
+        scope: Name within the owner.
+
+    Raises:
+        ConfigError: The discount is not in [0, 1].
+    """
+
+    def __init__(self, discount: float = 0.99, normalize: bool = True, scope: str = "baseline") -> None:
+        super().__init__(scope, device="host")
+        if not 0.0 <= discount <= 1.0:
+            raise ConfigError("the discount is out of range", where=scope, received=repr(discount), fix="0 to 1")
+        self.discount, self.normalize = discount, normalize
+
+    @graph_fn(host=True, differentiable=False, mixes_batch=True, spaces="_advantages_space", returns=1)
+    def advantages(self, states: Any, rewards: Any, terminated: Any, truncated: Any) -> Any:
+        """Advantages of all steps of a rollout.
+
+        Args:
+            states: Observations before the steps, nested (T, B, *shape).
+            rewards: (T, B).
+            terminated: Bool (T, B).
+            truncated: Bool (T, B). Sums of rewards end here, and at the end of the rollout, as at terminated steps: let
+                rollouts hold whole episodes.
+
+        Returns:
+            float32 (T, B).
+        """
+        rewards = np.asarray(rewards, np.float64)
+        ended = np.logical_or(terminated, truncated)
+        returns = discounted_returns(rewards, np.zeros_like(rewards), ended, np.zeros_like(ended), self.discount)
+        features = _features(states, ended)
+        advantages = np.stack([_residuals(features[:, b], returns[:, b]) for b in range(rewards.shape[1])], axis=1)
+        if self.normalize:
+            deviation = advantages.std(axis=0)
+            differs = deviation > 1e-8 * (1.0 + np.abs(returns).max(axis=0))
+            centred = advantages - advantages.mean(axis=0)
+            advantages = np.where(differs, centred / np.where(differs, deviation, 1.0), 0.0)
+        return advantages.astype(np.float32)
+
+    def _advantages_space(self, states: Any, rewards: Any, terminated: Any, truncated: Any) -> FloatBox:
+        return FloatBox(add_batch_rank=rewards.batch, add_time_rank=rewards.time)
+
+
+def _features(states: Any, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """(T, B, F)."""
+    steps, columns = ended.shape
+    leaves = flatten_structure(states).values()
+    numbers = [np.asarray(leaf, np.float64).reshape(steps, columns, -1) for leaf in leaves]
+    time = np.zeros((steps, columns), np.float64)
+    for step in range(1, steps):
+        time[step] = np.where(ended[step - 1], 0.0, time[step - 1] + 0.01)
+    powers = [time**exponent for exponent in range(4)]
+    return np.concatenate([*numbers, *(leaf**2 for leaf in numbers), np.stack(powers, axis=-1)], axis=-1)
+
+
+def _residuals(features: npt.NDArray[np.float64], returns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Returns (T,) less their least-squares fit by features (T, F)."""
+    normal = features.T @ features + _RIDGE * np.eye(features.shape[1])
+    return returns - features @ np.linalg.solve(normal, features.T @ returns)

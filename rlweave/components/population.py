@@ -1,0 +1,78 @@
+"""A population: one policy with many sets of weights, which all act at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave import graph
+from rlweave.graph import Component, api, graph_fn, register, shared
+
+
+@register("population")
+class Population(Component):
+    """Members of one policy, each with weights of its own: evolution strategies, or policies adapted to tasks.
+
+    Members act together: one call of the policy, mapped over substituted weights (`graph.vmap` over
+    `graph.substitute`). Their weights are variables that nothing trains.
+
+    Args:
+        policy: A `Policy` that is owned elsewhere; its variables stay as they are.
+        scope: Name within the owner.
+    """
+
+    def __init__(self, policy: Any, scope: str = "population") -> None:
+        super().__init__(scope)
+        self.policy = shared(policy)
+
+    def create_variables(self, weights: Any) -> None:
+        """A variable (P, *shape) for each of the policy's, named by its path."""
+        self.members = {
+            path: self.variable(path, leaf.concrete_shape({}), 0.0, trainable=False) for path, leaf in weights.items()
+        }
+
+    @graph_fn(differentiable=False)
+    def assign(self, weights: Any) -> None:
+        """Gives all members their weights.
+
+        Args:
+            weights: By path of the policy's variables, (P, *shape) each, P fixed.
+        """
+        for path, member in self.members.items():
+            member.assign(weights[path])
+
+    @api
+    def parameters(self, states: Any) -> Any:
+        """Parameters of each member's action distribution.
+
+        Args:
+            states: An observation for each member, nested (P, *shape).
+
+        Returns:
+            Nested (P, ...), see `Policy.parameters`.
+        """
+
+        def one(weights: Any, state: Any) -> Any:
+            return graph.substitute(self.policy, weights).parameters(state)
+
+        return graph.vmap(one)(graph.batch_rank(self._weights()), states)
+
+    @api(static=("explore",))
+    def act(self, states: Any, explore: bool = True) -> Any:
+        """Each member chooses an action.
+
+        Args:
+            states: An observation for each member, nested (P, *shape).
+            explore: Static. True draws from the distributions, False takes their modes.
+
+        Returns:
+            Nested actions (P, *shape), and their log-probability (P,).
+        """
+        parameters = self.parameters(states)
+        distribution = self.policy.distribution
+        if explore:
+            return distribution.sample_and_log_prob(parameters)
+        return distribution.mode_and_log_prob(parameters)
+
+    @graph_fn
+    def _weights(self) -> Any:
+        return {path: member.value for path, member in self.members.items()}

@@ -7,7 +7,7 @@ from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
-from rlweave.components.losses import DQNLoss, PPOLoss, SequenceDQNLoss
+from rlweave.components.losses import DQNLoss, IMPALALoss, PPOLoss, SequenceDQNLoss
 from rlweave.components.memories import (
     FIFOQueue,
     GraphPrioritizedReplay,
@@ -55,6 +55,7 @@ __all__ = [
     "GraphPrioritizedReplay",
     "GraphReplay",
     "HashText",
+    "IMPALALoss",
     "Joint",
     "NStepAccumulator",
     "Network",

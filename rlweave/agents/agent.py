@@ -381,6 +381,12 @@ class Agent(RecurrentActing, ABC):
         if acting and self._actor is not None and self._actor is not self._executor:
             self._actor.set_weights(acting)
 
+    def reseed(self, seed: int) -> None:
+        """Begins the random numbers anew, exploration included; weights stay as they are."""
+        self.executor.reseed(seed)
+        if self.actor is not self.executor:
+            self.actor.reseed(seed)
+
     def export_model(self, path: str | Path) -> Path:
         """Writes the weights (safetensors) and what they belong to (JSON) into a directory."""
         path = Path(path)

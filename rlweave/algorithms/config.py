@@ -35,9 +35,19 @@ class TrainConfig(Config):
     )
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
     backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
-    placement: Literal["local", "fused"] = setting(
-        "local", "where environments step: local, outside of the graph; or fused, with rollout and update as one call"
+    placement: Literal["local", "fused", "single_learner_coarse"] = setting(
+        "local",
+        "where environments step and who acts: local, outside of the graph, on the learner's own agent; fused, with "
+        "rollout and update as one call; single_learner_coarse, by workers with agents of their own (always so on Ray)",
     )
+    gather: Literal["sync", "async"] | None = setting(
+        None,
+        "items of several workers: sync, in rounds of one each; async, as they come; null: as usual for the algorithm",
+    )
+    max_lag: int | None = setting(
+        None, "most updates that an item gathered async may be older than the weights; older ones are dropped, counted",
+        ge=0, unit="updates",
+    )  # fmt: skip
     engine: Literal["local", "ray"] = setting(
         "local", "where workers live: in this process, in turns; or as processes of Ray (rlweave[ray])"
     )

@@ -11,25 +11,21 @@ from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that n
 from rlweave.agents.dqn import DQNConfig, DrawnBatch
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
 from rlweave.algorithms.fused import FusedLearner, fused_plan
+from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state, build_acting
+from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import (
     Parts,
     PlanTrainer,
     linear_schedule,
-    make_training_env,
     mask_leaf_of,
-    set_threads,
     state_space_of,
 )
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
-    FailurePolicy,
-    ParallelRollouts,
     Prefetch,
     Replay,
     ReportMetrics,
@@ -37,7 +33,6 @@ from rlweave.flow import (
     StoreToBuffer,
     TrainOneStep,
     Union,
-    WorkerGroup,
     Workers,
 )
 
@@ -121,29 +116,6 @@ class GraphLearner:
         return acting_state(self.agent)
 
 
-class DQNWorkerFactory:
-    """Makes a worker in the process where it is to live, with an acting graph of its own.
-
-    Args:
-        config: Settings of the training.
-        number: Number of the worker.
-    """
-
-    def __init__(self, config: DQNTrainConfig, number: int) -> None:
-        self.config, self.number = config, number
-
-    def __call__(self) -> TransitionWorker:
-        """The worker."""
-        env = make_training_env(self.config, self.number)
-        agent = make_agent(acting_config(self.config), env, worker_seed(self.config, self.number))
-        build_acting(agent)
-        set_threads(self.config, agent)
-        steps = max(1, self.config.steps_per_item // env.num_envs)
-        worker = TransitionWorker(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
-        worker.shares_weights, worker.workers = False, self.config.workers
-        return worker
-
-
 def make_agent(config: DQNTrainConfig, env: VectorEnv, seed: int) -> DQNAgent:
     """The agent for an environment; not built yet."""
     return DQNAgent(
@@ -155,12 +127,17 @@ def make_agent(config: DQNTrainConfig, env: VectorEnv, seed: int) -> DQNAgent:
     )
 
 
-def dqn_plan(workers: Workers, agent: DQNAgent, failure: FailurePolicy, counts: bool = False) -> ReportMetrics:
+def make_worker(config: DQNTrainConfig, agent: DQNAgent, env: VectorEnv) -> TransitionWorker:
+    """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
+    steps = max(1, config.steps_per_item // env.num_envs) if acts_elsewhere(config) else 1
+    return TransitionWorker(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
+
+
+def dqn_plan(config: DQNTrainConfig, workers: Workers, agent: DQNAgent, counts: bool = False) -> ReportMetrics:
     """Transitions into the memory, and updates from it in a fixed ratio; with `prefetch` on batches under way."""
     ahead = agent.config.prefetch
     memory, learner = (HostMemory if ahead else GraphMemory)(agent, counts), GraphLearner(agent)
-    rollouts = ParallelRollouts(workers).on_error(failure.policy, failure.timeout).gather_async()
-    store = rollouts.for_each(StoreToBuffer(memory))
+    store = gathered(config, rollouts(config, workers), "async").for_each(StoreToBuffer(memory))
     samples = Replay(memory)
     staged = samples.for_each(Prefetch(ahead, learner.stage)) if ahead else samples
     train = staged.for_each(TrainOneStep(learner, workers))
@@ -180,16 +157,8 @@ def make_parts(config: DQNTrainConfig) -> Parts:
         learner = FusedLearner(fused, fused.iterations_per_call)
         return Parts(fused, [learner], lambda: fused_plan(learner))
     config = config.model_copy(update={"agent": agent_config})
-    failure = worker_failure(config)
-    if config.engine != "local":
-        with make_training_env(config) as env:
-            agent = make_agent(config, env, config.seed)
-        group = WorkerGroup([DQNWorkerFactory(config, n) for n in range(config.workers)], worker_resources(config))
-        return Parts(agent, group, lambda: dqn_plan(group, agent, failure, counts=True))
-    envs = [make_training_env(config, number) for number in range(config.workers)]
-    agent = make_agent(config, envs[0], config.seed)
-    workers = [TransitionWorker(agent, env, 1, functools.partial(agent.make_accumulator, env.num_envs)) for env in envs]
-    return Parts(agent, workers, lambda: dqn_plan(workers, agent, failure))
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    return Parts(agent, workers, lambda: dqn_plan(config, workers, agent, counts=elsewhere))
 
 
 def make_trainer(config: DQNTrainConfig, run: RunDirectory | None) -> PlanTrainer:

@@ -27,11 +27,12 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{config.num_envs} environments for {config.workers} workers",
             fix=f"--num-envs {-(-config.num_envs // config.workers) * config.workers}",
         )
-    if config.engine != "local" and config.agent.acting_backend == AUTO:  # type: ignore[attr-defined]
+    elsewhere = config.engine != "local" or config.placement == "single_learner_coarse"
+    if elsewhere and config.agent.acting_backend == AUTO:  # type: ignore[attr-defined]
         raise ConfigError(
-            "who acts fastest is measured in this process, and workers are others",
+            "who acts fastest is measured on the agent that learns, and workers have agents of their own",
             where="agent.acting_backend",
-            received=f"{AUTO!r} with engine {config.engine!r}",
+            received=f"{AUTO!r} with engine {config.engine!r}, placement {config.placement!r}",
             fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
         )
     if config.placement == "fused" and (config.workers > 1 or config.engine != "local"):
@@ -40,6 +41,13 @@ def check_engine(config: TrainConfig) -> None:
             where="placement",
             received=f"fused, with engine {config.engine} and {config.workers} workers",
             fix="leave out engine and workers, or use placement local",
+        )
+    if config.placement == "fused" and config.gather is not None:
+        raise ConfigError(
+            "a fused training gathers nothing: there are no workers",
+            where="gather",
+            received=repr(config.gather),
+            fix="leave it out",
         )
 
 

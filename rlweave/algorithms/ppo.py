@@ -9,30 +9,25 @@ from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO as PPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.ppo import PPOConfig
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
 from rlweave.algorithms.fused import FusedLearner, fused_plan
+from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state, build_acting
+from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import (
     Parts,
     PlanTrainer,
     linear_schedule,
-    make_training_env,
     mask_leaf_of,
-    set_threads,
     state_space_of,
 )
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
     ConcatBatches,
-    FailurePolicy,
-    ParallelRollouts,
     ReportMetrics,
     SampleBatch,
     TrainOneStep,
-    WorkerGroup,
     Workers,
 )
 
@@ -65,28 +60,6 @@ class PPOLearner:
         return acting_state(self.agent)
 
 
-class PPOWorkerFactory:
-    """Makes a worker in the process where it is to live, with an acting graph of its own.
-
-    Args:
-        config: Settings of the training.
-        number: Number of the worker.
-    """
-
-    def __init__(self, config: PPOTrainConfig, number: int) -> None:
-        self.config, self.number = config, number
-
-    def __call__(self) -> TrajectoryWorker:
-        """The worker."""
-        env = make_training_env(self.config, self.number)
-        agent = make_agent(acting_config(self.config), env, worker_seed(self.config, self.number))
-        build_acting(agent)
-        set_threads(self.config, agent)
-        worker = TrajectoryWorker(agent, env, self.config.agent.rollout_steps)
-        worker.shares_weights, worker.workers = False, self.config.workers
-        return worker
-
-
 def make_agent(config: PPOTrainConfig, env: VectorEnv, seed: int) -> PPOAgent:
     """The agent for an environment; not built yet."""
     return PPOAgent(
@@ -99,10 +72,15 @@ def make_agent(config: PPOTrainConfig, env: VectorEnv, seed: int) -> PPOAgent:
     )
 
 
-def ppo_plan(workers: Workers, learner: PPOLearner, steps_per_update: int, failure: FailurePolicy) -> ReportMetrics:
+def make_worker(config: PPOTrainConfig, agent: PPOAgent, env: VectorEnv) -> TrajectoryWorker:
+    """A worker that collects rollouts."""
+    return TrajectoryWorker(agent, env, config.agent.rollout_steps)
+
+
+def ppo_plan(config: PPOTrainConfig, workers: Workers, learner: PPOLearner) -> ReportMetrics:
     """Rollouts of all workers, then one update on them."""
-    rollouts = ParallelRollouts(workers).on_error(failure.policy, failure.timeout).gather_sync()
-    batches = rollouts.for_each(ConcatBatches(min_steps=steps_per_update))
+    steps = config.agent.rollout_steps * config.num_envs
+    batches = gathered(config, rollouts(config, workers), "sync").for_each(ConcatBatches(min_steps=steps))
     return ReportMetrics(batches.for_each(TrainOneStep(learner, workers)), workers)
 
 
@@ -120,17 +98,8 @@ def make_parts(config: PPOTrainConfig) -> Parts:
         learner = FusedLearner(fused)
         return Parts(fused, [learner], lambda: fused_plan(learner))
     config = config.model_copy(update={"agent": agent_config})
-    steps_per_update, failure = agent_config.rollout_steps * config.num_envs, worker_failure(config)
-    if config.engine != "local":
-        with make_training_env(config) as env:
-            agent = make_agent(config, env, config.seed)
-        group = WorkerGroup([PPOWorkerFactory(config, n) for n in range(config.workers)], worker_resources(config))
-        elsewhere = PPOLearner(agent, counts=True)
-        return Parts(agent, group, lambda: ppo_plan(group, elsewhere, steps_per_update, failure))
-    envs = [make_training_env(config, number) for number in range(config.workers)]
-    agent = make_agent(config, envs[0], config.seed)
-    workers = [TrajectoryWorker(agent, env, agent_config.rollout_steps) for env in envs]
-    return Parts(agent, workers, lambda: ppo_plan(workers, PPOLearner(agent), steps_per_update, failure))
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    return Parts(agent, workers, lambda: ppo_plan(config, workers, PPOLearner(agent, counts=elsewhere)))
 
 
 def make_trainer(config: PPOTrainConfig, run: RunDirectory | None) -> PlanTrainer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from rlweave.flow import Episode, SampleBatch
 Transition = dict[str, Any]
 
 
-class _EnvWorker:
+class EnvWorker(abc.ABC):
     """A vector environment, and the episodes that ended in it.
 
     Attributes:
@@ -36,8 +37,19 @@ class _EnvWorker:
         self._episode_start: Any = None
         self._recurrent_state: Any = None
 
+    @abc.abstractmethod
+    def sample(self) -> Any:
+        """The next item."""
+
     def start(self, seed: int | None = None) -> None:
-        """Begins new episodes everywhere; abandoned ones count nowhere."""
+        """Begins new episodes everywhere; abandoned ones count nowhere.
+
+        Args:
+            seed: Of the environments, and of exploration where the worker has an agent of its own: a training that is
+                resumed, whose workers are new, explores as the one that goes on.
+        """
+        if seed is not None and not self.shares_weights:
+            self.agent.reseed(seed)
         self._observations = self.env.reset(seed)
         if self.agent.recurrent:
             self._recurrent_state = self.agent.initial_state(self.env.num_envs)
@@ -76,9 +88,7 @@ class _EnvWorker:
 
     def replacing(self, number: int) -> None:
         """Begins on a seed of its own, as the one that stands in for `number` failed ones."""
-        self.agent.seed = derived_seed(self.agent.seed, f"replacement {number}")
-        build_acting(self.agent)
-        self.start(self.agent.seed)
+        self.start(derived_seed(self.agent.seed, f"replacement {number}"))
 
     def close(self) -> None:
         """Closes the environments."""
@@ -90,7 +100,7 @@ class _EnvWorker:
         return episodes
 
 
-class TrajectoryWorker(_EnvWorker):
+class TrajectoryWorker(EnvWorker):
     """Collects rollouts (T, B, ...) on policy.
 
     Rows that are no transitions (reset rows of foreign vector environments) are left out: each column holds the next
@@ -172,7 +182,7 @@ class TrajectoryWorker(_EnvWorker):
         return np.empty((2 * self.steps, *array.shape), array.dtype)
 
 
-class TransitionWorker(_EnvWorker):
+class TransitionWorker(EnvWorker):
     """Collects n-step transitions off policy.
 
     Args:

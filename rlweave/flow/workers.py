@@ -155,7 +155,8 @@ class WorkerGroup:
     where the workers live elsewhere, or are to be made anew after a failure.
 
     Args:
-        factories: One callable without arguments per worker. Its class, or its return annotation, says what it makes.
+        factories: One callable without arguments per worker. Its class, its attribute ``makes``, or else its return
+            annotation says what kind of worker it makes.
         resources: What each worker holds on a cluster while it lives.
     """
 
@@ -203,7 +204,10 @@ class WorkerGroup:
     def kinds(self) -> Iterator[Any]:
         """What is known about each worker: the object, its class, or Any."""
         for factory in self.factories:
-            yield factory.worker if isinstance(factory, _Existing) else signature_of(factory).gives
+            if isinstance(factory, _Existing):
+                yield factory.worker
+            else:
+                yield getattr(factory, "makes", None) or signature_of(factory).gives
 
     def item_types(self) -> list[Any]:
         """What each worker's ``sample`` gives, as far as it is annotated."""

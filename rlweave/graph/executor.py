@@ -324,6 +324,11 @@ class GraphExecutor:
         """
         self._load(state, complete=True)
 
+    def reseed(self, seed: int) -> None:
+        """Begins the random numbers anew, as a new build with this seed does; variables stay as they are."""
+        with self._guard:
+            self.store.reseed(seed)
+
     def _load(self, values: Mapping[str, np.ndarray], complete: bool) -> None:
         with self._guard:
             self.store.release()

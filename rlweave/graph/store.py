@@ -207,15 +207,24 @@ class Store:
     def add_random(self, path: str, host: bool) -> Cell:
         """Makes the cell of a random state."""
         if path not in self.cells:
-            backend = self.host_backend if host else self.backend
-            seed = self.seed if not host else self.seed + 0x5EED
-            state = initial_random_state(backend, self.rng, seed)
-            if self.rng == "portable" and not host and self.device is not None:
-                state = backend.from_numpy(backend.to_numpy(state), self.device)
-            self.cells[path] = Cell(path, state)
+            self.cells[path] = Cell(path, self._new_random_state(host, self.seed))
             if host:
                 self.host_paths.add(path)
         return self.cells[path]
+
+    def _new_random_state(self, host: bool, seed: int) -> Any:
+        backend = self.host_backend if host else self.backend
+        state = initial_random_state(backend, self.rng, seed if not host else seed + 0x5EED)
+        if self.rng == "portable" and not host and self.device is not None:
+            return backend.from_numpy(backend.to_numpy(state), self.device)
+        return state
+
+    def reseed(self, seed: int) -> None:
+        """Random states as a new store with this seed has them; variables stay."""
+        self.release()
+        for path in RANDOM_PATHS:
+            if path in self.cells:
+                self.cells[path].value = self._new_random_state(path in self.host_paths, seed)
 
     def backend_of(self, path: str) -> Backend:
         return self.host_backend if path in self.host_paths else self.backend

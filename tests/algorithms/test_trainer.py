@@ -109,8 +109,18 @@ def assert_same_state(first, second):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_several_workers_in_turns_are_deterministic_and_resume_exactly(trainers, tmp_path, algorithm):
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2}
+@pytest.mark.parametrize(
+    "where",
+    [
+        {},
+        {"gather": "async"},
+        {"placement": "single_learner_coarse", "gather": "sync"},
+        {"placement": "single_learner_coarse", "gather": "async"},
+    ],
+    ids=lambda where: "-".join(where.values()) or "local",
+)
+def test_several_workers_in_turns_are_deterministic_and_resume_exactly(trainers, tmp_path, algorithm, where):
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, **where}
     uncut = trainers(algorithm, tmp_path / "uncut", **sets)
     rows = finish(uncut)
     path = tmp_path / "cut"
@@ -122,7 +132,8 @@ def test_several_workers_in_turns_are_deterministic_and_resume_exactly(trainers,
     assert [*kept, *finish(resumed)] == rows
     assert_same_state(state_of(uncut), state_of(resumed))
     assert len(uncut.parts.workers) == 2
-    assert [worker.env.num_envs for worker in uncut.parts.workers] == [1, 1]
+    if "placement" not in where:
+        assert [worker.env.num_envs for worker in uncut.parts.workers] == [1, 1]
 
 
 @pytest.mark.slow

@@ -376,14 +376,14 @@ def test_a_learner_in_an_actor_trains_there_and_feeds_the_workers(start: Start) 
 
 
 def test_a_worker_on_numpy_imports_no_framework(start: Start) -> None:
+    from rlweave.algorithms import dqn, ppo
     from rlweave.algorithms.config import resolve_config
-    from rlweave.algorithms.dqn import DQNTrainConfig, DQNWorkerFactory
-    from rlweave.algorithms.ppo import PPOTrainConfig, PPOWorkerFactory
+    from rlweave.algorithms.placement import WorkerFactory
 
-    for model, factory in ((PPOTrainConfig, PPOWorkerFactory), (DQNTrainConfig, DQNWorkerFactory)):
+    for module, model in ((ppo, ppo.PPOTrainConfig), (dqn, dqn.DQNTrainConfig)):
         sets = {"env": "CartPole-v1", "num_envs": 4, "backend": "torch", "agent.acting_backend": "numpy"}
         config = resolve_config(model, sets=sets)
-        workers = WorkerGroup([factory(config, 0)])  # type: ignore[arg-type]
+        workers = WorkerGroup([WorkerFactory(config, 0, module.make_agent, module.make_worker)])
         stream = ParallelRollouts(workers).par_for_each(loaded_frameworks).gather_sync()
         plan = start(ReportMetrics(stream, workers))
         assert take(plan, 1)[0].payload == []

@@ -1,0 +1,129 @@
+"""Where the workers of a training live: beside the learner on its own agent, or elsewhere with agents of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from rlweave.agents.agent import Agent
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
+from rlweave.algorithms.rollout_workers import EnvWorker, build_acting
+from rlweave.algorithms.trainer import make_training_env, set_threads
+from rlweave.envs import VectorEnv
+from rlweave.errors import ConfigError
+from rlweave.flow import ParallelRollouts, Stream, WorkerGroup, Workers
+from rlweave.flow.item_types import signature_of
+
+ConfigT = TypeVar("ConfigT", bound=TrainConfig)
+AgentT = TypeVar("AgentT", bound=Agent)
+
+#: Makes an agent for an environment and a seed; it is not built yet.
+MakeAgent = Callable[[ConfigT, VectorEnv, int], AgentT]
+#: Makes the worker that acts with an agent in an environment. Its return annotation says which kind.
+MakeWorker = Callable[[ConfigT, AgentT, VectorEnv], EnvWorker]
+
+
+def acts_elsewhere(config: TrainConfig) -> bool:
+    """Whether workers have agents of their own, in other processes or in this one."""
+    return config.engine != "local" or config.placement == "single_learner_coarse"
+
+
+class WorkerFactory(Generic[ConfigT, AgentT]):
+    """Makes a worker in the process where it is to live, with an agent of its own of which only acting is built.
+
+    Args:
+        config: Settings of the training.
+        number: Number of the worker.
+        make_agent: Makes its agent.
+        make_worker: Makes the worker.
+    """
+
+    def __init__(
+        self,
+        config: ConfigT,
+        number: int,
+        make_agent: MakeAgent[ConfigT, AgentT],
+        make_worker: MakeWorker[ConfigT, AgentT],
+    ) -> None:
+        self.config, self.number = config, number
+        self.make_agent, self.make_worker = make_agent, make_worker
+
+    @property
+    def makes(self) -> Any:
+        """The kind of worker."""
+        return signature_of(self.make_worker).gives
+
+    def __call__(self) -> EnvWorker:
+        """The worker."""
+        env = make_training_env(self.config, self.number)
+        agent = self.make_agent(acting_config(self.config), env, worker_seed(self.config, self.number))
+        build_acting(agent)
+        set_threads(self.config, agent)
+        worker = self.make_worker(self.config, agent, env)
+        worker.shares_weights, worker.workers = False, self.config.workers
+        return worker
+
+
+class Placed(NamedTuple, Generic[AgentT]):
+    """What was put in its place.
+
+    Attributes:
+        agent: The agent that learns; not built yet.
+        workers: Worker objects that act on this very agent, or a group of factories.
+        elsewhere: Whether workers have agents of their own: then the learner counts environment steps, and its weights
+            travel.
+    """
+
+    agent: AgentT
+    workers: list[EnvWorker] | WorkerGroup
+    elsewhere: bool
+
+
+def place(
+    config: ConfigT, make_agent: MakeAgent[ConfigT, AgentT], make_worker: MakeWorker[ConfigT, AgentT]
+) -> Placed[AgentT]:
+    """Makes the agent that learns, and workers where the settings have them.
+
+    Args:
+        config: Settings of the training.
+        make_agent: Makes an agent.
+        make_worker: Makes a worker. Both travel to other processes, so they are functions of a module.
+    """
+    if acts_elsewhere(config):
+        with make_training_env(config) as env:
+            agent = make_agent(config, env, config.seed)
+        factories = [WorkerFactory(config, n, make_agent, make_worker) for n in range(config.workers)]
+        return Placed(agent, WorkerGroup(factories, worker_resources(config)), True)
+    envs = [make_training_env(config, number) for number in range(config.workers)]
+    agent = make_agent(config, envs[0], config.seed)
+    return Placed(agent, [make_worker(config, agent, env) for env in envs], False)
+
+
+def rollouts(config: TrainConfig, workers: Workers, fragments: int = 1) -> Stream:
+    """What the workers sample, as a parallel stream that treats failures as the settings say."""
+    failure = worker_failure(config)
+    return ParallelRollouts(workers, fragments=fragments).on_error(failure.policy, failure.timeout)
+
+
+def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "async"]) -> Stream:
+    """Gathers a parallel stream as the settings say, or else as the algorithm has it.
+
+    Args:
+        config: Settings of the training.
+        stream: The stream.
+        default: ``"sync"``, a barrier, or ``"async"``, items as they come.
+
+    Raises:
+        ConfigError: A bound on the lag of a barrier, whose items are made with the same weights.
+    """
+    if (config.gather or default) == "sync":
+        if config.max_lag is not None:
+            raise ConfigError(
+                "items gathered in rounds have no lag to be bounded",
+                where="max_lag",
+                received=f"{config.max_lag}, with gather {config.gather or default}",
+                fix="--set gather=async, or leave max_lag out",
+            )
+        return stream.gather_sync()
+    return stream.gather_async(max_lag=config.max_lag)

@@ -106,7 +106,9 @@ def rollouts(config: TrainConfig, workers: Workers, fragments: int = 1) -> Strea
     return ParallelRollouts(workers, fragments=fragments).on_error(failure.policy, failure.timeout)
 
 
-def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "async"]) -> Stream:
+def gathered(
+    config: TrainConfig, stream: Stream, default: Literal["sync", "async"], num_async: int = 1
+) -> Stream:
     """Gathers a parallel stream as the settings say, or else as the algorithm has it.
 
     Args:
@@ -126,4 +128,4 @@ def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "asyn
                 fix="--set gather=async, or leave max_lag out",
             )
         return stream.gather_sync()
-    return stream.gather_async(max_lag=config.max_lag)
+    return stream.gather_async(num_async, max_lag=config.max_lag)

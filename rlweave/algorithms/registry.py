@@ -84,7 +84,11 @@ class AlgorithmSpec:
 ENTRY_POINT_GROUP = "rlweave.algorithms"
 
 # Name -> "module:attribute" of its AlgorithmSpec.
-_BUILT_IN = {"dqn": "rlweave.algorithms.dqn:DQN", "ppo": "rlweave.algorithms.ppo:PPO"}
+_BUILT_IN = {
+    "dqn": "rlweave.algorithms.dqn:DQN",
+    "impala": "rlweave.algorithms.impala:IMPALA",
+    "ppo": "rlweave.algorithms.ppo:PPO",
+}
 _registered: dict[str, AlgorithmSpec] = {}
 
 

@@ -24,6 +24,7 @@ from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
 from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.mix_in_replay import MixInReplay
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.prefetch import Prefetch
@@ -61,6 +62,7 @@ __all__ = [
     "LearnerActor",
     "LocalEngine",
     "Memory",
+    "MixInReplay",
     "Operator",
     "ParallelRollouts",
     "Prefetch",

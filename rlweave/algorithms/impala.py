@@ -1,0 +1,162 @@
+"""IMPALA as something to train: agent, plan, defaults."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from rlweave.agents.config import setting
+from rlweave.agents.impala import IMPALA as IMPALAAgent  # noqa: N811 - a class of that name
+from rlweave.agents.impala import IMPALAConfig
+from rlweave.agents.ppo import PPO
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
+from rlweave.envs import VectorEnv
+from rlweave.errors import ConfigError
+from rlweave.flow import ConcatBatches, MixInReplay, ReportMetrics, SampleBatch, TrainOneStep, Workers
+
+
+class OffPolicyTrainConfig(TrainConfig):
+    """What IMPALA and APPO share: how trajectories come to the learner, and weights to the workers."""
+
+    placement: Literal["local", "single_learner_coarse"] = setting(  # type: ignore[assignment]
+        "local",
+        "who acts: local, the learner's own agent; single_learner_coarse, workers with agents of their own (always so "
+        "on Ray)",
+    )
+    rollouts_per_update: int = setting(
+        1, "rollouts (of num_envs / workers trajectories each) that make the batch of an update", ge=1, unit="rollouts"
+    )
+    rollouts_ahead: int = setting(
+        1, "rollouts that each worker is asked for ahead: with engine local and one worker they are this less one "
+        "updates old", ge=1, unit="rollouts",
+    )  # fmt: skip
+    broadcast_interval: int = setting(1, "updates from one publication of weights to the next", ge=1, unit="updates")
+    learner_queue: int = setting(4, "batches that wait for the learner at most", ge=1, unit="batches")
+    queue_policy: Literal["block", "drop_oldest", "drop_newest"] = setting(
+        "block", "what happens when the learner's queue is full: rollouts wait, or batches are dropped and counted"
+    )
+    replay_proportion: float = setting(
+        0.0, "replayed trajectories for each new one in the batch of an update; 0: none", ge=0
+    )
+    replay_capacity: int = setting(100, "newest trajectories that are kept for replay", ge=1, unit="trajectories")
+
+
+class IMPALATrainConfig(OffPolicyTrainConfig):
+    """Settings of an IMPALA training."""
+
+    agent: IMPALAConfig = setting(IMPALAConfig(), "the agent")
+
+
+class TrajectoryLearner:
+    """The agent as a plan's learner.
+
+    Args:
+        agent: The agent.
+        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+    """
+
+    def __init__(self, agent: PPO, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        """One update on trajectories (T, B, ...)."""
+        if self.counts:
+            self.agent.count_steps(batch.num_steps)
+        return self.agent.update(batch.data)
+
+    def get_weights(self) -> dict[str, Any]:
+        """What acting needs."""
+        return acting_state(self.agent)
+
+
+def impala_plan(config: OffPolicyTrainConfig, workers: Workers, learner: TrajectoryLearner) -> ReportMetrics:
+    """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
+    steps = trajectories_per_update(config) * config.agent.rollout_steps  # type: ignore[attr-defined]
+    items = gathered(config, rollouts(config, workers), "async", config.rollouts_ahead)
+    batches = items.for_each(ConcatBatches(min_steps=steps))
+    if config.replay_proportion:
+        batches = batches.for_each(MixInReplay(config.replay_capacity, config.replay_proportion, config.seed))
+    queued = batches.queue(config.learner_queue, config.queue_policy)
+    train = queued.for_each(TrainOneStep(learner, workers, publish_every=config.broadcast_interval))
+    return ReportMetrics(train, workers)
+
+
+def trajectories_per_update(config: OffPolicyTrainConfig) -> int:
+    """New trajectories in the batch of an update."""
+    return config.rollouts_per_update * config.num_envs // config.workers
+
+
+def updates_of(config: OffPolicyTrainConfig) -> int:
+    """Updates of a whole training."""
+    return max(1, config.steps // (trajectories_per_update(config) * config.agent.rollout_steps))  # type: ignore[attr-defined]
+
+
+def check_weights_travel(config: OffPolicyTrainConfig) -> None:
+    """Checks that weights are published at all, where they are to be published at intervals.
+
+    Raises:
+        ConfigError: Workers act on the learner's own agent, which always has the newest.
+    """
+    if config.broadcast_interval > 1 and not acts_elsewhere(config):
+        raise ConfigError(
+            "workers that act on the learner's own agent always have the newest weights",
+            where="broadcast_interval",
+            received=f"{config.broadcast_interval} with engine local, placement local",
+            fix="--placement single_learner_coarse gives them agents of their own; or leave it out",
+        )
+
+
+def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAgent:
+    """The agent for an environment; not built yet."""
+    return IMPALAAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        num_envs=trajectories_per_update(config),
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def make_worker(config: IMPALATrainConfig, agent: IMPALAAgent, env: VectorEnv) -> TrajectoryWorker:
+    """A worker that collects trajectories."""
+    return TrajectoryWorker(agent, env, config.agent.rollout_steps)
+
+
+def make_parts(config: IMPALATrainConfig) -> Parts:
+    """Agent, workers and plan of a training."""
+    check_weights_travel(config)
+    lr, mask_leaf = linear_schedule(config.agent.lr, updates_of(config)), mask_leaf_of(config, config.agent)
+    agent_config = config.agent.model_copy(update={"lr": lr, "mask_leaf": mask_leaf})
+    config = config.model_copy(update={"agent": agent_config})
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    return Parts(agent, workers, lambda: impala_plan(config, workers, TrajectoryLearner(agent, counts=elsewhere)))
+
+
+def make_trainer(config: IMPALATrainConfig, run: RunDirectory | None) -> PlanTrainer:
+    """A trainer."""
+    return PlanTrainer(config, run, make_parts)
+
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "num_envs": 8,
+        "steps": 300_000,
+        "evaluate_every": 10_000,
+        "evaluation_episodes": 20,
+        "agent": {
+            "acting_backend": "numpy",
+            "rollout_steps": 20,
+            "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
+        },
+    },
+}
+
+IMPALA = AlgorithmSpec(
+    "impala", "importance-weighted actor-learners: V-trace", IMPALATrainConfig, make_trainer, presets=PRESETS
+)

@@ -111,9 +111,7 @@ class IMPALAGraph(PPOGraph):
 
     def _minibatch_loss(self, rows: Any) -> Any:
         log_probs, entropies, values = self._predictions(rows)
-        return self._reported(
-            self.loss.loss(log_probs, rows["advantages"], values, rows["value_targets"], entropies)
-        )
+        return self._reported(self.loss.loss(log_probs, rows["advantages"], values, rows["value_targets"], entropies))
 
     def _reported(self, loss_and_metrics: Any) -> Any:
         """The loss, after its parts were reported."""

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rlweave.agents.config import setting
 from rlweave.agents.impala import IMPALA as IMPALAAgent  # noqa: N811 - a class of that name
 from rlweave.agents.impala import IMPALAConfig
-from rlweave.agents.ppo import PPO
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
+from rlweave.algorithms.ppo import PPOLearner
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state
+from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
-from rlweave.flow import ConcatBatches, MixInReplay, ReportMetrics, SampleBatch, TrainOneStep, Workers
+from rlweave.flow import ConcatBatches, MixInReplay, ReportMetrics, TrainOneStep, Workers
 
 
 class OffPolicyTrainConfig(TrainConfig):
     """What IMPALA and APPO share: how trajectories come to the learner, and weights to the workers."""
 
-    placement: Literal["local", "single_learner_coarse"] = setting(  # type: ignore[assignment]
+    placement: Literal["local", "single_learner_coarse"] = setting(
         "local",
         "who acts: local, the learner's own agent; single_learner_coarse, workers with agents of their own (always so "
         "on Ray)",
@@ -45,35 +45,16 @@ class OffPolicyTrainConfig(TrainConfig):
     replay_capacity: int = setting(100, "newest trajectories that are kept for replay", ge=1, unit="trajectories")
 
 
+ConfigT = TypeVar("ConfigT", bound=OffPolicyTrainConfig)
+
+
 class IMPALATrainConfig(OffPolicyTrainConfig):
     """Settings of an IMPALA training."""
 
     agent: IMPALAConfig = setting(IMPALAConfig(), "the agent")
 
 
-class TrajectoryLearner:
-    """The agent as a plan's learner.
-
-    Args:
-        agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
-    """
-
-    def __init__(self, agent: PPO, counts: bool = False) -> None:
-        self.agent, self.counts = agent, counts
-
-    def update(self, batch: SampleBatch) -> dict[str, Any]:
-        """One update on trajectories (T, B, ...)."""
-        if self.counts:
-            self.agent.count_steps(batch.num_steps)
-        return self.agent.update(batch.data)
-
-    def get_weights(self) -> dict[str, Any]:
-        """What acting needs."""
-        return acting_state(self.agent)
-
-
-def impala_plan(config: OffPolicyTrainConfig, workers: Workers, learner: TrajectoryLearner) -> ReportMetrics:
+def impala_plan(config: OffPolicyTrainConfig, workers: Workers, learner: PPOLearner) -> ReportMetrics:
     """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
     steps = trajectories_per_update(config) * config.agent.rollout_steps  # type: ignore[attr-defined]
     items = gathered(config, rollouts(config, workers), "async", config.rollouts_ahead)
@@ -95,11 +76,29 @@ def updates_of(config: OffPolicyTrainConfig) -> int:
     return max(1, config.steps // (trajectories_per_update(config) * config.agent.rollout_steps))  # type: ignore[attr-defined]
 
 
-def check_weights_travel(config: OffPolicyTrainConfig) -> None:
-    """Checks that weights are published at all, where they are to be published at intervals.
+def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:
+    """Trajectories in the batch of an update, replayed ones included.
 
     Raises:
-        ConfigError: Workers act on the learner's own agent, which always has the newest.
+        ConfigError: That is no whole number.
+    """
+    new = trajectories_per_update(config)
+    trajectories = new * (1.0 + config.replay_proportion)
+    if not trajectories.is_integer():
+        raise ConfigError(
+            "batches of an update differ in size",
+            where="replay_proportion",
+            received=f"{config.replay_proportion:g} replayed trajectories for each of {new} new ones",
+            fix=f"choose a multiple of {1 / new:g}",
+        )
+    return int(trajectories)
+
+
+def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
+    """The settings with schedules as long as the training, and the mask of actions named.
+
+    Raises:
+        ConfigError: Settings contradict each other.
     """
     if config.broadcast_interval > 1 and not acts_elsewhere(config):
         raise ConfigError(
@@ -108,6 +107,16 @@ def check_weights_travel(config: OffPolicyTrainConfig) -> None:
             received=f"{config.broadcast_interval} with engine local, placement local",
             fix="--placement single_learner_coarse gives them agents of their own; or leave it out",
         )
+    if config.rollouts_ahead > 1 and config.gather == "sync":
+        raise ConfigError(
+            "nothing is asked for ahead in rounds",
+            where="rollouts_ahead",
+            received=f"{config.rollouts_ahead} with gather sync",
+            fix="leave one of them out",
+        )
+    agent = config.agent  # type: ignore[attr-defined]
+    update = {"lr": linear_schedule(agent.lr, optimizer_steps), "mask_leaf": mask_leaf_of(config, agent)}
+    return config.model_copy(update={"agent": agent.model_copy(update=update)})
 
 
 def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAgent:
@@ -116,7 +125,7 @@ def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAg
         state_space_of(config, env, config.agent.image_network),
         env.action_space,
         config.agent,
-        num_envs=trajectories_per_update(config),
+        num_envs=trajectories_of_a_batch(config),
         backend=config.backend,
         seed=seed,
     )
@@ -129,12 +138,9 @@ def make_worker(config: IMPALATrainConfig, agent: IMPALAAgent, env: VectorEnv) -
 
 def make_parts(config: IMPALATrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
-    check_weights_travel(config)
-    lr, mask_leaf = linear_schedule(config.agent.lr, updates_of(config)), mask_leaf_of(config, config.agent)
-    agent_config = config.agent.model_copy(update={"lr": lr, "mask_leaf": mask_leaf})
-    config = config.model_copy(update={"agent": agent_config})
+    config = scheduled(config, updates_of(config))
     agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: impala_plan(config, workers, TrajectoryLearner(agent, counts=elsewhere)))
+    return Parts(agent, workers, lambda: impala_plan(config, workers, PPOLearner(agent, counts=elsewhere)))
 
 
 def make_trainer(config: IMPALATrainConfig, run: RunDirectory | None) -> PlanTrainer:

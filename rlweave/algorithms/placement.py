@@ -106,15 +106,14 @@ def rollouts(config: TrainConfig, workers: Workers, fragments: int = 1) -> Strea
     return ParallelRollouts(workers, fragments=fragments).on_error(failure.policy, failure.timeout)
 
 
-def gathered(
-    config: TrainConfig, stream: Stream, default: Literal["sync", "async"], num_async: int = 1
-) -> Stream:
+def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "async"], num_async: int = 1) -> Stream:
     """Gathers a parallel stream as the settings say, or else as the algorithm has it.
 
     Args:
         config: Settings of the training.
         stream: The stream.
         default: ``"sync"``, a barrier, or ``"async"``, items as they come.
+        num_async: Items that each source is asked for ahead, where they are gathered as they come.
 
     Raises:
         ConfigError: A bound on the lag of a barrier, whose items are made with the same weights.

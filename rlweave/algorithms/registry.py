@@ -85,6 +85,7 @@ ENTRY_POINT_GROUP = "rlweave.algorithms"
 
 # Name -> "module:attribute" of its AlgorithmSpec.
 _BUILT_IN = {
+    "appo": "rlweave.algorithms.appo:APPO",
     "dqn": "rlweave.algorithms.dqn:DQN",
     "impala": "rlweave.algorithms.impala:IMPALA",
     "ppo": "rlweave.algorithms.ppo:PPO",

@@ -9,13 +9,11 @@ from rlweave.agents.appo import APPOConfig
 from rlweave.agents.config import setting
 from rlweave.algorithms.impala import (
     OffPolicyTrainConfig,
-    impala_plan,
+    parts_of,
     scheduled,
     trajectories_of_a_batch,
     updates_of,
 )
-from rlweave.algorithms.placement import place
-from rlweave.algorithms.ppo import PPOLearner
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
@@ -50,8 +48,7 @@ def make_parts(config: APPOTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     optimizer_steps = updates_of(config) * config.agent.epochs * config.agent.minibatches
     config = scheduled(config, optimizer_steps)
-    agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: impala_plan(config, workers, PPOLearner(agent, counts=elsewhere)))
+    return parts_of(config, make_agent, make_worker)
 
 
 def make_trainer(config: APPOTrainConfig, run: RunDirectory | None) -> PlanTrainer:

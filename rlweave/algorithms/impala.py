@@ -11,12 +11,13 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
 from rlweave.algorithms.ppo import PPOLearner
 from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.remote_learner import RemoteLearner
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
-from rlweave.flow import ConcatBatches, MixInReplay, ReportMetrics, TrainOneStep, Workers
+from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep, Workers
 
 
 class OffPolicyTrainConfig(TrainConfig):
@@ -39,6 +40,10 @@ class OffPolicyTrainConfig(TrainConfig):
     queue_policy: Literal["block", "drop_oldest", "drop_newest"] = setting(
         "block", "what happens when the learner's queue is full: rollouts wait, or batches are dropped and counted"
     )
+    learner: Literal["here", "actor"] = setting(
+        "here", "where the learner lives: here, in the driver's process; or in an actor of its own, on Ray a process"
+    )
+    learner_cpus: float = setting(0.0, "cores that a learner in an actor holds on Ray", ge=0.0, unit="cores")
     replay_proportion: float = setting(
         0.0, "replayed trajectories for each new one in the batch of an update; 0: none", ge=0
     )
@@ -54,7 +59,7 @@ class IMPALATrainConfig(OffPolicyTrainConfig):
     agent: IMPALAConfig = setting(IMPALAConfig(), "the agent")
 
 
-def impala_plan(config: OffPolicyTrainConfig, workers: Workers, learner: PPOLearner) -> ReportMetrics:
+def impala_plan(config: OffPolicyTrainConfig, workers: Workers, learner: PPOLearner | LearnerActor) -> ReportMetrics:
     """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
     steps = trajectories_per_update(config) * config.agent.rollout_steps  # type: ignore[attr-defined]
     items = gathered(config, rollouts(config, workers), "async", config.rollouts_ahead)
@@ -107,6 +112,13 @@ def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
             received=f"{config.broadcast_interval} with engine local, placement local",
             fix="--placement single_learner_coarse gives them agents of their own; or leave it out",
         )
+    if config.learner == "actor" and not acts_elsewhere(config):
+        raise ConfigError(
+            "workers cannot act on the agent of a learner that lives elsewhere",
+            where="learner",
+            received="actor with engine local, placement local",
+            fix="--placement single_learner_coarse gives them agents of their own, as does --engine ray",
+        )
     if config.rollouts_ahead > 1 and config.gather == "sync":
         raise ConfigError(
             "nothing is asked for ahead in rounds",
@@ -117,6 +129,22 @@ def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
     agent = config.agent  # type: ignore[attr-defined]
     update = {"lr": linear_schedule(agent.lr, optimizer_steps), "mask_leaf": mask_leaf_of(config, agent)}
     return config.model_copy(update={"agent": agent.model_copy(update=update)})
+
+
+def parts_of(config: ConfigT, make_agent: Any, make_worker: Any) -> Parts:
+    """Agent, workers, learner and plan, each in the place that the settings say.
+
+    Args:
+        config: Settings of the training, schedules completed.
+        make_agent: Makes an agent; see `place`.
+        make_worker: Makes a worker; see `place`.
+    """
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    if config.learner == "here":
+        learner = PPOLearner(agent, counts=elsewhere)
+        return Parts(agent, workers, lambda: impala_plan(config, workers, learner))
+    remote = RemoteLearner(config, make_agent, agent, config.learner_cpus)
+    return Parts(agent, workers, lambda: impala_plan(config, workers, remote.actor), remote)
 
 
 def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAgent:
@@ -139,8 +167,7 @@ def make_worker(config: IMPALATrainConfig, agent: IMPALAAgent, env: VectorEnv) -
 def make_parts(config: IMPALATrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     config = scheduled(config, updates_of(config))
-    agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: impala_plan(config, workers, PPOLearner(agent, counts=elsewhere)))
+    return parts_of(config, make_agent, make_worker)
 
 
 def make_trainer(config: IMPALATrainConfig, run: RunDirectory | None) -> PlanTrainer:
@@ -158,6 +185,24 @@ PRESETS: dict[str, dict[str, Any]] = {
         "agent": {
             "acting_backend": "numpy",
             "rollout_steps": 20,
+            "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
+        },
+    },
+    "rlweave/Catch-v0": {
+        "num_envs": 8,
+        "steps": 200_000,
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 50,
+        "image_layout": "channels_last",
+        "agent": {
+            "image_network": [
+                {"type": "conv2d", "filters": 16, "kernel_size": 3, "stride": 1, "activation": "relu"},
+                {"type": "conv2d", "filters": 32, "kernel_size": 3, "stride": 2, "activation": "relu"},
+            ],
+            "network": [{"type": "dense", "units": 64, "activation": "relu"}],
+            "acting_backend": "numpy",
+            "rollout_steps": 20,
+            "entropy_coefficient": 0.03,
             "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
         },
     },

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,16 @@ from rlweave.spaces.gymnasium_spaces import from_gymnasium
 _SMALL_OBSERVATION = 1024
 
 
+class LearnerElsewhere(Protocol):
+    """A learner that lives in an actor of a plan; the agent here evaluates, and is saved, in its stead."""
+
+    def fetch(self, plan: ReportMetrics) -> None:
+        """Brings the agent here to the state of the learner."""
+
+    def push(self, plan: ReportMetrics) -> None:
+        """Brings the learner to the state of the agent here."""
+
+
 @dataclasses.dataclass
 class Parts:
     """What an algorithm hands to its trainer.
@@ -38,11 +48,13 @@ class Parts:
         agent: Learns and acts.
         workers: Act in environments; each has `start(seed)` and an `env`. A group of factories lives on Ray.
         plan: Composes the plan anew (a plan is started once).
+        remote: The learner, where it lives in an actor of its own; None where the agent here learns.
     """
 
     agent: Agent
     workers: list[Any] | WorkerGroup
     plan: Callable[[], ReportMetrics]
+    remote: LearnerElsewhere | None = None
 
 
 class PlanTrainer:
@@ -124,6 +136,7 @@ class PlanTrainer:
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily in environments of their own."""
+        self._fetch()
         factory = functools.partial(
             make_env,
             self.config.env,
@@ -163,7 +176,14 @@ class PlanTrainer:
             for worker, seed in zip(workers, seeds, strict=True):
                 worker.start(seed)
 
+    def _fetch(self) -> None:
+        """Brings the agent here up to date, if it is not the one that learns."""
+        if self.parts.remote is not None:
+            self.plan.quiesce()  # what was begun is counted before anybody looks
+            self.parts.remote.fetch(self.plan)
+
     def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        self._fetch()
         arrays: dict[str, np.ndarray] = {f"agent/{path}": value for path, value in self.agent.state_dict().items()}
         plan = _split_arrays(self.plan.state_dict(), "plan", arrays)
         meta = {
@@ -208,6 +228,8 @@ class PlanTrainer:
         self.agent.load_counters(meta["agent"])
         self.plan.close()
         self.plan = self.parts.plan().start(self.engine)
+        if self.parts.remote is not None:
+            self.parts.remote.push(self.plan)
         self.plan.load_state_dict(_join_arrays(meta["plan"], arrays))
         self.best_return = -np.inf if meta["best_return"] is None else float(meta["best_return"])
         self._count_events_from(self.env_steps)

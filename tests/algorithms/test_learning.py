@@ -48,6 +48,9 @@ def test_a_threshold_is_no_formality(task):
     untrained = {
         "ppo-cartpole": 25.0,
         "dqn-cartpole": 25.0,
+        "impala-cartpole": 25.0,
+        "impala-catch": -0.6,
+        "appo-cartpole": 25.0,
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,

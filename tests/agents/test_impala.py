@@ -160,7 +160,8 @@ def test_any_number_of_trajectories_makes_a_batch(backend):
 
 
 @pytest.mark.parametrize(
-    ("backend", "layer"), [("torch", "lstm"), ("jax", "gru"), pytest.param("tensorflow", "lstm", marks=pytest.mark.slow)]
+    ("backend", "layer"),
+    [("torch", "lstm"), ("jax", "gru"), pytest.param("tensorflow", "lstm", marks=pytest.mark.slow)],
 )
 def test_recurrent_networks_run_from_the_state_that_the_worker_had(backend, layer):
     agent = make(backend, network=[{"type": layer, "units": 4}], normalize_states=True)

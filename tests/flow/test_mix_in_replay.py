@@ -20,7 +20,11 @@ class TrajectoryWorker(FakeWorker):
         batch = super().sample()  # counts, and ends
         first = (self.made - 1) * self.columns
         numbers = np.arange(first, first + self.columns)
-        rows = {"number": np.tile(numbers, (3, 1)), "version": np.full((3, self.columns), self.version), "last": numbers}
+        rows = {
+            "number": np.tile(numbers, (3, 1)),
+            "version": np.full((3, self.columns), self.version),
+            "last": numbers,
+        }
         assert batch.num_steps
         return SampleBatch(rows, "trajectories", ("last",))
 
@@ -103,4 +107,4 @@ def test_wrong_arguments_and_items_are_refused(start: Start) -> None:
     group = [FakeWorker()]
     rows = ParallelRollouts(group).gather_async().for_each(MixInReplay(10, 1.0))
     with pytest.raises(PlanError, match="only trajectories can be mixed in"):
-        start(ReportMetrics(rows, group)).pull()
+        next(start(ReportMetrics(rows, group)).items())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms.checkpoint import find_checkpoint
+from rlweave.algorithms.impala import trajectories_per_update
 from rlweave.errors import ConfigError
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, state_of, trainers
 
@@ -65,9 +66,9 @@ def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, sets):
     assert kept
     assert [*kept, *finish(resumed)] == rows
     assert_same_state(state_of(uncut), state_of(resumed))
-    assert uncut.plan.counters.replay_ratio == pytest.approx(
-        (1 + sets.get("replay_proportion", 0.0)) * uncut.config.agent.model_dump().get("epochs", 1)
-    )
+    counters, config = uncut.plan.counters, uncut.config
+    passes = (1 + config.replay_proportion) * getattr(config.agent, "epochs", 1)
+    assert counters.trained_samples == counters.updates * trajectories_per_update(config) * 8 * passes
 
 
 def test_a_learner_elsewhere_is_the_one_that_is_evaluated_and_saved(trainers, tmp_path):

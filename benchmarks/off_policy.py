@@ -26,8 +26,9 @@ CORRECTIONS = ("vtrace", "none")
 SETTINGS: dict[str, Any] = {
     "env": "CartPole-v1",
     "backend": "torch",
-    "steps": 100_000,
+    "steps": 80_000,
     "evaluate_every": 10_000,
+    "evaluation_episodes": 10,
     "rollouts_ahead": 41,
     "agent.lr": 2e-3,
 }

@@ -1,4 +1,4 @@
-"""APPO as an agent: the ratio of its surrogate, V-trace by the target policy, when that follows, and PPO as its limit."""
+"""APPO as an agent: the surrogate's ratio, V-trace by the target policy, when that follows, PPO as its limit."""
 
 import numpy as np
 import pytest

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import off_policy
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.impala import trajectories_per_update
 from rlweave.errors import ConfigError
@@ -79,6 +80,16 @@ def test_a_learner_elsewhere_is_the_one_that_is_evaluated_and_saved(trainers, tm
     for path, value in here.agent.state_dict().items():
         if not path.startswith("actor:"):
             np.testing.assert_array_equal(value, elsewhere.agent.state_dict()[path], err_msg=path)
+
+
+@pytest.mark.slow
+def test_on_old_trajectories_a_run_without_v_trace_does_worse():
+    """One seed; `benchmarks/off_policy.py` has all."""
+    corrected, uncorrected = (off_policy.train(correction, 0, {}) for correction in off_policy.CORRECTIONS)
+    assert corrected["result"] > uncorrected["result"]
+    for row in (corrected, uncorrected):
+        assert row["usual_lag"] == 40
+        assert row["mean_distance_of_ratios_from_1"] > 0.1
 
 
 @pytest.mark.slow

@@ -37,7 +37,6 @@ ROOT = Path(__file__).resolve().parents[1]
 def rlweave(case: str, seconds: float, warm_up: float, learner: str) -> dict[str, float]:
     """Our plan: steps and samples in a stretch of time, lag and fill of the learner's queue."""
     from rlweave.algorithms.config import resolve_config
-    from rlweave.algorithms.engines import close_engine
     from rlweave.algorithms.impala import IMPALATrainConfig, make_trainer
 
     chosen = CASES[case]
@@ -81,7 +80,6 @@ def rlweave(case: str, seconds: float, warm_up: float, learner: str) -> dict[str
         }  # fmt: skip
     finally:
         trainer.close()
-        close_engine(trainer.engine)
 
 
 def rllib(case: str, seconds: float, warm_up: float) -> dict[str, float]:

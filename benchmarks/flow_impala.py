@@ -128,8 +128,8 @@ def rllib(case: str, seconds: float, warm_up: float) -> dict[str, float]:
 
     def counts() -> tuple[float, float, float]:
         result = algorithm.train()
-        sampled = float(result["env_runners"].get("num_env_steps_sampled_lifetime", 0))
-        trained = float(result["learners"].get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0))
+        sampled = float(result.get("env_runners", {}).get("num_env_steps_sampled_lifetime", 0))
+        trained = float(result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", 0))
         return time.perf_counter(), sampled, trained
 
     until = time.perf_counter() + warm_up

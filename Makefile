@@ -43,7 +43,7 @@ learning: $(VENV)/.installed-dev  ## Learning with all seeds; writes curves and 
 
 bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a table each.
 	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole \
-	    flow_items flow_apex flow_memory flow_recovery lines_of_code; do \
+	    flow_items flow_apex flow_impala flow_memory flow_recovery lines_of_code; do \
 	  $(BIN)/python benchmarks/$$script.py; \
 	done
 

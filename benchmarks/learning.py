@@ -187,6 +187,18 @@ TASKS = {
         "gain in mean return by one gradient step, 100 new tasks", 1.5, clear=("best_evaluation_return", -1.8),
         backends=("jax",),
     ),
+    "impala-cartpole": Task(
+        "impala", "CartPole-v1", 300_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 499.0),
+    ),
+    "impala-catch": Task(
+        "impala", "rlweave/Catch-v0", 200_000, greedy_return(100), f"{_BEST}, 100 greedy episodes", 0.9,
+        clear=("best_evaluation_return", 0.99), backends=("jax",),
+    ),
+    "appo-cartpole": Task(
+        "appo", "CartPole-v1", 200_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
+        clear=("best_evaluation_return", 499.0),
+    ),
     "ppo-pendulum": Task(
         "ppo",
         "Pendulum-v1",

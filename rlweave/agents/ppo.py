@@ -86,19 +86,30 @@ class PPO(Agent):
         self.num_envs = num_envs
         if self.recurrent:
             self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
-        rows = self.config.rollout_steps * num_envs
-        if self.recurrent and num_envs % self.config.minibatches:
+        self._check_minibatches()
+        self._trajectories = TrajectoryAssembler(self.config.rollout_steps)
+        self._acted: dict[Any, tuple[Any, dict[str, Any]]] = {}
+        self._bounds = bounds_of(self.action_space)
+
+    def _check_minibatches(self) -> None:
+        """Checks that a rollout can be cut into minibatches.
+
+        Raises:
+            ConfigError: It cannot.
+        """
+        rows = self.config.rollout_steps * self.num_envs
+        if self.recurrent and self.num_envs % self.config.minibatches:
             raise ConfigError(
                 "minibatches of recurrent networks are whole sequences, and cannot be cut equally",
                 where="minibatches",
-                received=f"{num_envs} environments into {self.config.minibatches}",
-                fix=f"choose a divisor of {num_envs}, or another num_envs",
+                received=f"{self.num_envs} environments into {self.config.minibatches}",
+                fix=f"choose a divisor of {self.num_envs}, or another num_envs",
             )
         if rows % self.config.minibatches:
             raise ConfigError(
                 "the rollout cannot be cut into equal minibatches",
                 where="minibatches",
-                received=f"{rows} rows ({self.config.rollout_steps} steps x {num_envs} environments) "
+                received=f"{rows} rows ({self.config.rollout_steps} steps x {self.num_envs} environments) "
                 f"into {self.config.minibatches}",
                 fix=f"choose a divisor of {rows}",
             )
@@ -109,9 +120,6 @@ class PPO(Agent):
                 received=f"{rows} rows in {self.config.minibatches} minibatches",
                 fix="use fewer minibatches, or normalize_advantages=false",
             )
-        self._trajectories = TrajectoryAssembler(self.config.rollout_steps)
-        self._acted: dict[Any, tuple[Any, dict[str, Any]]] = {}
-        self._bounds = bounds_of(self.action_space)
 
     def make_root(self) -> PPOGraph:
         return (RecurrentPPOGraph if self.recurrent else PPOGraph)(**self.graph_arguments())
@@ -145,6 +153,11 @@ class PPO(Agent):
             "reward_scale": config.reward_scale,
         }
 
+    @property
+    def _trajectories_per_batch(self) -> int | bool:
+        """B of the batches that `update` takes; True for any."""
+        return self.num_envs
+
     def batch_space(self) -> Space:
         """Space of the batch that `update` takes: (T, B, ...).
 
@@ -162,9 +175,10 @@ class PPO(Agent):
         }
         if self.recurrent:
             leaves["episode_start"] = BoolBox()
-        space = Dict(leaves).with_batch_rank(self.num_envs).with_time_rank(self.config.rollout_steps)
+        space = Dict(leaves).with_batch_rank(self._trajectories_per_batch).with_time_rank(self.config.rollout_steps)
         if self.recurrent:
-            space = Dict({**space, "initial_state": self.recurrent_space.with_batch_rank(self.num_envs)})
+            initial_state = self.recurrent_space.with_batch_rank(self._trajectories_per_batch)
+            space = Dict({**space, "initial_state": initial_state})
         return space
 
     def input_spaces(self) -> dict[str, InputSpace]:
@@ -283,15 +297,7 @@ class PPO(Agent):
             ExecutionError: Without a batch, when fewer than `rollout_steps` steps of `num_envs` environments were
                 observed.
         """
-        if batch is None:
-            if not self.ready():
-                raise ExecutionError(
-                    "there is not enough to learn from yet",
-                    where="ppo.update",
-                    received=f"{self._trajectories.lengths()} steps by environment",
-                    fix=f"observe {self.config.rollout_steps} steps of each of {self.num_envs} environments",
-                )
-            batch = with_initial_state(self._trajectories.take(self.num_envs))
+        batch = self._given_or_observed(batch)
         _, metrics = self.executor.update(batch, with_metrics=True)
         self._copy_to_actor()
         return {
@@ -299,6 +305,23 @@ class PPO(Agent):
             "gradient_steps": self.config.epochs * self.config.minibatches,
             "trained_samples": self.config.epochs * self.config.rollout_steps * self.num_envs,
         }
+
+    def _given_or_observed(self, batch: Batch | None) -> Batch:
+        """The batch itself, or what was observed.
+
+        Raises:
+            ExecutionError: Not enough was.
+        """
+        if batch is not None:
+            return batch
+        if not self.ready():
+            raise ExecutionError(
+                "there is not enough to learn from yet",
+                where=f"{self.name}.update",
+                received=f"{self._trajectories.lengths()} steps by environment",
+                fix=f"observe {self.config.rollout_steps} steps of each of {self.num_envs} environments",
+            )
+        return with_initial_state(self._trajectories.take(self.num_envs))
 
     def postprocess(self, batch: Batch) -> Batch:
         return self.executor.postprocess(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import graph, ops
-from rlweave.components import GeneralizedAdvantageEstimation, Policy, PPOLoss, RunningNormalization, ValueFunction
+from rlweave.components import Policy, RunningNormalization, ValueFunction
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import IntBox
 
@@ -29,8 +29,8 @@ class PPOGraph(Component):
         self,
         policy: Policy,
         value_function: ValueFunction,
-        advantages: GeneralizedAdvantageEstimation,
-        loss: PPOLoss,
+        advantages: Component,
+        loss: Component,
         optimizer: Component,
         normalization: RunningNormalization | None,
         epochs: int,
@@ -77,19 +77,24 @@ class PPOGraph(Component):
         """
         states, next_states = self._normalized(batch["states"]), self._normalized(batch["next_states"])
         values, next_values = self.value_function.call(states), self.value_function.call(next_states)
-        advantages, targets = self.advantages.estimate(
-            self._scale(batch["rewards"]), values, next_values, batch["terminated"], batch["truncated"]
-        )
+        log_probs, advantages, targets = self._estimates(batch, states, values, next_values)
         return self._fold(
             {
                 "states": states,
                 "actions": batch["actions"],
-                "log_probs": batch["log_probs"],
+                "log_probs": log_probs,
                 "values": values,
                 "advantages": advantages,
                 "value_targets": targets,
             }
         )
+
+    def _estimates(self, batch: Any, states: Any, values: Any, next_values: Any) -> Any:
+        """Log-probabilities that the ratio starts from, advantages and value targets, of processed `states` (T, B)."""
+        advantages, targets = self.advantages.estimate(
+            self._scale(batch["rewards"]), values, next_values, batch["terminated"], batch["truncated"]
+        )
+        return batch["log_probs"], advantages, targets
 
     @api
     def gradients(self, rows: Any) -> Any:

@@ -93,13 +93,11 @@ class RecurrentPPOGraph(PPOGraph):
         values, next_values = self.value_function.look_ahead_values(
             states, next_states, batch["initial_state"]["value_function"], batch["episode_start"]
         )
-        advantages, targets = self.advantages.estimate(
-            self._scale(batch["rewards"]), values, next_values, batch["terminated"], batch["truncated"]
-        )
+        log_probs, advantages, targets = self._estimates(batch, states, values, next_values)
         return {
             "states": states,
             "actions": batch["actions"],
-            "log_probs": batch["log_probs"],
+            "log_probs": log_probs,
             "values": graph.stop_gradient(values),
             "advantages": advantages,
             "value_targets": targets,

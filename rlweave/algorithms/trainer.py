@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,6 +34,16 @@ from rlweave.spaces.gymnasium_spaces import from_gymnasium
 _SMALL_OBSERVATION = 1024
 
 
+class LearnerElsewhere(Protocol):
+    """A learner that lives in an actor of a plan; the agent here evaluates, and is saved, in its stead."""
+
+    def fetch(self, plan: ReportMetrics) -> None:
+        """Brings the agent here to the state of the learner."""
+
+    def push(self, plan: ReportMetrics) -> None:
+        """Brings the learner to the state of the agent here."""
+
+
 @dataclasses.dataclass
 class Parts:
     """What an algorithm hands to its trainer.
@@ -42,11 +52,13 @@ class Parts:
         agent: Learns and acts; several where policies learn side by side.
         workers: Act in environments; each has `start(seed)` and an `env`. A group of factories lives on Ray.
         plan: Composes the plan anew (a plan is started once).
+        remote: The learner, where it lives in an actor of its own; None where the agent here learns.
     """
 
     agent: Agent | PolicyAgents
     workers: list[Any] | WorkerGroup
     plan: Callable[[], ReportMetrics]
+    remote: LearnerElsewhere | None = None
 
 
 class PlanTrainer:
@@ -142,6 +154,7 @@ class PlanTrainer:
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily in environments of their own."""
+        self._fetch()
         factory = functools.partial(
             make_env,
             self.config.env,
@@ -182,6 +195,12 @@ class PlanTrainer:
             for worker, seed in zip(workers, seeds, strict=True):
                 worker.start(seed)
 
+    def _fetch(self) -> None:
+        """Brings the agent here up to date, if it is not the one that learns."""
+        if self.parts.remote is not None:
+            self.plan.quiesce()  # what was begun is counted before anybody looks
+            self.parts.remote.fetch(self.plan)
+
     def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         state = self.state_dict()
         arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
@@ -189,6 +208,7 @@ class PlanTrainer:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a checkpoint holds, as nested plain data and arrays. `begin_anew` has to follow, as after `save`."""
+        self._fetch()
         return {
             "algorithm": self.agent.name,
             "backend": self.config.backend,
@@ -237,6 +257,8 @@ class PlanTrainer:
         self.agent.load_counters(state["agent"])
         self.plan.close()
         self.plan = self.parts.plan().start(self.engine)
+        if self.parts.remote is not None:
+            self.parts.remote.push(self.plan)
         self.plan.load_state_dict(state["plan"])
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
         self._count_events_from(self.env_steps)

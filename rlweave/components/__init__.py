@@ -12,6 +12,7 @@ from rlweave.components.linear_baseline import LinearBaseline
 from rlweave.components.losses import (
     ActorCriticLoss,
     DQNLoss,
+    IMPALALoss,
     PPOLoss,
     SequenceDQNLoss,
     SquaredErrorLoss,
@@ -67,6 +68,7 @@ __all__ = [
     "GraphPrioritizedReplay",
     "GraphReplay",
     "HashText",
+    "IMPALALoss",
     "Joint",
     "LinearBaseline",
     "NStepAccumulator",

@@ -31,6 +31,7 @@ from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.mix_in_replay import MixInReplay
 from rlweave.flow.nesting import NestedPlan, PlanWorker
 from rlweave.flow.operators import ConcatBatches, Operator
 from rlweave.flow.plan import ReportMetrics
@@ -88,6 +89,7 @@ __all__ = [
     "LearnerActor",
     "LocalEngine",
     "Memory",
+    "MixInReplay",
     "NestedPlan",
     "Operator",
     "ParallelReplay",

@@ -151,8 +151,11 @@ class LocalEngine:
     def kill(self, actors: Sequence[Actor], grace: float = 0.0) -> None:
         """Calls each actor's ``close`` method if time is given for it, and then its errors count."""
         for actor in actors:
+            close = getattr(actor, "close", None)  # a learner need not have one
+            if close is None:
+                continue
             with contextlib.nullcontext() if grace else contextlib.suppress(Exception):
-                actor.close()
+                close()
 
     def capacity(self) -> None:
         """Not counted: workers take turns."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.calls import results_of
 from rlweave.flow.item_types import signature_of
 from rlweave.flow.operators import positive
 from rlweave.flow.protocols import Learner, RestorableLearner, require
 from rlweave.flow.resources import Resources
+
+if TYPE_CHECKING:
+    from rlweave.flow.plan import ReportMetrics
 
 
 class LearnerActor:
@@ -52,3 +56,26 @@ class LearnerActor:
         """
         if self.kind is not Any:
             require(self.kind, RestorableLearner, operator, "learner")
+
+
+def ask_learner(plan: ReportMetrics, learner: LearnerActor, method: str, *arguments: Any) -> Any:
+    """Calls a method of a learner that lives in an actor of a plan, and waits for the result.
+
+    Calls of an actor are carried out in order, so an update that was begun before is done when this answers.
+
+    Args:
+        plan: The plan that trains it.
+        learner: The learner.
+        method: Name of its method.
+        *arguments: Of the call.
+
+    Returns:
+        What the method returned.
+
+    Raises:
+        PlanError: If there is no answer.
+    """
+    context = plan._running()
+    actor = context.learner(learner).actor
+    call = context.engine.call(actor, method, *arguments)
+    return results_of(context.engine, context.clock, [call], "the learner")[0]

@@ -450,6 +450,15 @@ _add(
     constants={"loss": ("advantages", "returns")},
 )
 _add(
+    "impala-loss",
+    c.IMPALALoss,
+    lambda: c.IMPALALoss(),
+    {name: _PPO_INPUTS[name] for name in ("log_probs", "advantages", "values", "entropies")}
+    | {"value_targets": _floats()},
+    differentiated={"loss": _first},
+    constants={"loss": ("advantages", "value_targets")},
+)
+_add(
     "gae",
     c.GeneralizedAdvantageEstimation,
     lambda: c.GeneralizedAdvantageEstimation(),

@@ -19,7 +19,7 @@ MINUTES = {
     "ppo-catch": 1,
 }
 #: Plans whose agents are the same on all backends as others': one backend here, all in `make learning`.
-HERE = {"ape-x-cartpole": ("jax",), "es-cartpole": ("jax",)}
+HERE = {"ape-x-cartpole": ("jax",), "es-cartpole": ("jax",), "impala-cartpole": ("torch",), "appo-cartpole": ("jax",)}
 
 
 @pytest.mark.learning
@@ -67,6 +67,9 @@ def test_a_threshold_is_no_formality(task):
         "es-cartpole": 25.0,
         "maml-sine": 0.9,
         "maml-point": 0.2,
+        "impala-cartpole": 25.0,
+        "impala-catch": -0.6,
+        "appo-cartpole": 25.0,
         "ppo-pendulum": -1200.0,
         "ppo-catch": -0.6,
         "dqn-gridworld": 5.0,

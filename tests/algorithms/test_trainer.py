@@ -34,6 +34,19 @@ SETTINGS = {
         "agent.epsilon": {"type": "linear", "start": 1.0, "end": 0.1, "steps": 400},
         "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
     },
+    "impala": {
+        "num_envs": 2,
+        "steps": 600,
+        "agent.rollout_steps": 8,
+        "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
+    },
+    "appo": {
+        "num_envs": 2,
+        "steps": 600,
+        "agent.rollout_steps": 8,
+        "agent.minibatches": 2,
+        "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
+    },
 }
 SETTINGS["ape-x"] = {
     **{
@@ -54,7 +67,7 @@ SHARED = {
     "tensorboard": False,
     "agent.network": NETWORK,
 }
-ALGORITHMS = sorted(SETTINGS)
+ALGORITHMS = ["dqn", "ppo"]  # others have files of their own
 BACKENDS = ("jax", "torch", "tensorflow")
 
 

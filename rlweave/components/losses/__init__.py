@@ -3,7 +3,16 @@
 from rlweave.components.losses.actor_critic import ActorCriticLoss
 from rlweave.components.losses.adaptation import SquaredErrorLoss, SurrogateLoss
 from rlweave.components.losses.dqn import DQNLoss
+from rlweave.components.losses.impala import IMPALALoss
 from rlweave.components.losses.ppo import PPOLoss
 from rlweave.components.losses.sequence_dqn import SequenceDQNLoss
 
-__all__ = ["ActorCriticLoss", "DQNLoss", "PPOLoss", "SequenceDQNLoss", "SquaredErrorLoss", "SurrogateLoss"]
+__all__ = [
+    "ActorCriticLoss",
+    "DQNLoss",
+    "IMPALALoss",
+    "PPOLoss",
+    "SequenceDQNLoss",
+    "SquaredErrorLoss",
+    "SurrogateLoss",
+]

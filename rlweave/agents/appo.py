@@ -1,0 +1,81 @@
+"""APPO: PPO on trajectories of older policies, with V-trace and a target policy (IMPACT, arXiv:1912.00167)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rlweave.agents.agent import Batch, Metrics
+from rlweave.agents.appo_graph import APPOGraph, RecurrentAPPOGraph
+from rlweave.agents.config import setting
+from rlweave.agents.impala import Correction
+from rlweave.agents.ppo import PPO, PPOConfig
+from rlweave.agents.ppo_graph import PPOGraph
+from rlweave.components import VTrace
+
+
+class APPOConfig(PPOConfig):
+    """Settings of APPO: those of PPO, and how steps of older policies are corrected for."""
+
+    gae_lambda: float = setting(
+        0.95, "lambda: decay of V-trace's traces; without a correction, of generalized advantages", ge=0, le=1
+    )
+    rollout_steps: int = setting(64, "length of a trajectory", ge=1, unit="steps")
+    epochs: int = setting(2, "passes over the trajectories in an update", ge=1)
+    off_policy_correction: Correction = setting(
+        "vtrace",
+        "vtrace, and a target policy; or none: PPO, as if the steps were the present policy's own",
+    )
+    rho_clip: float = setting(1.0, "largest weight of a TD error in V-trace", gt=0)
+    c_clip: float = setting(1.0, "largest weight of a trace in V-trace, at most rho_clip", gt=0)
+    policy_rho_clip: float = setting(1.0, "largest weight of an advantage in V-trace", gt=0)
+    ratio_bound: float = setting(2.0, "largest correction of the surrogate's ratio by the target policy", ge=1)
+    target_update_interval: int = setting(
+        1, "distance of two copies of the policy to the target policy", ge=1, unit="updates"
+    )
+
+
+class APPO(PPO):
+    """APPO for discrete, multi-discrete, box and nested action spaces.
+
+    Args:
+        state_space: Space of one observation.
+        action_space: Space of one action.
+        config: `APPOConfig` or its data.
+        num_envs: Trajectories that make one update.
+        backend: As in `Agent`.
+        seed: As in `Agent`.
+    """
+
+    name: ClassVar[str] = "appo"
+    config_class = APPOConfig
+    config: APPOConfig
+
+    _updates = 0
+
+    def make_root(self) -> PPOGraph:
+        if self.config.off_policy_correction == "none":
+            return super().make_root()
+        return (RecurrentAPPOGraph if self.recurrent else APPOGraph)(**self.graph_arguments())
+
+    def graph_arguments(self) -> dict[str, Any]:
+        config, arguments = self.config, super().graph_arguments()
+        if config.off_policy_correction == "none":
+            return arguments
+        vtrace = VTrace(config.discount, config.rho_clip, config.c_clip, config.policy_rho_clip, config.gae_lambda)
+        return {**arguments, "advantages": vtrace, "ratio_bound": config.ratio_bound}
+
+    def update(self, batch: Batch | None = None) -> Metrics:
+        """Learns from trajectories (T, B, ...), as PPO does; then the target policy follows, if it is time."""
+        metrics = super().update(batch)
+        self._updates += 1
+        if self.config.off_policy_correction != "none" and self._updates % self.config.target_update_interval == 0:
+            self.executor.sync_target()
+        return metrics
+
+    def counters(self) -> dict[str, int]:
+        return {**super().counters(), "updates": self._updates}
+
+    def load_counters(self, counters: Mapping[str, int]) -> None:
+        super().load_counters(counters)
+        self._updates = int(counters["updates"])

@@ -1,0 +1,125 @@
+"""IMPALA (Espeholt et al. 2018, arXiv:1802.01561): an actor-critic that learns from steps of older policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from rlweave.agents.agent import AgentConfig, Batch, Metrics
+from rlweave.agents.config import setting
+from rlweave.agents.impala_graph import IMPALAGraph, RecurrentIMPALAGraph
+from rlweave.agents.ppo import PPO
+from rlweave.components import IMPALALoss, Policy, RunningNormalization, ValueFunction, VTrace
+from rlweave.graph import Component
+from rlweave.spaces import Space
+
+Correction = Literal["vtrace", "none"]
+
+
+class IMPALAConfig(AgentConfig):
+    """Settings of IMPALA."""
+
+    network: list[dict[str, Any]] = setting(
+        [
+            {"type": "dense", "units": 64, "activation": "tanh"},
+            {"type": "dense", "units": 64, "activation": "tanh"},
+        ],
+        "layers of the policy and of the value function",
+    )
+    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
+    rollout_steps: int = setting(20, "length of a trajectory", ge=1, unit="steps")
+    off_policy_correction: Correction = setting(
+        "vtrace", "how steps of older policies are weighted: vtrace; or none, as if they were the present policy's own"
+    )
+    rho_clip: float = setting(1.0, "largest weight of a TD error in V-trace", gt=0)
+    c_clip: float = setting(1.0, "largest weight of a trace in V-trace, at most rho_clip", gt=0)
+    policy_rho_clip: float = setting(1.0, "largest weight of an advantage", gt=0)
+    trace_decay: float = setting(1.0, "lambda: decay of traces, as in TD(lambda)", ge=0, le=1)
+    optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart; the paper's is rmsprop")
+    lr: float | dict[str, Any] = setting(6e-4, "learning rate, or a schedule over optimizer steps")
+    max_grad_norm: float | None = setting(40.0, "global norm that gradients are clipped to; null: not clipped")
+    value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
+    entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", ge=0)
+    normalize_states: bool = setting(False, "running normalization of float observations")
+    reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
+
+
+class IMPALA(PPO):
+    """IMPALA for discrete, multi-discrete, box and nested action spaces.
+
+    It acts and observes as PPO does; an update is one optimizer step on whole trajectories, of any number.
+
+    Args:
+        state_space: Space of one observation.
+        action_space: Space of one action.
+        config: `IMPALAConfig` or its data.
+        num_envs: Environments whose observed steps make one update without a batch.
+        backend: As in `Agent`.
+        seed: As in `Agent`.
+    """
+
+    name: ClassVar[str] = "impala"
+    config_class = IMPALAConfig  # type: ignore[assignment]
+    config: IMPALAConfig  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        state_space: Space,
+        action_space: Space,
+        config: IMPALAConfig | Mapping[str, Any] | None = None,
+        *,
+        num_envs: int = 1,
+        backend: str = "jax",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(state_space, action_space, config, num_envs=num_envs, backend=backend, seed=seed)  # type: ignore[arg-type]
+
+    def _check_minibatches(self) -> None:
+        """There are none."""
+
+    def make_root(self) -> IMPALAGraph:
+        return (RecurrentIMPALAGraph if self.recurrent else IMPALAGraph)(**self.graph_arguments())
+
+    def graph_arguments(self) -> dict[str, Any]:
+        config = self.config
+        encoder: dict[str, Any] = {
+            "network": config.network,
+            "image_network": config.image_network or None,
+            "state_space": self.state_space,
+            "initializer": "orthogonal",
+        }
+        return {
+            "policy": Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder),
+            "value_function": ValueFunction(**encoder),
+            "vtrace": VTrace(
+                config.discount, config.rho_clip, config.c_clip, config.policy_rho_clip, config.trace_decay
+            ),
+            "corrected": config.off_policy_correction == "vtrace",
+            "loss": IMPALALoss(config.value_coefficient, config.entropy_coefficient),
+            "optimizer": Component.from_spec(
+                {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
+            ),
+            "normalization": RunningNormalization() if config.normalize_states else None,
+            "reward_scale": config.reward_scale,
+        }
+
+    @property
+    def _trajectories_per_batch(self) -> int | bool:
+        return True
+
+    def update(self, batch: Batch | None = None) -> Metrics:
+        """Learns from trajectories: one optimizer step.
+
+        Args:
+            batch: Dict of arrays (T, B, ...) as `batch_space` says, of any number B of trajectories; None takes what
+                was observed.
+
+        Raises:
+            ExecutionError: Without a batch, when fewer than `rollout_steps` steps of `num_envs` environments were
+                observed; or a metric is not finite.
+        """
+        batch = self._given_or_observed(batch)
+        _, metrics = self.executor.update(batch, with_metrics=True)
+        self._copy_to_actor()
+        return {**self._checked(metrics), "gradient_steps": 1, "trained_samples": int(batch["rewards"].size)}

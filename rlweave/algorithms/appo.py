@@ -1,0 +1,83 @@
+"""APPO as something to train: agent, plan, defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlweave.agents.appo import APPO as APPOAgent  # noqa: N811 - a class of that name
+from rlweave.agents.appo import APPOConfig
+from rlweave.agents.config import setting
+from rlweave.algorithms.impala import (
+    OffPolicyTrainConfig,
+    parts_of,
+    scheduled,
+    trajectories_of_a_batch,
+    updates_of,
+)
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.rollout_workers import TrajectoryWorker
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, state_space_of
+from rlweave.envs import VectorEnv
+
+
+class APPOTrainConfig(OffPolicyTrainConfig):
+    """Settings of an APPO training."""
+
+    agent: APPOConfig = setting(APPOConfig(), "the agent")
+
+
+def make_agent(config: APPOTrainConfig, env: VectorEnv, seed: int) -> APPOAgent:
+    """The agent for an environment; not built yet."""
+    return APPOAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        num_envs=trajectories_of_a_batch(config),
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def make_worker(config: APPOTrainConfig, agent: APPOAgent, env: VectorEnv) -> TrajectoryWorker:
+    """A worker that collects trajectories."""
+    return TrajectoryWorker(agent, env, config.agent.rollout_steps)
+
+
+def make_parts(config: APPOTrainConfig) -> Parts:
+    """Agent, workers and plan of a training."""
+    optimizer_steps = updates_of(config) * config.agent.epochs * config.agent.minibatches
+    config = scheduled(config, optimizer_steps)
+    return parts_of(config, make_agent, make_worker)
+
+
+def make_trainer(config: APPOTrainConfig, run: RunDirectory | None) -> PlanTrainer:
+    """A trainer."""
+    return PlanTrainer(config, run, make_parts)
+
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "num_envs": 8,
+        "steps": 199_680,  # 390 updates: the most that fit into 200,000
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 20,
+        "agent": {
+            "acting_backend": "numpy",
+            "rollout_steps": 64,
+            "epochs": 4,
+            "minibatches": 4,
+            "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
+        },
+    },
+}
+
+APPO = AlgorithmSpec(
+    "appo",
+    "asynchronous PPO: V-trace and a target policy",
+    APPOTrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
+)

@@ -1,0 +1,220 @@
+"""IMPALA as something to train: agent, plan, defaults."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from rlweave.agents.config import setting
+from rlweave.agents.impala import IMPALA as IMPALAAgent  # noqa: N811 - a class of that name
+from rlweave.agents.impala import IMPALAConfig
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
+from rlweave.algorithms.ppo import PPOLearner
+from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.remote_learner import RemoteLearner
+from rlweave.algorithms.rollout_workers import TrajectoryWorker
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
+from rlweave.envs import VectorEnv
+from rlweave.errors import ConfigError
+from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep, Workers
+
+
+class OffPolicyTrainConfig(TrainConfig):
+    """What IMPALA and APPO share: how trajectories come to the learner, and weights to the workers."""
+
+    placement: Literal["local", "single_learner_coarse"] = setting(
+        "local",
+        "who acts: local, the learner's own agent; single_learner_coarse, workers with agents of their own (always so "
+        "on Ray)",
+    )
+    rollouts_per_update: int = setting(
+        1, "rollouts (of num_envs / workers trajectories each) that make the batch of an update", ge=1, unit="rollouts"
+    )
+    rollouts_ahead: int = setting(
+        1, "rollouts that each worker is asked for ahead: with engine local and one worker they are this less one "
+        "updates old", ge=1, unit="rollouts",
+    )  # fmt: skip
+    broadcast_interval: int = setting(1, "updates from one publication of weights to the next", ge=1, unit="updates")
+    learner_queue: int = setting(4, "batches that wait for the learner at most", ge=1, unit="batches")
+    queue_policy: Literal["block", "drop_oldest", "drop_newest"] = setting(
+        "block", "what happens when the learner's queue is full: rollouts wait, or batches are dropped and counted"
+    )
+    learner: Literal["here", "actor"] = setting(
+        "here", "where the learner lives: here, in the driver's process; or in an actor of its own, on Ray a process"
+    )
+    learner_cpus: float = setting(0.0, "cores that a learner in an actor holds on Ray", ge=0.0, unit="cores")
+    replay_proportion: float = setting(
+        0.0, "replayed trajectories for each new one in the batch of an update; 0: none", ge=0
+    )
+    replay_capacity: int = setting(100, "newest trajectories that are kept for replay", ge=1, unit="trajectories")
+
+
+ConfigT = TypeVar("ConfigT", bound=OffPolicyTrainConfig)
+
+
+class IMPALATrainConfig(OffPolicyTrainConfig):
+    """Settings of an IMPALA training."""
+
+    agent: IMPALAConfig = setting(IMPALAConfig(), "the agent")
+
+
+def impala_plan(config: OffPolicyTrainConfig, workers: Workers, learner: PPOLearner | LearnerActor) -> ReportMetrics:
+    """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
+    steps = trajectories_per_update(config) * config.agent.rollout_steps  # type: ignore[attr-defined]
+    items = gathered(config, rollouts(config, workers), "async", config.rollouts_ahead)
+    batches = items.for_each(ConcatBatches(min_steps=steps))
+    if config.replay_proportion:
+        batches = batches.for_each(MixInReplay(config.replay_capacity, config.replay_proportion, config.seed))
+    queued = batches.queue(config.learner_queue, config.queue_policy)
+    train = queued.for_each(TrainOneStep(learner, workers, publish_every=config.broadcast_interval))
+    return ReportMetrics(train, workers)
+
+
+def trajectories_per_update(config: OffPolicyTrainConfig) -> int:
+    """New trajectories in the batch of an update."""
+    return config.rollouts_per_update * config.num_envs // config.workers
+
+
+def updates_of(config: OffPolicyTrainConfig) -> int:
+    """Updates of a whole training."""
+    return max(1, config.steps // (trajectories_per_update(config) * config.agent.rollout_steps))  # type: ignore[attr-defined]
+
+
+def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:
+    """Trajectories in the batch of an update, replayed ones included.
+
+    Raises:
+        ConfigError: That is no whole number.
+    """
+    new = trajectories_per_update(config)
+    trajectories = new * (1.0 + config.replay_proportion)
+    if not trajectories.is_integer():
+        raise ConfigError(
+            "batches of an update differ in size",
+            where="replay_proportion",
+            received=f"{config.replay_proportion:g} replayed trajectories for each of {new} new ones",
+            fix=f"choose a multiple of {1 / new:g}",
+        )
+    return int(trajectories)
+
+
+def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
+    """The settings with schedules as long as the training, and the mask of actions named.
+
+    Raises:
+        ConfigError: Settings contradict each other.
+    """
+    if config.broadcast_interval > 1 and not acts_elsewhere(config):
+        raise ConfigError(
+            "workers that act on the learner's own agent always have the newest weights",
+            where="broadcast_interval",
+            received=f"{config.broadcast_interval} with engine local, placement local",
+            fix="--placement single_learner_coarse gives them agents of their own; or leave it out",
+        )
+    if config.learner == "actor" and not acts_elsewhere(config):
+        raise ConfigError(
+            "workers cannot act on the agent of a learner that lives elsewhere",
+            where="learner",
+            received="actor with engine local, placement local",
+            fix="--placement single_learner_coarse gives them agents of their own, as does --engine ray",
+        )
+    if config.rollouts_ahead > 1 and config.gather == "sync":
+        raise ConfigError(
+            "nothing is asked for ahead in rounds",
+            where="rollouts_ahead",
+            received=f"{config.rollouts_ahead} with gather sync",
+            fix="leave one of them out",
+        )
+    agent = config.agent  # type: ignore[attr-defined]
+    update = {"lr": linear_schedule(agent.lr, optimizer_steps), "mask_leaf": mask_leaf_of(config, agent)}
+    return config.model_copy(update={"agent": agent.model_copy(update=update)})
+
+
+def parts_of(config: ConfigT, make_agent: Any, make_worker: Any) -> Parts:
+    """Agent, workers, learner and plan, each in the place that the settings say.
+
+    Args:
+        config: Settings of the training, schedules completed.
+        make_agent: Makes an agent; see `place`.
+        make_worker: Makes a worker; see `place`.
+    """
+    agent, workers, elsewhere = place(config, make_agent, make_worker)
+    if config.learner == "here":
+        learner = PPOLearner(agent, counts=elsewhere)
+        return Parts(agent, workers, lambda: impala_plan(config, workers, learner))
+    remote = RemoteLearner(config, make_agent, agent, config.learner_cpus)
+    return Parts(agent, workers, lambda: impala_plan(config, workers, remote.actor), remote)
+
+
+def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAgent:
+    """The agent for an environment; not built yet."""
+    return IMPALAAgent(
+        state_space_of(config, env, config.agent.image_network),
+        env.action_space,
+        config.agent,
+        num_envs=trajectories_of_a_batch(config),
+        backend=config.backend,
+        seed=seed,
+    )
+
+
+def make_worker(config: IMPALATrainConfig, agent: IMPALAAgent, env: VectorEnv) -> TrajectoryWorker:
+    """A worker that collects trajectories."""
+    return TrajectoryWorker(agent, env, config.agent.rollout_steps)
+
+
+def make_parts(config: IMPALATrainConfig) -> Parts:
+    """Agent, workers and plan of a training."""
+    config = scheduled(config, updates_of(config))
+    return parts_of(config, make_agent, make_worker)
+
+
+def make_trainer(config: IMPALATrainConfig, run: RunDirectory | None) -> PlanTrainer:
+    """A trainer."""
+    return PlanTrainer(config, run, make_parts)
+
+
+#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {
+        "num_envs": 8,
+        "steps": 299_776,  # 1171 updates: the most that fit into 300,000
+        "evaluate_every": 10_000,
+        "evaluation_episodes": 20,
+        "agent": {
+            "acting_backend": "numpy",
+            "rollout_steps": 32,
+            "reward_scale": 0.05,  # returns of up to 100 would take the value function long to reach
+            "trace_decay": 0.95,
+            "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
+        },
+    },
+    "rlweave/Catch-v0": {
+        "num_envs": 8,
+        "steps": 200_000,
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 50,
+        "image_layout": "channels_last",
+        "agent": {
+            "image_network": [
+                {"type": "conv2d", "filters": 16, "kernel_size": 3, "stride": 1, "activation": "relu"},
+                {"type": "conv2d", "filters": 32, "kernel_size": 3, "stride": 2, "activation": "relu"},
+            ],
+            "network": [{"type": "dense", "units": 64, "activation": "relu"}],
+            "acting_backend": "numpy",
+            "rollout_steps": 20,
+            "entropy_coefficient": 0.03,
+            "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
+        },
+    },
+}
+
+IMPALA = AlgorithmSpec(
+    "impala",
+    "importance-weighted actor-learners: V-trace",
+    IMPALATrainConfig,
+    make_trainer,
+    presets=PRESETS,
+    make_parts=make_parts,
+)

@@ -18,8 +18,8 @@ Example::
     best = tuner.fit().get_best_result()
 
 What stands in ``param_space`` beside ``algorithm`` are settings as ``--set`` takes them, over those tuned for the
-environment. One iteration of Tune goes to the next greedy evaluation (``evaluate_every``), since Tune wants its metric in
-every result; without evaluations, to the next line of metrics (``report_every``).
+environment. One iteration of Tune goes to the next greedy evaluation (``evaluate_every``), since Tune wants its metric
+in every result; without evaluations, to the next line of metrics (``report_every``).
 """
 
 from __future__ import annotations

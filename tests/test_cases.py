@@ -125,6 +125,10 @@ FAULTS = {
         "envs/test_episodes.py::test_evaluation_does_not_favour_short_episodes"
     ],
     "36 schedules over few steps": ["components/test_schedules.py::test_no_division_by_zero_over_few_steps"],
+    "37 eight workers, eight epsilons; evaluation is greedy": [
+        "algorithms/test_ape_x.py::test_eight_workers_have_eight_epsilons",
+        "algorithms/test_ape_x.py::test_workers_explore_by_their_epsilon_and_evaluation_does_not",
+    ],
     "38 environments that raise, exit, hang, or give what cannot travel": [
         "algorithms/test_faults_on_ray.py::test_an_environment_that_fails_reaches_the_user",
         "algorithms/test_faults_on_ray.py::test_an_info_that_cannot_be_pickled_stays_where_it_is",
@@ -139,6 +143,12 @@ FAULTS = {
     "41 padded episodes have the gradient of unpadded ones": [
         "agents/test_recurrent_dqn.py::test_padded_episodes_have_the_gradient_of_the_unpadded_ones",
         "components/test_recurrent_networks.py::test_padded_episodes_have_the_gradient_of_the_unpadded_ones",
+    ],
+    "42 agents that never act, are done at once, or skip steps": [
+        "envs/test_multi_agent.py::test_an_agent_that_never_acts_has_a_return_and_no_transitions",
+        "envs/test_multi_agent.py::test_an_agent_that_is_done_at_its_first_step_keeps_its_reward",
+        "envs/test_multi_agent.py::test_an_agent_that_skips_steps_gets_all_rewards_until_it_is_asked_again",
+        "envs/test_multi_agent.py::test_random_scripts_agree_with_a_look_at_each_agent_alone",
     ],
     "43 NaN from the environment": [
         "envs/test_failures.py::test_not_a_number",

@@ -301,7 +301,7 @@ class Gather(Node):
         times = [max(request.asked_at, self._heard_of[request.actor]) for request in self._requested]
         # what is asked for later hangs later
         self._hangs_at = min(times, default=now) + self._policy.timeout
-        if self._hangs_at <= now:
+        if self._hangs_at < now:
             self._hangs_at = now + self._policy.timeout / 10.0  # somebody is waiting for weights: looked at again soon
 
     def _not_ready(self) -> Pulled:

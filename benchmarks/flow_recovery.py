@@ -1,7 +1,7 @@
 """Time to recover from each fault of a process on Ray: from the fault to the first item that needs who was replaced.
 
 Two workers and a learner in an actor; the plan goes on meanwhile, and says what was lost. A hanging actor is noticed
-after its time-out (1 second here), which is part of its row. What making a process takes (importing what it needs) is
+after its time-out (3 seconds here), which is part of its row. What making a process takes (importing what it needs) is
 part of every row, and most of it.
 """
 
@@ -31,7 +31,7 @@ from rlweave.flow import (
 )
 from rlweave.flow.ray_engine import RayEngine
 
-TIMEOUT = 1.0
+TIMEOUT = 3.0  # above what making a process takes, which would count as hanging otherwise
 
 
 class Worker:
@@ -99,6 +99,7 @@ def recovery(engine: RayEngine, who: str, how: str) -> tuple[float, dict[str, in
         items = plan.items()
         for _ in range(50):
             next(items)
+        assert not plan.counters.replacements, "a process took longer to be made than the time-out"
         context = plan._context
         assert context is not None
         actor = context.actors(workers)[1] if who == "worker" else context.learner(learner).actor

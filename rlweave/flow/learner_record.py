@@ -58,6 +58,10 @@ class LearnerRecord:
         """Reads the weights again next time, because they were replaced without an update."""
         self._put_version = -1
 
+    def is_asked(self) -> bool:
+        """Whether its actor was asked for weights and has not answered yet."""
+        return self.actor is not None and self._put_version >= 0 and not self._engine.wait([self._handle], 0)
+
     # -- a learner that may be made anew -------------------------------------------------------------------------
 
     def protect(self) -> None:

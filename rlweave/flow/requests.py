@@ -306,15 +306,19 @@ class Gather(Node):
         now = self._now()
         if now < self._hangs_at:
             return
+        # a learner that hangs keeps those waiting who wait for its weights: it is to be found out first
+        patience = self._policy.timeout * (2.0 if self._channel.awaits_weights() else 1.0)
         for request in list(self._requested):
             since = max(request.asked_at, self._heard_of[request.actor])
-            hangs = now - since > self._policy.timeout and id(request.call) not in self._ready
+            hangs = now - since > patience and id(request.call) not in self._ready
             if hangs and request in self._requested:  # a failure of its actor may have taken it away
                 self._forget(request)
                 self._failed(request.actor, Hanging(f"no answer for {now - since:.1f} seconds"))
         times = [max(request.asked_at, self._heard_of[request.actor]) for request in self._requested]
         # what is asked for later hangs later
         self._hangs_at = min(times, default=now) + self._policy.timeout
+        if self._hangs_at < now:
+            self._hangs_at = now + self._policy.timeout / 10.0  # somebody is waiting for weights: looked at again soon
 
     def _not_ready(self) -> Pulled:
         """Remembers which calls hold this node up in this step, and answers NOT_READY."""

@@ -81,6 +81,10 @@ class WeightChannel:
         shares = self._shares[index]
         return (version, *[None if shares else record.weights() for record in self.learners])
 
+    def awaits_weights(self) -> bool:
+        """Whether a learner in an actor has been asked for its weights, and has not given them yet."""
+        return any(record.is_asked() for record in self.learners)
+
     def awaits_learner(self) -> bool:
         """After weights could not be had: whether that is because a learner is to be made anew.
 

@@ -298,7 +298,7 @@ class PopulationTrainer(PlanTrainer):
         self._close_engines()
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
+#: Settings by environment, chosen without a search.
 PRESETS: dict[str, dict[str, Any]] = {
     "CartPole-v1": {"steps": 163_840, "ready_every": 4_096, "evaluate_every": 16_384, "evaluation_episodes": 10},
 }

@@ -2,6 +2,7 @@
 
     python benchmarks/learning.py --output docs                                   # everything, as `make learning` does
     python benchmarks/learning.py --output docs --tasks ppo-cartpole --seeds 0 1  # a part; the other rows stay
+    python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2       # with two workers on Ray
 
 Writes `learning.json` (a row for each run, with the command that repeats it) and a picture of the learning curves of
 each task. Seeds are those of the agent; nothing was tuned on them, and none is left out. Ends with 1 if a task was
@@ -36,6 +37,8 @@ SEEDS = (0, 1, 2, 3, 4)
 BACKENDS = ("jax", "torch")
 #: Trained on request: `--backends tensorflow`.
 SECOND_TIER = ("tensorflow",)
+#: What is set beside the tuned settings on each engine.
+ENGINES: Mapping[str, Mapping[str, Any]] = {"local": {}, "ray": {"engine": "ray", "workers": 2, "object_store_mb": 80}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +73,11 @@ class Task:
         """Whether a result is good enough; NaN never is."""
         return result >= self.threshold if self.higher_is_better else result < self.threshold
 
-    def command(self, backend: str, seed: int) -> str:
+    def command(self, backend: str, seed: int, engine: str = "local") -> str:
         """The command line that trains the same."""
+        where = "" if engine == "local" else f" --engine {engine} --workers {ENGINES[engine]['workers']}"
         sets = "".join(f" --set {shlex.quote(f'{key}={_yaml(value)}')}" for key, value in self.settings.items())
-        return f"rlweave train {self.algorithm} --env {self.env} --backend {backend} --seed {seed}{sets}"
+        return f"rlweave train {self.algorithm} --env {self.env} --backend {backend} --seed {seed}{where}{sets}"
 
 
 def _yaml(value: Any) -> str:
@@ -253,6 +257,9 @@ TASKS = {
     },
 }  # fmt: skip
 
+#: Trained on Ray too, unless tasks are named: one or two for each algorithm that has a plan of its own.
+ON_RAY = (*(name for name in TASKS if name.endswith("-cartpole")), "impala-catch", "maml-sine", "maml-point")
+
 
 def train_task(
     name: str,
@@ -305,6 +312,7 @@ def train_task(
     return {
         "task": name,
         "backend": backend,
+        "engine": config.engine,
         "seed": seed,
         "steps": steps,
         "budget": task.budget,
@@ -312,7 +320,7 @@ def train_task(
         "result": round(result, 4),
         "threshold": task.threshold,
         "ok": bool(task.reached(result) and steps <= task.budget),
-        "command": task.command(backend, seed),
+        "command": task.command(backend, seed, config.engine),
         "versions": {package: versions[package] for package in wanted if package in versions},
         "curve": curve,
     }
@@ -335,7 +343,7 @@ def draw(rows: list[dict[str, Any]], output: Path) -> list[Path]:
             continue
         curves = [
             Curve(
-                row["backend"],
+                row["backend"] + (f" ({row['engine']})" if _engine(row) != "local" else ""),
                 np.array(row["curve"]["steps"], np.float64),
                 np.array([np.nan if value is None else value for value in row["curve"]["returns"]]),
             )
@@ -351,7 +359,7 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("docs"), help="directory of the results (default: docs)")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="default: all")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=None, help="default: all; on Ray, most")
     parser.add_argument(
         "--backends",
         nargs="+",
@@ -359,13 +367,15 @@ def main() -> int:
         default=None,
         help="default: jax and torch, or what the task says",
     )
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["local"], help="default: local")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 to 4")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: one per core)")
     parser.add_argument("--settings", type=json.loads, default={}, help="further settings as JSON, for experiments")
     arguments = parser.parse_args()
     jobs = [
-        (name, backend, seed, arguments.settings)
-        for name in arguments.tasks
+        (name, backend, seed, {**ENGINES[engine], **arguments.settings})
+        for engine in arguments.engines
+        for name in arguments.tasks or (TASKS if engine == "local" else ON_RAY)
         for backend in arguments.backends or TASKS[name].backends
         for seed in arguments.seeds
     ]
@@ -377,14 +387,14 @@ def main() -> int:
     pool = concurrent.futures.ProcessPoolExecutor(
         arguments.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
     )
-    print(f"{'task':<21}{'backend':<9}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
+    print(f"{'task':<21}{'backend':<9}{'engine':<7}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
     new = []
     with pool:
         for future in concurrent.futures.as_completed([pool.submit(_train_in_process, job) for job in jobs]):
             row = future.result()
             new.append(row)
             print(
-                f"{row['task']:<21}{row['backend']:<9}{row['seed']:>4}{row['steps']:>9,}"
+                f"{row['task']:<21}{row['backend']:<9}{row['engine']:<7}{row['seed']:>4}{row['steps']:>9,}"
                 f"{row['result']:>10.4g}{row['threshold']:>9.4g}  {'yes' if row['ok'] else 'NO'}",
                 flush=True,
             )
@@ -396,8 +406,13 @@ def main() -> int:
     return 0 if all(row["ok"] for row in new) else 1
 
 
-def _key(row: dict[str, Any]) -> tuple[int, int, int]:
-    return list(TASKS).index(row["task"]), (*BACKENDS, *SECOND_TIER).index(row["backend"]), row["seed"]
+def _engine(row: dict[str, Any]) -> str:
+    return str(row.get("engine", "local"))  # the first rows were all of the local one, and do not say so
+
+
+def _key(row: dict[str, Any]) -> tuple[int, int, int, int]:
+    backend = (*BACKENDS, *SECOND_TIER).index(row["backend"])
+    return list(TASKS).index(row["task"]), backend, list(ENGINES).index(_engine(row)), row["seed"]
 
 
 def _write(file: Path, rows: list[dict[str, Any]]) -> None:

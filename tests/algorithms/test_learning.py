@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.learning import TASKS, train_task
+from benchmarks.learning import ENGINES, TASKS, train_task
 
 #: Of the second tier: one task for each algorithm.
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
@@ -52,8 +52,7 @@ def test_learns(task, backend, learning_seed, tmp_path):
 )
 def test_learns_with_two_workers_on_ray(task, tmp_path):
     pytest.importorskip("ray")
-    settings = {"engine": "ray", "workers": 2, "object_store_mb": 80}
-    row = train_task(task, "torch", 0, tmp_path / "run", settings, until_clear=True)
+    row = train_task(task, "torch", 0, tmp_path / "run", ENGINES["ray"], until_clear=True)
     assert row["ok"], f"{row['what']}: {row['result']}, needed {row['threshold']}"
 
 

@@ -62,6 +62,8 @@ def test_a_threshold_is_no_formality(task):
     untrained = {
         "ppo-cartpole": 25.0,
         "dqn-cartpole": 25.0,
+        "a2c-cartpole": 25.0,
+        "a3c-cartpole": 25.0,
         "ape-x-cartpole": 25.0,
         "es-cartpole": 25.0,
         "maml-sine": 0.9,

@@ -55,6 +55,7 @@ class Task:
         higher_is_better: Whether the result must be at least the threshold, or below it.
         settings: Dotted settings besides the tuned ones.
         backends: Where it is trained unless asked otherwise.
+        on_ray: Dotted settings there, where those for one process cannot be.
         clear: Column and value of a report that leave no doubt that the threshold is reached; None: only the end tells.
     """
 
@@ -68,6 +69,7 @@ class Task:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     clear: tuple[str, float] | None = None
     backends: tuple[str, ...] = BACKENDS
+    on_ray: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def reached(self, result: float) -> bool:
         """Whether a result is good enough; NaN never is."""
@@ -76,7 +78,8 @@ class Task:
     def command(self, backend: str, seed: int, engine: str = "local") -> str:
         """The command line that trains the same."""
         where = "" if engine == "local" else f" --engine {engine} --workers {ENGINES[engine]['workers']}"
-        sets = "".join(f" --set {shlex.quote(f'{key}={_yaml(value)}')}" for key, value in self.settings.items())
+        settings = self.settings if engine == "local" else {**self.settings, **self.on_ray}
+        sets = "".join(f" --set {shlex.quote(f'{key}={_yaml(value)}')}" for key, value in settings.items())
         return f"rlweave train {self.algorithm} --env {self.env} --backend {backend} --seed {seed}{where}{sets}"
 
 
@@ -184,7 +187,7 @@ TASKS = {
     "maml-sine": Task(
         "maml", "rlweave/SineTasks-v0", 15_000_000, loss_left_by_adaptation(2000),
         "mean loss after one gradient step over that before it, 2000 new tasks", 0.1, higher_is_better=False,
-        clear=("best_evaluation_return", -0.25), backends=("jax",),
+        clear=("best_evaluation_return", -0.25), backends=("jax",), on_ray={"num_envs": 24},  # 25 by two workers
     ),
     "maml-point": Task(
         "maml", "rlweave/PointNavigation-v0", 1_000_000, gained_by_adaptation(100),
@@ -326,6 +329,11 @@ def train_task(
     }
 
 
+def settings_on(engine: str, name: str) -> dict[str, Any]:
+    """What is set beside the tuned settings of a task on an engine."""
+    return {**ENGINES[engine], **(TASKS[name].on_ray if engine == "ray" else {})}
+
+
 def _train_in_process(job: tuple[str, str, int, dict[str, Any]]) -> dict[str, Any]:
     name, backend, seed, settings = job
     with tempfile.TemporaryDirectory(prefix="rlweave-learning-") as directory:
@@ -373,7 +381,7 @@ def main() -> int:
     parser.add_argument("--settings", type=json.loads, default={}, help="further settings as JSON, for experiments")
     arguments = parser.parse_args()
     jobs = [
-        (name, backend, seed, {**ENGINES[engine], **arguments.settings})
+        (name, backend, seed, {**settings_on(engine, name), **arguments.settings})
         for engine in arguments.engines
         for name in arguments.tasks or (TASKS if engine == "local" else ON_RAY)
         for backend in arguments.backends or TASKS[name].backends
@@ -388,10 +396,16 @@ def main() -> int:
         arguments.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
     )
     print(f"{'task':<21}{'backend':<9}{'engine':<7}{'seed':>4}{'steps':>9}{'result':>10}{'needed':>9}  ok", flush=True)
-    new = []
+    new, failed = [], []
     with pool:
-        for future in concurrent.futures.as_completed([pool.submit(_train_in_process, job) for job in jobs]):
-            row = future.result()
+        futures = {pool.submit(_train_in_process, job): job for job in jobs}
+        for future in concurrent.futures.as_completed(futures):
+            try:
+                row = future.result()
+            except Exception as error:  # the others go on
+                failed.append(futures[future])
+                print(*futures[future], "FAILED:", error, flush=True)
+                continue
             new.append(row)
             print(
                 f"{row['task']:<21}{row['backend']:<9}{row['engine']:<7}{row['seed']:>4}{row['steps']:>9,}"
@@ -403,7 +417,7 @@ def main() -> int:
     for path in draw(rows, arguments.output):
         print(path)
     print(file)
-    return 0 if all(row["ok"] for row in new) else 1
+    return 0 if not failed and all(row["ok"] for row in new) else 1
 
 
 def _engine(row: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from rlweave.agents.dqn_graph import QLearningGraph
 from rlweave.components import PrioritizedReplay
 from rlweave.components.exploration import ape_x_epsilons
 from rlweave.components.network import is_recurrent
+from rlweave.components.schedules import make_schedule, shared_out
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import api
 from rlweave.graph.building import InputSpace
@@ -144,7 +145,8 @@ class ApeX(DQN):
         """Makes one of so many shards of the memory; travels to other processes."""
         config = self.config
         capacity = -(-config.memory_capacity // shards)
-        return functools.partial(PrioritizedReplay, capacity, config.priority_alpha, config.priority_beta)
+        beta = shared_out(make_schedule(config.priority_beta), shards)  # each counts its own transitions
+        return functools.partial(PrioritizedReplay, capacity, config.priority_alpha, beta)
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
@@ -163,6 +165,11 @@ class ApeX(DQN):
         """
         ladder = ape_x_epsilons(total, self.config.epsilon_base, self.config.epsilon_alpha)
         return np.array(ladder[first : first + count], np.float32)
+
+    @property
+    def epsilon(self) -> float:
+        """The share of random actions of an agent that acts alone: that of the first environment."""
+        return float(self.config.epsilon_base)
 
     def act_with(self, states: Any, epsilons: np.ndarray) -> Any:
         """Actions (B, ...) for a batch of observations, with an epsilon for each, (B,)."""
@@ -211,13 +218,23 @@ class ApeX(DQN):
     def learn(self, records: Any, weights: np.ndarray) -> tuple[Metrics, np.ndarray]:
         """As `update`, with importance weights (N,); also gives the sizes of the TD errors, (N,)."""
         loss, errors = self.executor.update_drawn(records, weights)
-        before, self.trained_samples = self.trained_samples, self.trained_samples + len(weights)
-        interval = self.config.target_update_samples
-        if self.trained_samples // interval > before // interval:
-            self.executor.sync_target()
+        self._count_samples(len(weights))
         self._actor_is_behind = True  # several updates may come before anyone acts
         metrics = self._checked({"loss": float(loss)})
         return {**metrics, "trained_samples": len(weights), "gradient_steps": 1}, errors
+
+    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+        """As `DQN.apply_gradients`; for the target network, they are those of one batch of `batch_size`."""
+        self.executor.apply(dict(gradients))
+        self._count_samples(self.config.batch_size)
+        self._copy_to_actor()
+
+    def _count_samples(self, samples: int) -> None:
+        """Counts, and copies to the target network when it is time."""
+        before, self.trained_samples = self.trained_samples, self.trained_samples + samples
+        interval = self.config.target_update_samples
+        if self.trained_samples // interval > before // interval:
+            self.executor.sync_target()
 
     def _no_memory(self, method: str) -> ExecutionError:
         return ExecutionError(

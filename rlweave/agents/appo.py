@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
 from rlweave.agents.agent import Batch, Metrics
 from rlweave.agents.appo_graph import APPOGraph, RecurrentAPPOGraph
 from rlweave.agents.config import setting
@@ -68,10 +70,18 @@ class APPO(PPO):
     def update(self, batch: Batch | None = None) -> Metrics:
         """Learns from trajectories (T, B, ...), as PPO does; then the target policy follows, if it is time."""
         metrics = super().update(batch)
+        self._count_update()
+        return metrics
+
+    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+        """One optimizer step with given gradients, which counts as an update: the target policy follows in time."""
+        super().apply_gradients(gradients)
+        self._count_update()
+
+    def _count_update(self) -> None:
         self._updates += 1
         if self.config.off_policy_correction != "none" and self._updates % self.config.target_update_interval == 0:
             self.executor.sync_target()
-        return metrics
 
     def counters(self) -> dict[str, int]:
         return {**super().counters(), "updates": self._updates}

@@ -364,13 +364,16 @@ class DQN(Agent):
             if not samples:
                 raise ExecutionError("a batch without transitions", where="dqn.update", fix="pass at least one")
             loss = self.executor.update_from(batch)
+        self._sync_target_when_due()
+        self._copy_to_actor()
+        self._checked({"loss": float(loss)})
+        return {"loss": float(loss), "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
+
+    def _sync_target_when_due(self) -> None:
         due = self.env_steps // self.config.target_update_interval
         if due > self._syncs:
             self._syncs = due
             self.executor.sync_target()
-        self._copy_to_actor()
-        self._checked({"loss": float(loss)})
-        return {"loss": float(loss), "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
 
     def _require_ready(self) -> None:
         if not self.ready():
@@ -390,6 +393,7 @@ class DQN(Agent):
 
     def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
         self.executor.apply(dict(gradients))
+        self._sync_target_when_due()
         self._copy_to_actor()
 
     def counters(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from rlweave import graph, ops
 from rlweave.agents.ppo_graph import PPOGraph
 from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
 from rlweave.components import IMPALALoss, Policy, RunningNormalization, ValueFunction, VTrace
+from rlweave.components.vtrace import LARGEST_LOG_RATIO
 from rlweave.graph import Component, api, graph_fn
 
 
@@ -122,7 +123,7 @@ class IMPALAGraph(PPOGraph):
 
     @graph_fn(differentiable=False)
     def _ratios(self, log_probs: Any, acted: Any) -> Any:
-        return ops.exp(log_probs - acted)
+        return ops.exp(ops.minimum(log_probs - acted, LARGEST_LOG_RATIO))
 
 
 class RecurrentIMPALAGraph(IMPALAGraph, RecurrentPPOGraph):

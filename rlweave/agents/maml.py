@@ -231,7 +231,9 @@ class MAML(Agent):
             raise ExecutionError("there are no tasks to learn from", where="maml.update", fix="pass a batch")
         _, metrics = self.executor.update(batch, with_metrics=True)
         self._copy_to_actor()
-        return {**self._checked(metrics), "gradient_steps": self.config.epochs}
+        rows = _rows(batch["support"]) + _rows(batch["query"])
+        counts = {"gradient_steps": self.config.epochs, "trained_samples": self.config.epochs * rows}
+        return {**self._checked(metrics), **counts}
 
     def losses(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """The loss of each task's query before and after adaptation, (N,) twice."""
@@ -250,3 +252,10 @@ class MAML(Agent):
     def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
         self.executor.apply(dict(gradients))
         self._copy_to_actor()
+
+
+def _rows(structure: Any) -> int:
+    """How many rows there are in nested arrays (T, N, ...), T of each of N tasks."""
+    while isinstance(structure, dict | tuple | list):
+        structure = next(iter(structure.values() if isinstance(structure, dict) else structure))
+    return int(structure.shape[0] * structure.shape[1])

@@ -85,8 +85,15 @@ def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:
     """Trajectories in the batch of an update, replayed ones included.
 
     Raises:
-        ConfigError: That is no whole number.
+        ConfigError: That is no whole number, or replay and statistics of observations are both asked for.
     """
+    if config.replay_proportion and config.agent.normalize_states:  # type: ignore[attr-defined]
+        raise ConfigError(
+            "replayed trajectories would count again in the statistics of observations",
+            where="replay_proportion",
+            received=f"{config.replay_proportion:g}, with agent.normalize_states",
+            fix="leave one of them out",
+        )
     new = trajectories_per_update(config)
     trajectories = new * (1.0 + config.replay_proportion)
     if not trajectories.is_integer():

@@ -303,7 +303,7 @@ _DQN_CARTPOLE: Mapping[str, Any] = {
 PRESETS: dict[str, dict[str, Any]] = {
     MULTI_CARTPOLE_ID: {
         "num_envs": 8,
-        "steps": 400_000,
+        "steps": 399_360,  # an item has at most 512 steps: within 400,000
         "evaluate_every": 20_000,
         "evaluation_episodes": 20,
         "policies": {

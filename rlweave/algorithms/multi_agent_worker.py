@@ -194,7 +194,7 @@ class MultiAgentWorker:
 
     def replacing(self, number: int) -> None:
         """Begins on seeds of its own, as the one that stands in for `number` failed ones."""
-        self.start(derived_seed(self.env.seed, f"replacement {number}"))
+        self.start(derived_seed(self.env.seed, f"replacement {number} of worker {self.env.worker}"))
 
     def episode_stats(self) -> Sequence[Episode]:
         """Parts of agents in episodes that ended since the last call."""

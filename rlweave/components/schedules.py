@@ -249,6 +249,18 @@ class Piecewise(Schedule):
 SCHEDULES: dict[str, type[Schedule]] = {cls.type: cls for cls in (Constant, Linear, Polynomial, Exponential, Piecewise)}
 
 
+def shared_out(schedule: Schedule, parts: int) -> Schedule:
+    """The schedule for each of several counters that together count what the schedule is over.
+
+    >>> shared_out(Linear(0.0, 1.0, 100), 2)(25)
+    0.5
+    """
+    if isinstance(schedule, Piecewise):
+        points = tuple((count / parts, value) for count, value in schedule.points)
+        return dataclasses.replace(schedule, points=points)
+    return dataclasses.replace(schedule, steps=schedule.steps / parts) if isinstance(schedule, _Decay) else schedule
+
+
 def make_schedule(spec: Number | Mapping[str, Any] | Sequence[Any] | Schedule) -> Schedule:
     """Makes a schedule from what a configuration file can say.
 

@@ -17,7 +17,7 @@ from rlweave.graph import Component, graph_fn, register
 
 Array = Any
 
-_LARGEST_LOG_RATIO = 40.0
+LARGEST_LOG_RATIO = 40.0
 
 
 class VTraceReturns(NamedTuple):
@@ -69,7 +69,7 @@ def vtrace(
         lambda_: Decay of traces.
     """
     # without a clip an infinite ratio would meet a zero, and become NaN
-    ratios = ops.exp(ops.minimum(target_log_probs - behaviour_log_probs, _LARGEST_LOG_RATIO))
+    ratios = ops.exp(ops.minimum(target_log_probs - behaviour_log_probs, LARGEST_LOG_RATIO))
     ended = ops.logical_or(terminated, truncated)
     rhos = ratios if rho_clip is None else ops.minimum(ratios, rho_clip)
     deltas = rhos * td_errors(rewards, values, next_values, terminated, discount)

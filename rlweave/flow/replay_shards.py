@@ -113,6 +113,8 @@ class ShardRecord:
         self.shards, self.actors = shards, actors
         self.stored = [0] * len(actors)
         """Environment steps that were given to each shard that lives now."""
+        self.filled = [False] * len(actors)
+        """Whether a shard was given an item with rows: the first steps of a window give none."""
         self.alive = [True] * len(actors)
         self._found_dead: list[int] = []
         self.lost_steps = 0
@@ -138,7 +140,7 @@ class ShardRecord:
         """Notes that a shard is gone, with all it held."""
         if self.alive[index]:
             self.lost_steps += self.held(index)
-        self.alive[index], self.stored[index], self._calls[index] = False, 0, []
+        self.alive[index], self.filled[index], self.stored[index], self._calls[index] = False, False, 0, []
 
     def born(self, index: int) -> None:
         """Notes that a new, empty shard is in its place."""
@@ -173,6 +175,7 @@ class ShardRecord:
         assert index is not None
         self._turn = (index + 1) % len(self.actors)
         self.stored[index] += steps_of(batch)
+        self.filled[index] |= bool(getattr(batch, "data", True))
         self._call(index, "insert", batch)
 
     def update_priorities(self, index: int, indices: Any, priorities: Any) -> None:
@@ -239,6 +242,7 @@ class ShardRecord:
             "turn": self._turn,
             "held": [self.held(index) for index in range(len(self.actors))],
             "stored": list(self.stored),
+            "filled": list(self.filled),
             "lost_steps": self.lost_steps,
             "late_priorities": self.late_priorities,
             "shards": {str(index): state for index, state in zip(live, states, strict=True)} if memory else {},
@@ -251,6 +255,7 @@ class ShardRecord:
         kept = {int(index): saved for index, saved in state["shards"].items()}
         for index, (stored, held) in enumerate(zip(state["stored"], state["held"], strict=True)):
             self.stored[index] = int(stored) if index in kept else 0
+            self.filled[index] = bool(state["filled"][index]) and index in kept
             self.lost_steps += 0 if index in kept else int(held)
         self._ask([(index, "load_state_dict", saved) for index, saved in kept.items()])
 

@@ -118,7 +118,8 @@ class ShardSource(RolloutSource):
 
     def holds_share(self, index: int) -> bool:
         """Whether a shard lives and holds its share of ``min_size``."""
-        return self.record.alive[index] and self.record.held(index) >= self.share
+        record = self.record
+        return record.alive[index] and record.filled[index] and record.held(index) >= self.share
 
     def ready(self) -> bool:
         """Whether a shard can serve a batch."""

@@ -105,6 +105,19 @@ def test_the_target_policy_follows_at_its_interval_also_after_a_restart(backend)
     assert equal == [False, False, True, False, False, True]
 
 
+def test_the_target_policy_follows_steps_with_gradients_too():
+    agent = make("torch", target_update_interval=2)
+    gradients = agent.compute_gradients(agent.postprocess(off_policy(agent)))
+    same = []
+    for _ in range(4):
+        agent.apply_gradients(gradients)
+        weights = agent.executor.get_weights()
+        pairs = [(path, path.replace("/policy/", "/target-policy/")) for path in weights if "/policy/" in path]
+        assert pairs
+        same.append(all(np.array_equal(weights[path], weights[target]) for path, target in pairs))
+    assert same == [False, True, False, True]
+
+
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_the_ratio_is_one_at_the_first_minibatch_on_policy(backend):
     agent = make(backend, epochs=1, minibatches=1)

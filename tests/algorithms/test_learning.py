@@ -4,7 +4,10 @@ import json
 
 import pytest
 
-from benchmarks.learning import ENGINES, TASKS, train_task
+from benchmarks.learning import ENGINES, ON_RAY, TASKS, settings_on, train_task
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.engines import check_engine
+from rlweave.algorithms.registry import get_algorithm
 
 #: Of the second tier: one task for each algorithm.
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
@@ -54,6 +57,18 @@ def test_learns_with_two_workers_on_ray(task, tmp_path):
     pytest.importorskip("ray")
     row = train_task(task, "torch", 0, tmp_path / "run", ENGINES["ray"], until_clear=True)
     assert row["ok"], f"{row['what']}: {row['result']}, needed {row['threshold']}"
+
+
+@pytest.mark.parametrize(
+    ("engine", "task"), [*(("local", task) for task in TASKS), *(("ray", task) for task in ON_RAY)]
+)
+def test_what_make_learning_trains_can_be_trained_within_its_budget(engine, task):
+    spec = get_algorithm(TASKS[task].algorithm)
+    sets = {**TASKS[task].settings, "env": TASKS[task].env, **settings_on(engine, task)}
+    config = resolve_config(spec.config_class, presets=spec.presets[TASKS[task].env], sets=sets)
+    check_engine(config)
+    rollout = getattr(getattr(config, "agent", None), "rollout_steps", 1) * config.num_envs  # an item at most
+    assert -(-config.steps // rollout) * rollout <= TASKS[task].budget
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -197,4 +197,8 @@ def test_exploration_of_agents_of_its_own_begins_anew_with_each_start():
     seeds = [agents[name].seed for name in AGENTS]
     assert len(set(seeds)) == 3
     worker.replacing(1)
-    assert not set(seeds) & {agents[name].seed for name in AGENTS}
+    replaced = {agents[name].seed for name in AGENTS}
+    assert not set(seeds) & replaced
+    worker.env.worker += 1
+    worker.replacing(1)
+    assert not replaced & {agents[name].seed for name in AGENTS}, "who replaces another worker draws other numbers"

@@ -88,7 +88,7 @@ def test_centred_ranks_count_who_is_worse(backend, returns):
     returns = np.array(returns, np.float32)
     ranks = test.test("ranks", returns, expected=looped_ranks(returns))
     assert abs(ranks.sum()) < 1e-6
-    np.testing.assert_allclose(test.test("ranks", np.tanh(returns / 1e9) * 3 + 2), ranks, atol=1.0)
+    np.testing.assert_allclose(test.test("ranks", returns**3), ranks, atol=1e-6)  # only the order counts
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

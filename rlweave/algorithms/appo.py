@@ -9,6 +9,7 @@ from rlweave.agents.appo import APPOConfig
 from rlweave.agents.config import setting
 from rlweave.algorithms.impala import (
     OffPolicyTrainConfig,
+    impala_plan,
     parts_of,
     scheduled,
     trajectories_of_a_batch,
@@ -48,7 +49,7 @@ def make_parts(config: APPOTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     optimizer_steps = updates_of(config) * config.agent.epochs * config.agent.minibatches
     config = scheduled(config, optimizer_steps)
-    return parts_of(config, make_agent, make_worker)
+    return parts_of(config, make_agent, make_worker, impala_plan)  # the same one
 
 
 def make_trainer(config: APPOTrainConfig, run: RunDirectory | None) -> PlanTrainer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from rlweave.agents.config import setting
@@ -138,20 +139,21 @@ def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
     return config.model_copy(update={"agent": agent.model_copy(update=update)})
 
 
-def parts_of(config: ConfigT, make_agent: Any, make_worker: Any) -> Parts:
+def parts_of(config: ConfigT, make_agent: Any, make_worker: Any, plan: Callable[..., ReportMetrics]) -> Parts:
     """Agent, workers, learner and plan, each in the place that the settings say.
 
     Args:
         config: Settings of the training, schedules completed.
         make_agent: Makes an agent; see `place`.
         make_worker: Makes a worker; see `place`.
+        plan: Composes the plan of settings, workers and learner.
     """
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     if config.learner == "here":
         learner = PPOLearner(agent, counts=elsewhere)
-        return Parts(agent, workers, lambda: impala_plan(config, workers, learner))
+        return Parts(agent, workers, lambda: plan(config, workers, learner))
     remote = RemoteLearner(config, make_agent, agent, config.learner_cpus)
-    return Parts(agent, workers, lambda: impala_plan(config, workers, remote.actor), remote)
+    return Parts(agent, workers, lambda: plan(config, workers, remote.actor), remote)
 
 
 def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAgent:
@@ -174,7 +176,7 @@ def make_worker(config: IMPALATrainConfig, agent: IMPALAAgent, env: VectorEnv) -
 def make_parts(config: IMPALATrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     config = scheduled(config, updates_of(config))
-    return parts_of(config, make_agent, make_worker)
+    return parts_of(config, make_agent, make_worker, impala_plan)
 
 
 def make_trainer(config: IMPALATrainConfig, run: RunDirectory | None) -> PlanTrainer:

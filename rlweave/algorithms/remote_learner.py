@@ -11,7 +11,9 @@ from rlweave.agents.ppo import PPO
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import MakeAgent
 from rlweave.algorithms.ppo import PPOLearner
-from rlweave.algorithms.trainer import make_training_env, set_threads
+from rlweave.algorithms.shipping import ShipsEnvironment
+from rlweave.algorithms.threads import set_threads
+from rlweave.algorithms.trainer import make_training_env
 from rlweave.flow import LearnerActor, ReportMetrics, Resources
 from rlweave.flow.learner_actor import ask_learner
 

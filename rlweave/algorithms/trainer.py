@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlweave.agents.acting import candidates
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
@@ -20,7 +19,7 @@ from rlweave.algorithms.registry import Report
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training, join_arrays, split_arrays
-from rlweave.backends import get_backend
+from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.info_masks import MASK
@@ -29,9 +28,6 @@ from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
-
-#: Numbers in an observation up to which networks are taken to be small.
-_SMALL_OBSERVATION = 1024
 
 
 class LearnerElsewhere(Protocol):
@@ -354,26 +350,6 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
                 fix="env_options are keyword arguments of the environment",
             ) from error
         raise  # with its traceback: a fault inside the environment
-
-
-def set_threads(config: TrainConfig, agent: Agent) -> None:
-    """Gives small networks one thread: several that wait for each other take longer than one that works."""
-    threads = config.threads
-    if threads is None:
-        numbers = agent.state_space.flat_dim
-        threads = 1 if numbers <= _SMALL_OBSERVATION else None
-    if threads is None:
-        return
-    acting = agent.config.acting_backend or agent.backend
-    names = {agent.backend, *(candidates(agent.backend) if acting == AUTO else (acting,))}
-    taken = [get_backend(name).set_threads(threads) for name in sorted(names)]
-    if config.threads is not None and not any(taken):
-        raise ConfigError(
-            "the backend does not take a number of threads",
-            where="threads",
-            received=f"{threads} threads for {config.backend}",
-            fix="leave it out; OMP_NUM_THREADS, XLA_FLAGS, TF_NUM_INTRAOP_THREADS hold for processes not begun",
-        )
 
 
 def linear_schedule(value: Any, steps: int) -> Any:

@@ -23,8 +23,8 @@ from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.info_masks import MASK
-from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
-from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
+from rlweave.errors import CheckpointError, ConfigError, EnvError, PlanError, RlweaveError
+from rlweave.flow import Every, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
@@ -104,9 +104,11 @@ class PlanTrainer:
         while counters.env_steps_sampled < self.config.steps and not self.plan.stopped:
             goal = min(self._next_event(), self.config.steps)
             report = self.run_to(goal)
+            steps, over = counters.env_steps_sampled, self.plan.ended
+            if report is None and over:
+                report = self.plan.report()
             row = {} if report is None else report.flat()
-            steps = counters.env_steps_sampled
-            ended = steps >= self.config.steps
+            ended = over or steps >= self.config.steps
             if self._evaluate_every(steps) or (ended and self.config.evaluate_every):
                 row.update(self._evaluation_row())
             # before the checkpoint: a run that is resumed from it has this line
@@ -126,8 +128,18 @@ class PlanTrainer:
         Returns:
             What happened since the last report; None if nothing did.
         """
+
+        Raises:
+            PlanError: All sources are over, and nothing can bring the training any further.
         last = None
-        for report in self.plan.run(until=_reached(goal), every_steps=1 << 60):
+        if self.plan.ended:
+            raise PlanError(
+                "the training is not complete, and all sources of its plan are over",
+                where=", ".join(node.name for node in self.plan.graph.nodes if not node.inputs),
+                received=f"{self.env_steps} environment steps of {goal}",
+                fix=f"--steps {self.env_steps}, or workers whose sample() does not raise StopIteration before",
+            )
+        for report in self.plan.run(lambda counters: counters.env_steps_sampled >= goal, every_steps=1 << 60):
             last = report
         return last
 
@@ -315,10 +327,6 @@ def observation_options(config: TrainConfig) -> dict[str, Any]:
 def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
     """The leaf of the observations with the mask of actions: as the agent's settings say, or from the infos."""
     return MASK if agent.mask_leaf is None and config.info_mask is not None else agent.mask_leaf
-
-
-def _reached(goal: int) -> Callable[[Counters], bool]:
-    return lambda counters: counters.env_steps_sampled >= goal
 
 
 def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:

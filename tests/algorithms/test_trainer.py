@@ -1,16 +1,20 @@
 """Trainings: a cut one equals an uncut one, evaluation disturbs nothing, the best checkpoint is the best."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint, set_aside_newer
-from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import derived_seed
+from rlweave.algorithms.trainer import PlanTrainer, derived_seed
 from rlweave.envs import Evaluation
 from rlweave.envs.episodes import Episode
-from rlweave.errors import CheckpointError, ConfigError
+from rlweave.errors import CheckpointError, ConfigError, PlanError
+from rlweave.flow import ParallelRollouts, ReportMetrics, TrainOneStep
+from tests.flow.fakes import FakeLearner, FakeWorker
 
 NETWORK = [{"type": "dense", "units": 8, "activation": "tanh"}]
 SETTINGS = {

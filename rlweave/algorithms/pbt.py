@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rlweave.agents.config import setting
-from rlweave.algorithms.checkpoint import save_checkpoint
 from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.placement import gathered, rollouts
@@ -212,8 +211,7 @@ class PopulationTrainer(PlanTrainer):
         score = float(self.population.members[best]["score"])
         if score >= self.best_return:
             self.best_return = score
-            if self.run is not None:
-                save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+            self._keep_best()
         return {"evaluation_return": score, "best_evaluation_return": self.best_return}
 
     def state_dict(self) -> dict[str, Any]:

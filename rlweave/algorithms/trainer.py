@@ -118,6 +118,7 @@ class PlanTrainer:
                 if self.run is not None:
                     self.save()
                 else:  # the same training, whether or not it is written down
+                    self.plan.quiesce()
                     self._begin_episodes(steps)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
@@ -177,12 +178,17 @@ class PlanTrainer:
         mean = evaluation.mean_return
         if mean >= self.best_return:
             self.best_return = mean
-            if self.run is not None:
-                save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+            self._keep_best()
         policies = {f"evaluation_return/{name}": own.mean_return for name, own in evaluation.policies.items()}
         return {"evaluation_return": mean, "best_evaluation_return": self.best_return, **policies}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def _keep_best(self) -> None:
+        if self.run is not None:
+            save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+        else:  # the same training, whether or not it is written down
+            self.plan.quiesce()
 
     def _count_events_from(self, steps: int) -> None:
         """Takes all reports, evaluations and checkpoints up to a step as done."""
@@ -206,7 +212,7 @@ class PlanTrainer:
     def _fetch(self) -> None:
         """Brings the agent here up to date, if it is not the one that learns."""
         if self.parts.remote is not None:
-            self.plan.quiesce()  # what was begun is counted before anybody looks
+            self.plan.drain()  # what was begun is counted before anybody looks
             self.parts.remote.fetch(self.plan)
 
     def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -183,9 +183,9 @@ class PopulationTrainer(PlanTrainer):
         check_population(config)
         self.config, self.run, self.notes = config, run, []
         made = make_parts(config)
-        self.population, self._trials = made.population, made.workers
+        self.population, self._trials, self._first = made.population, made.workers, made.first
         self._shown: PlanTrainer | None = None
-        self._shown_of: tuple[Any, int] | None = None
+        self._shown_of: tuple[Any, Any] = None, None
         self.engine = make_engine(config)
         # holds the cluster that trials share whose workers live on Ray
         self._inner_engine = make_engine(made.first)
@@ -253,15 +253,18 @@ class PopulationTrainer(PlanTrainer):
         """A training in this process that stands where the best trial does; one that has not begun before there is."""
         best = self.population.best()
         member = self.population.members[0 if best is None else best]
-        shown_of = member["settings"], id(member["state"])
-        if self._shown is None or self._shown_of != shown_of:
+        settings, state = member["settings"], member["state"]
+        shown_settings, shown_state = self._shown_of
+        if self._shown is None or shown_settings != settings or shown_state is not state:
             self._close_shown()
-            local = self.config.model_copy(update={"trial": {**self.config.trial, "engine": "local"}})
-            self._shown = make_trial_trainer(local, 0, member["settings"])
-            if member["state"] is not None:
-                self._shown.agent.load_state_dict(member["state"]["variables"])
-                self._shown.agent.load_counters(member["state"]["agent"])
-            self._shown_of = shown_of
+            here = {"engine": "local"}
+            if self._first.engine != "local":  # its workers have agents of their own here too, as settings may require
+                here["placement"] = "single_learner_coarse"
+            local = self.config.model_copy(update={"trial": {**self.config.trial, **here}})
+            self._shown = make_trial_trainer(local, 0, settings)
+            if state is not None:
+                self._shown.load_agent(state)
+            self._shown_of = settings, state
         return self._shown
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:

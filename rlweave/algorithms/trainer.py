@@ -128,10 +128,10 @@ class PlanTrainer:
 
         Returns:
             What happened since the last report; None if nothing did.
-        """
 
         Raises:
             PlanError: All sources are over, and nothing can bring the training any further.
+        """
         last = None
         if self.plan.ended:
             raise PlanError(
@@ -277,6 +277,13 @@ class PlanTrainer:
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
         self._count_events_from(self.env_steps)
         self.begin_anew()
+
+    def load_agent(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` gave of the agent alone, wherever it learns: enough to evaluate it."""
+        self.agent.load_state_dict(state["variables"])
+        self.agent.load_counters(state["agent"])
+        if self.parts.remote is not None:
+            self.parts.remote.push(self.plan)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
-from rlweave.algorithms.trials import TrialFactory, TrialWorker
+from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup, Workers
@@ -165,7 +165,8 @@ def make_parts(config: PBTTrainConfig) -> PopulationParts:
     )
     first = trial_config(config, 0, population.members[0]["settings"])  # a wrong setting is an error here
     makers = [functools.partial(make_trial, config, number) for number in range(config.population)]
-    trials = WorkerGroup([TrialFactory(first, make, config.worker_cpus) for make in makers])
+    plan_needs = PlanNeeds(get_algorithm(config.trial_algorithm), first)
+    trials = WorkerGroup([TrialFactory(first, make, config.worker_cpus, plan_needs) for make in makers])
     return PopulationParts(population, trials, lambda: pbt_plan(config, trials, population), first)
 
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint
+from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.pbt import PBT, PBTTrainConfig, make_trial, trial_config
 from rlweave.algorithms.population import Population, draw_settings, explore
+from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError, PlanError
@@ -20,9 +22,9 @@ SMALL = {
         "minibatches": 2,
         "acting_backend": "numpy",
     },
+    "impala": {"network": [{"type": "dense", "units": 8}], "rollout_steps": 8, "acting_backend": "numpy"},
     "dqn": {
         "network": [{"type": "dense", "units": 8}],
-    "impala": {"network": [{"type": "dense", "units": 8}], "rollout_steps": 8, "acting_backend": "numpy"},
         "learning_starts": 40,
         "memory_capacity": 150,
         "batch_size": 16,
@@ -206,8 +208,6 @@ def test_the_best_trial_is_evaluated_and_kept(tmp_path):
         again.close()
 
 
-def test_trials_differ_in_seed_and_have_the_settings_of_the_population():
-    config = config_of(trial={"agent": {**SMALL["ppo"], "lr": 0.5}})
 LEARNER_ELSEWHERE = {"learner": "actor", "agent": SMALL["impala"]}
 
 
@@ -261,6 +261,8 @@ def test_trials_need_all_actors_of_their_plans(algorithm, settings, cpus):
     assert sum(number * own for number, own in inner) == 2 * cpus
 
 
+def test_trials_differ_in_seed_and_have_the_settings_of_the_population():
+    config = config_of(trial={"agent": {**SMALL["ppo"], "lr": 0.5}})
     one, two = (trial_config(config, number, {"agent.lr": 0.25}) for number in (0, 1))
     assert one.seed != two.seed
     assert one.agent.lr == 0.25, "what is searched wins"

@@ -31,7 +31,7 @@ class WholeLearner(PPOLearner):
         self.agent.load_counters(counters)
 
 
-class LearnerFactory:
+class LearnerFactory(ShipsEnvironment):
     """Makes the learner in the process where it is to live.
 
     Args:
@@ -44,7 +44,7 @@ class LearnerFactory:
 
     def __call__(self) -> WholeLearner:
         """The learner; its agent has the seed of the one that is here, and so the same initial weights."""
-        agent_config = self.config.agent.model_copy(update={"acting_backend": None})  # type: ignore[attr-defined]
+        agent_config = self.config.agent.model_copy(update={"acting_backend": None})
         config = self.config.model_copy(update={"agent": agent_config})
         with make_training_env(config) as env:
             agent: PPO = self.make_agent(config, env, config.seed)

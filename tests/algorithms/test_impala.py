@@ -1,12 +1,18 @@
 """IMPALA and APPO as trainings: lag and ratios, where parts live, exact resumption, settings that contradict."""
 
+import pickle
+
+import gymnasium
 import numpy as np
 import pytest
 
 from benchmarks import off_policy
 from rlweave.algorithms.checkpoint import find_checkpoint
-from rlweave.algorithms.impala import trajectories_per_update
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.impala import IMPALATrainConfig, make_agent, trajectories_per_update
+from rlweave.algorithms.remote_learner import LearnerFactory
 from rlweave.errors import ConfigError
+from tests.algorithms.remote_envs import LastReward
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, state_of, trainers
 
 __all__ = ["trainers"]  # a fixture
@@ -80,6 +86,21 @@ def test_a_learner_elsewhere_is_the_one_that_is_evaluated_and_saved(trainers, tm
     for path, value in here.agent.state_dict().items():
         if not path.startswith("actor:"):
             np.testing.assert_array_equal(value, elsewhere.agent.state_dict()[path], err_msg=path)
+
+
+def test_a_process_that_did_not_register_the_environment_knows_it_with_the_learner():
+    env_id = "rlweave-tests/OfTheScript-v0"
+    gymnasium.register(env_id, LastReward)
+    try:
+        config = resolve_config(IMPALATrainConfig, sets={"env": env_id})
+        shipped = pickle.dumps(LearnerFactory(config, make_agent))
+    finally:
+        del gymnasium.registry[env_id]
+    try:
+        assert pickle.loads(shipped).config.env == env_id  # noqa: S301 - it was made here
+        assert env_id in gymnasium.registry
+    finally:
+        gymnasium.registry.pop(env_id, None)
 
 
 @pytest.mark.slow

@@ -57,7 +57,10 @@ class ApeXTrainConfig(TrainConfig):
     )
     batches_ahead: int = setting(1, "batches that each shard is asked for ahead of the learner", ge=1, unit="batches")
     weight_interval: int = setting(
-        400, "steps of one worker between two times that it gets weights; 0: with every item", ge=0,
+        400,
+        "steps of one worker between two times that it gets weights; 0: with every item. Means nothing where workers "
+        "act on the learner's own agent (engine local, placement local), and so on the newest ones",
+        ge=0,
         unit="environment steps",
     )  # fmt: skip
     save_memory: bool = setting(

@@ -142,6 +142,7 @@ def test_on_ray_with_the_learner_in_a_process_of_its_own(trainers, tmp_path):
     [
         ({"broadcast_interval": 2}, "always have the newest weights"),
         ({"learner": "actor"}, "cannot act on the agent of a learner that lives elsewhere"),
+        ({"learner_cpus": 1.0}, "holds no cores of its own"),
         ({"rollouts_ahead": 2, "gather": "sync"}, "nothing is asked for ahead in rounds"),
         ({"replay_proportion": 0.3}, "batches of an update differ in size"),
         ({"replay_proportion": 1.0, "agent.normalize_states": True}, "count again in the statistics"),

@@ -92,7 +92,7 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
     """The validated settings of a policy's agent.
 
     A learning rate that falls over the whole training falls over as many updates as the policy makes if all agents
-    act equally often.
+    act equally often; of DQN over those of all its steps, also of the first `learning_starts`, which make none.
 
     Raises:
         ConfigError: Names the policy and the setting.

@@ -57,7 +57,10 @@ class ApeXTrainConfig(TrainConfig):
     )
     batches_ahead: int = setting(1, "batches that each shard is asked for ahead of the learner", ge=1, unit="batches")
     weight_interval: int = setting(
-        400, "steps of one worker between two times that it gets weights; 0: with every item", ge=0,
+        400,
+        "steps of one worker between two times that it gets weights; 0: with every item. Means nothing where workers "
+        "act on the learner's own agent (engine local, placement local), and so on the newest ones",
+        ge=0,
         unit="environment steps",
     )  # fmt: skip
     save_memory: bool = setting(
@@ -161,7 +164,11 @@ def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, 
 
 
 def make_parts(config: ApeXTrainConfig) -> Parts:
-    """Agent, workers and plan of a training."""
+    """Agent, workers and plan of a training.
+
+    A schedule of the learning rate without a length of its own counts `samples_per_step / batch_size` updates for every
+    environment step. The first `learning_starts` steps make none, so the training ends that much short of its end.
+    """
     updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
     agent_config = config.agent.model_copy(
         update={"lr": linear_schedule(config.agent.lr, updates), "mask_leaf": mask_leaf_of(config, config.agent)}

@@ -160,7 +160,11 @@ def dqn_branch(
 
 
 def make_parts(config: DQNTrainConfig) -> Parts:
-    """Agent, workers and plan of a training."""
+    """Agent, workers and plan of a training.
+
+    A schedule of the learning rate without a length of its own counts `samples_per_step / batch_size` updates for every
+    environment step. The first `learning_starts` steps make none, so the training ends that much short of its end.
+    """
     updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
     agent_config = config.agent.model_copy(
         update={"lr": linear_schedule(config.agent.lr, updates), "mask_leaf": mask_leaf_of(config, config.agent)}

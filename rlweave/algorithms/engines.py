@@ -43,11 +43,13 @@ def check_engine(config: TrainConfig) -> None:
             received=f"fused, with engine {config.engine} and {config.workers} workers",
             fix="leave out engine and workers, or use placement local",
         )
-    if config.placement == "fused" and config.gather is not None:
+    gathering = {"gather": config.gather, "max_lag": config.max_lag}
+    given = [name for name, value in gathering.items() if value is not None]
+    if config.placement == "fused" and given:
         raise ConfigError(
             "a fused training gathers nothing: there are no workers",
-            where="gather",
-            received=repr(config.gather),
+            where=given[0],
+            received=f"{gathering[given[0]]!r}, with placement fused",
             fix="leave it out",
         )
 

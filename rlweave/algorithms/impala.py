@@ -48,7 +48,10 @@ class OffPolicyTrainConfig(TrainConfig):
     replay_proportion: float = setting(
         0.0, "replayed trajectories for each new one in the batch of an update; 0: none", ge=0
     )
-    replay_capacity: int = setting(100, "newest trajectories that are kept for replay", ge=1, unit="trajectories")
+    replay_capacity: int = setting(
+        100, "newest trajectories that are kept for replay; means nothing while replay_proportion is 0", ge=1,
+        unit="trajectories",
+    )  # fmt: skip
 
 
 ConfigT = TypeVar("ConfigT", bound=OffPolicyTrainConfig)
@@ -126,6 +129,13 @@ def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
             where="learner",
             received="actor with engine local, placement local",
             fix="--placement single_learner_coarse gives them agents of their own, as does --engine ray",
+        )
+    if config.learner_cpus and config.learner == "here":
+        raise ConfigError(
+            "a learner in the driver's process holds no cores of its own",
+            where="learner_cpus",
+            received=f"{config.learner_cpus:g} with learner here",
+            fix="--set learner=actor gives it a process; or leave learner_cpus out",
         )
     if config.rollouts_ahead > 1 and config.gather == "sync":
         raise ConfigError(

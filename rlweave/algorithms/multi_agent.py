@@ -20,7 +20,8 @@ from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.registry import AlgorithmSpec, Report
 from rlweave.algorithms.rollout_workers import build_acting, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, set_threads, state_space_of
+from rlweave.algorithms.threads import set_threads
+from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, state_space_of
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.multi_agent import MultiAgentEnv
@@ -91,7 +92,7 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
     """The validated settings of a policy's agent.
 
     A learning rate that falls over the whole training falls over as many updates as the policy makes if all agents
-    act equally often.
+    act equally often; of DQN over those of all its steps, also of the first `learning_starts`, which make none.
 
     Raises:
         ConfigError: Names the policy and the setting.

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rlweave.agents.config import setting
-from rlweave.algorithms.checkpoint import save_checkpoint
 from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.placement import gathered, rollouts
@@ -19,7 +18,7 @@ from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
-from rlweave.algorithms.trials import TrialFactory, TrialWorker
+from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup, Workers
@@ -166,7 +165,8 @@ def make_parts(config: PBTTrainConfig) -> PopulationParts:
     )
     first = trial_config(config, 0, population.members[0]["settings"])  # a wrong setting is an error here
     makers = [functools.partial(make_trial, config, number) for number in range(config.population)]
-    trials = WorkerGroup([TrialFactory(first, make, config.worker_cpus) for make in makers])
+    plan_needs = PlanNeeds(get_algorithm(config.trial_algorithm), first)
+    trials = WorkerGroup([TrialFactory(first, make, config.worker_cpus, plan_needs) for make in makers])
     return PopulationParts(population, trials, lambda: pbt_plan(config, trials, population), first)
 
 
@@ -184,9 +184,9 @@ class PopulationTrainer(PlanTrainer):
         check_population(config)
         self.config, self.run, self.notes = config, run, []
         made = make_parts(config)
-        self.population, self._trials = made.population, made.workers
+        self.population, self._trials, self._first = made.population, made.workers, made.first
         self._shown: PlanTrainer | None = None
-        self._shown_of: tuple[Any, int] | None = None
+        self._shown_of: tuple[Any, Any] = None, None
         self.engine = make_engine(config)
         # holds the cluster that trials share whose workers live on Ray
         self._inner_engine = make_engine(made.first)
@@ -212,8 +212,7 @@ class PopulationTrainer(PlanTrainer):
         score = float(self.population.members[best]["score"])
         if score >= self.best_return:
             self.best_return = score
-            if self.run is not None:
-                save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+            self._keep_best()
         return {"evaluation_return": score, "best_evaluation_return": self.best_return}
 
     def state_dict(self) -> dict[str, Any]:
@@ -255,15 +254,18 @@ class PopulationTrainer(PlanTrainer):
         """A training in this process that stands where the best trial does; one that has not begun before there is."""
         best = self.population.best()
         member = self.population.members[0 if best is None else best]
-        shown_of = member["settings"], id(member["state"])
-        if self._shown is None or self._shown_of != shown_of:
+        settings, state = member["settings"], member["state"]
+        shown_settings, shown_state = self._shown_of
+        if self._shown is None or shown_settings != settings or shown_state is not state:
             self._close_shown()
-            local = self.config.model_copy(update={"trial": {**self.config.trial, "engine": "local"}})
-            self._shown = make_trial_trainer(local, 0, member["settings"])
-            if member["state"] is not None:
-                self._shown.agent.load_state_dict(member["state"]["variables"])
-                self._shown.agent.load_counters(member["state"]["agent"])
-            self._shown_of = shown_of
+            here = {"engine": "local"}
+            if self._first.engine != "local":  # its workers have agents of their own here too, as settings may require
+                here["placement"] = "single_learner_coarse"
+            local = self.config.model_copy(update={"trial": {**self.config.trial, **here}})
+            self._shown = make_trial_trainer(local, 0, settings)
+            if state is not None:
+                self._shown.load_agent(state)
+            self._shown_of = settings, state
         return self._shown
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:

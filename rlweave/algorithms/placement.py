@@ -10,7 +10,8 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
 from rlweave.algorithms.rollout_workers import EnvWorker, build_acting
 from rlweave.algorithms.shipping import ShipsEnvironment
-from rlweave.algorithms.trainer import make_training_env, set_threads
+from rlweave.algorithms.threads import set_threads
+from rlweave.algorithms.trainer import make_training_env
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ParallelRollouts, Stream, WorkerGroup, Workers

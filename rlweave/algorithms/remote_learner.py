@@ -11,7 +11,9 @@ from rlweave.agents.ppo import PPO
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import MakeAgent
 from rlweave.algorithms.ppo import PPOLearner
-from rlweave.algorithms.trainer import make_training_env, set_threads
+from rlweave.algorithms.shipping import ShipsEnvironment
+from rlweave.algorithms.threads import set_threads
+from rlweave.algorithms.trainer import make_training_env
 from rlweave.flow import LearnerActor, ReportMetrics, Resources
 from rlweave.flow.learner_actor import ask_learner
 
@@ -29,7 +31,7 @@ class WholeLearner(PPOLearner):
         self.agent.load_counters(counters)
 
 
-class LearnerFactory:
+class LearnerFactory(ShipsEnvironment):
     """Makes the learner in the process where it is to live.
 
     Args:
@@ -42,7 +44,7 @@ class LearnerFactory:
 
     def __call__(self) -> WholeLearner:
         """The learner; its agent has the seed of the one that is here, and so the same initial weights."""
-        agent_config = self.config.agent.model_copy(update={"acting_backend": None})  # type: ignore[attr-defined]
+        agent_config = self.config.agent.model_copy(update={"acting_backend": None})
         config = self.config.model_copy(update={"agent": agent_config})
         with make_training_env(config) as env:
             agent: PPO = self.make_agent(config, env, config.seed)

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlweave.agents.acting import candidates
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
@@ -20,18 +19,15 @@ from rlweave.algorithms.registry import Report
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training, join_arrays, split_arrays
-from rlweave.backends import get_backend
+from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.info_masks import MASK
-from rlweave.errors import CheckpointError, ConfigError, EnvError, RlweaveError
-from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
+from rlweave.errors import CheckpointError, ConfigError, EnvError, PlanError, RlweaveError
+from rlweave.flow import Every, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
-
-#: Numbers in an observation up to which networks are taken to be small.
-_SMALL_OBSERVATION = 1024
 
 
 class LearnerElsewhere(Protocol):
@@ -108,9 +104,11 @@ class PlanTrainer:
         while counters.env_steps_sampled < self.config.steps and not self.plan.stopped:
             goal = min(self._next_event(), self.config.steps)
             report = self.run_to(goal)
+            steps, over = counters.env_steps_sampled, self.plan.ended
+            if report is None and over:
+                report = self.plan.report()
             row = {} if report is None else report.flat()
-            steps = counters.env_steps_sampled
-            ended = steps >= self.config.steps
+            ended = over or steps >= self.config.steps
             if self._evaluate_every(steps) or (ended and self.config.evaluate_every):
                 row.update(self._evaluation_row())
             # before the checkpoint: a run that is resumed from it has this line
@@ -120,6 +118,7 @@ class PlanTrainer:
                 if self.run is not None:
                     self.save()
                 else:  # the same training, whether or not it is written down
+                    self.plan.quiesce()
                     self._begin_episodes(steps)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
@@ -129,9 +128,19 @@ class PlanTrainer:
 
         Returns:
             What happened since the last report; None if nothing did.
+
+        Raises:
+            PlanError: All sources are over, and nothing can bring the training any further.
         """
         last = None
-        for report in self.plan.run(until=_reached(goal), every_steps=1 << 60):
+        if self.plan.ended:
+            raise PlanError(
+                "the training is not complete, and all sources of its plan are over",
+                where=", ".join(node.name for node in self.plan.graph.nodes if not node.inputs),
+                received=f"{self.env_steps} environment steps of {goal}",
+                fix=f"--steps {self.env_steps}, or workers whose sample() does not raise StopIteration before",
+            )
+        for report in self.plan.run(lambda counters: counters.env_steps_sampled >= goal, every_steps=1 << 60):
             last = report
         return last
 
@@ -169,12 +178,17 @@ class PlanTrainer:
         mean = evaluation.mean_return
         if mean >= self.best_return:
             self.best_return = mean
-            if self.run is not None:
-                save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+            self._keep_best()
         policies = {f"evaluation_return/{name}": own.mean_return for name, own in evaluation.policies.items()}
         return {"evaluation_return": mean, "best_evaluation_return": self.best_return, **policies}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def _keep_best(self) -> None:
+        if self.run is not None:
+            save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+        else:  # the same training, whether or not it is written down
+            self.plan.quiesce()
 
     def _count_events_from(self, steps: int) -> None:
         """Takes all reports, evaluations and checkpoints up to a step as done."""
@@ -198,7 +212,7 @@ class PlanTrainer:
     def _fetch(self) -> None:
         """Brings the agent here up to date, if it is not the one that learns."""
         if self.parts.remote is not None:
-            self.plan.quiesce()  # what was begun is counted before anybody looks
+            self.plan.drain()  # what was begun is counted before anybody looks
             self.parts.remote.fetch(self.plan)
 
     def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -264,6 +278,13 @@ class PlanTrainer:
         self._count_events_from(self.env_steps)
         self.begin_anew()
 
+    def load_agent(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` gave of the agent alone, wherever it learns: enough to evaluate it."""
+        self.agent.load_state_dict(state["variables"])
+        self.agent.load_counters(state["agent"])
+        if self.parts.remote is not None:
+            self.parts.remote.push(self.plan)
+
     # -- looking -------------------------------------------------------------------------------------------------
 
     def draw(self, method: str | None = None) -> str:
@@ -321,10 +342,6 @@ def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
     return MASK if agent.mask_leaf is None and config.info_mask is not None else agent.mask_leaf
 
 
-def _reached(goal: int) -> Callable[[Counters], bool]:
-    return lambda counters: counters.env_steps_sampled >= goal
-
-
 def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
     """The environments of one worker: its share of `num_envs`.
 
@@ -354,26 +371,6 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
                 fix="env_options are keyword arguments of the environment",
             ) from error
         raise  # with its traceback: a fault inside the environment
-
-
-def set_threads(config: TrainConfig, agent: Agent) -> None:
-    """Gives small networks one thread: several that wait for each other take longer than one that works."""
-    threads = config.threads
-    if threads is None:
-        numbers = agent.state_space.flat_dim
-        threads = 1 if numbers <= _SMALL_OBSERVATION else None
-    if threads is None:
-        return
-    acting = agent.config.acting_backend or agent.backend
-    names = {agent.backend, *(candidates(agent.backend) if acting == AUTO else (acting,))}
-    taken = [get_backend(name).set_threads(threads) for name in sorted(names)]
-    if config.threads is not None and not any(taken):
-        raise ConfigError(
-            "the backend does not take a number of threads",
-            where="threads",
-            received=f"{threads} threads for {config.backend}",
-            fix="leave it out; OMP_NUM_THREADS, XLA_FLAGS, TF_NUM_INTRAOP_THREADS hold for processes not begun",
-        )
 
 
 def linear_schedule(value: Any, steps: int) -> Any:

@@ -27,6 +27,7 @@ class PackTrajectories(Operator):
     rows.
 
     Steps are taken in the order in which they came; the newest that do not fit any more wait for the next rollout.
+    Where items of a source are missing (dropped as too old, lost), its rows do not follow on what was kept of them.
 
     Args:
         steps: Length T of a rollout.
@@ -39,6 +40,7 @@ class PackTrajectories(Operator):
         self.steps = positive("steps", steps, "pack_trajectories")
         self.columns = positive("columns", columns, "pack_trajectories")
         self._kept: list[Envelope] = []
+        self._last: dict[str, int] = {}
         self._made, self._name = 0, ""
 
     def __call__(self, batch: SampleBatch) -> SampleBatch:
@@ -51,7 +53,11 @@ class PackTrajectories(Operator):
 
     def process(self, envelope: Envelope) -> Pulled:
         """Keeps the steps, and gives a rollout when there are enough."""
+        last = self._last.get(envelope.source)
+        self._last[envelope.source] = envelope.sequence
         if envelope.payload.num_steps:
+            if last is not None and envelope.sequence != last + 1:
+                envelope = envelope.carrying(beginning_anew(envelope.payload))
             self._kept.append(envelope)
         wanted = self.steps * self.columns
         if sum(kept.payload.num_steps for kept in self._kept) < wanted:
@@ -76,13 +82,21 @@ class PackTrajectories(Operator):
         return f"steps={self.steps}, columns={self.columns}"
 
     def state_dict(self) -> dict[str, Any]:
-        """The steps kept, and the number of rollouts made."""
-        return {"made": self._made, "kept": encode_envelopes(self._kept, self._name)}
+        """The steps kept, the number of rollouts made, and the last item of each source."""
+        return {"made": self._made, "kept": encode_envelopes(self._kept, self._name), "last": dict(self._last)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         self._made = int(state["made"])
         self._kept = decode_envelopes(state["kept"])
+        self._last = {str(source): int(number) for source, number in state.get("last", {}).items()}
+
+
+def beginning_anew(rows: SampleBatch) -> SampleBatch:
+    """The same steps (N, ...), of which the first of each row follows on none."""
+    begins = np.array(rows[BEGINS])
+    begins[np.unique(rows[SLOT], return_index=True)[1]] = True
+    return SampleBatch({**rows.data, BEGINS: begins})
 
 
 def packed(rows: SampleBatch, columns: int) -> SampleBatch:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import make_engine, worker_resources
+from rlweave.algorithms.engines import make_engine
 from rlweave.algorithms.population import Bounds, explore
+from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.trainer import PlanTrainer
@@ -134,6 +137,23 @@ class TrialWorker:
         self._end_training()
 
 
+class PlanNeeds:
+    """The actors of a trial's plan, found out once for all trials, which differ in numbers only.
+
+    Args:
+        spec: The algorithm of the trials.
+        config: Settings of a trial's training.
+    """
+
+    def __init__(self, spec: AlgorithmSpec, config: TrainConfig) -> None:
+        self._spec, self._config = spec, config
+
+    @functools.cached_property
+    def actors(self) -> list[tuple[int, Resources]]:
+        """How many, and what each of them holds: workers, shards of a memory, a learner."""
+        return compose_plan(self._spec, self._config).graph.needs()
+
+
 class TrialFactory(ShipsEnvironment):
     """Makes a trial where it is to live, and says what it takes.
 
@@ -141,12 +161,15 @@ class TrialFactory(ShipsEnvironment):
         config: Settings of a trial's training.
         make: Makes the trial.
         cpus: Cores that a trial holds if it has its workers in its own process.
+        plan_needs: The actors of its plan.
     """
 
     makes = TrialWorker
 
-    def __init__(self, config: TrainConfig, make: Callable[[], TrialWorker], cpus: float) -> None:
-        self.config, self.make, self.cpus = config, make, cpus
+    def __init__(
+        self, config: TrainConfig, make: Callable[[], TrialWorker], cpus: float, plan_needs: PlanNeeds
+    ) -> None:
+        self.config, self.make, self.cpus, self.plan_needs = config, make, cpus, plan_needs
 
     @property
     def resources(self) -> Resources:
@@ -154,8 +177,8 @@ class TrialFactory(ShipsEnvironment):
         return Resources(cpus=self.cpus if self.config.engine == "local" else 0.0)
 
     def needs(self) -> list[tuple[int, Resources]]:
-        """The workers of its training."""
-        return [] if self.config.engine == "local" else [(self.config.workers, worker_resources(self.config))]
+        """All actors of its training."""
+        return [] if self.config.engine == "local" else self.plan_needs.actors
 
     def capacity(self) -> Mapping[str, float] | None:
         """All that there is where they live."""

@@ -330,18 +330,27 @@ class ReportMetrics:
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
-    def quiesce(self) -> None:
-        """Brings the plan to a state that a checkpoint can hold.
+    def drain(self) -> None:
+        """Waits until nothing is on its way that is not here, to look at the plan in between.
 
-        Every worker has the newest weights, and nothing is on its way that is not here.
+        Nobody is sent anything: workers go on with the weights they have, as if nobody had looked.
 
         Raises:
             PlanError: If an actor fails meanwhile, and its policy is to stop.
         """
-        for channel in self._running().channels():
-            channel.send_all()
+        self._running()
         for node in self.graph.nodes:
             node.drain()
+
+    def quiesce(self) -> None:
+        """Brings the plan to a state that a checkpoint can hold: also every worker has the newest weights.
+
+        Raises:
+            PlanError: If an actor fails meanwhile, and its policy is to stop.
+        """
+        self.drain()
+        for channel in self._running().channels():
+            channel.send_all()
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, timers, versions, operator states and items on their way: JSON-able data and NumPy arrays.

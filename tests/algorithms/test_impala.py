@@ -1,12 +1,18 @@
 """IMPALA and APPO as trainings: lag and ratios, where parts live, exact resumption, settings that contradict."""
 
+import pickle
+
+import gymnasium
 import numpy as np
 import pytest
 
 from benchmarks import off_policy
 from rlweave.algorithms.checkpoint import find_checkpoint
-from rlweave.algorithms.impala import trajectories_per_update
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.impala import IMPALATrainConfig, make_agent, trajectories_per_update
+from rlweave.algorithms.remote_learner import LearnerFactory
 from rlweave.errors import ConfigError
+from tests.algorithms.remote_envs import LastReward
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, state_of, trainers
 
 __all__ = ["trainers"]  # a fixture
@@ -38,7 +44,8 @@ def test_on_the_newest_weights_there_is_nothing_to_correct(trainers):
 
 
 def test_weights_are_published_at_intervals(trainers):
-    trainer = trainers("impala", backend="torch", broadcast_interval=3, steps=1_600, **ELSEWHERE)
+    sets = {**ELSEWHERE, "evaluate_every": 0, "checkpoint_every": 0}  # checkpoints send weights, too
+    trainer = trainers("impala", backend="torch", broadcast_interval=3, steps=1_600, **sets)
     finish(trainer)
     lags = trainer.plan.report().train_lag
     assert lags.keys() == {0, 1, 2}
@@ -82,6 +89,21 @@ def test_a_learner_elsewhere_is_the_one_that_is_evaluated_and_saved(trainers, tm
             np.testing.assert_array_equal(value, elsewhere.agent.state_dict()[path], err_msg=path)
 
 
+def test_a_process_that_did_not_register_the_environment_knows_it_with_the_learner():
+    env_id = "rlweave-tests/OfTheScript-v0"
+    gymnasium.register(env_id, LastReward)
+    try:
+        config = resolve_config(IMPALATrainConfig, sets={"env": env_id})
+        shipped = pickle.dumps(LearnerFactory(config, make_agent))
+    finally:
+        del gymnasium.registry[env_id]
+    try:
+        assert pickle.loads(shipped).config.env == env_id  # noqa: S301 - it was made here
+        assert env_id in gymnasium.registry
+    finally:
+        gymnasium.registry.pop(env_id, None)
+
+
 @pytest.mark.slow
 def test_on_old_trajectories_a_run_without_v_trace_does_worse():
     """One seed; `benchmarks/off_policy.py` has all."""
@@ -121,6 +143,7 @@ def test_on_ray_with_the_learner_in_a_process_of_its_own(trainers, tmp_path):
     [
         ({"broadcast_interval": 2}, "always have the newest weights"),
         ({"learner": "actor"}, "cannot act on the agent of a learner that lives elsewhere"),
+        ({"learner_cpus": 1.0}, "holds no cores of its own"),
         ({"rollouts_ahead": 2, "gather": "sync"}, "nothing is asked for ahead in rounds"),
         ({"replay_proportion": 0.3}, "batches of an update differ in size"),
         ({"replay_proportion": 1.0, "agent.normalize_states": True}, "count again in the statistics"),

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint
+from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.pbt import PBT, PBTTrainConfig, make_trial, trial_config
 from rlweave.algorithms.population import Population, draw_settings, explore
+from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow import PlanItem
+from rlweave.flow import LocalEngine, PlanItem
 
 SMALL = {
     "ppo": {
@@ -20,6 +22,7 @@ SMALL = {
         "minibatches": 2,
         "acting_backend": "numpy",
     },
+    "impala": {"network": [{"type": "dense", "units": 8}], "rollout_steps": 8, "acting_backend": "numpy"},
     "dqn": {
         "network": [{"type": "dense", "units": 8}],
         "learning_starts": 40,
@@ -203,6 +206,59 @@ def test_the_best_trial_is_evaluated_and_kept(tmp_path):
         assert again.draw().startswith("<svg")
     finally:
         again.close()
+
+
+LEARNER_ELSEWHERE = {"learner": "actor", "agent": SMALL["impala"]}
+
+
+def test_what_is_evaluated_of_a_trial_whose_learner_lives_elsewhere_is_what_it_learned():
+    trial = {**LEARNER_ELSEWHERE, "placement": "single_learner_coarse"}
+    trainer = PBT.make_trainer(config_of("impala", population=2, truncation=0.5, ready_every=64, trial=trial), None)
+    try:
+        trainer.plan.pull()
+        state = trainer.population.members[trainer.population.best()]["state"]
+        for _ in range(2):
+            trainer.evaluate(1, seed=0)
+            shown = trainer._best_trainer()
+            for path, value in shown.agent.state_dict().items():
+                if not path.startswith("actor:"):
+                    np.testing.assert_array_equal(value, state["variables"][path], err_msg=path)
+            assert shown.agent.counters() == state["agent"]
+        member = trainer.population.members[trainer.population.best()]
+        shown, member["state"] = trainer._best_trainer(), dict(state)
+        assert trainer._best_trainer() is not shown, "another state, although it is equal"
+        assert trainer._best_trainer() is trainer._best_trainer()
+    finally:
+        trainer.close()
+
+
+@pytest.mark.parametrize("more", [{"learner": "actor"}, {"broadcast_interval": 2}])
+def test_settings_that_only_trials_on_ray_can_have_are_shown_here(more, monkeypatch):
+    # the engine that holds the cluster of the trials' workers is not needed for that
+    monkeypatch.setattr("rlweave.algorithms.pbt.make_engine", lambda config: LocalEngine())
+    monkeypatch.setattr("rlweave.algorithms.trials.TrialFactory.needs", lambda self: [])
+    trial = {"agent": SMALL["impala"], "engine": "ray", **more}
+    trainer = PBT.make_trainer(config_of("impala", population=2, truncation=0.5, trial=trial), None)
+    try:
+        assert len(trainer.evaluate(1, seed=0).episodes) == 1
+    finally:
+        trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "cpus"),
+    [
+        ("ape-x", {"workers": 2, "worker_cpus": 0.5, "shards": 3, "shard_cpus": 1.0}, 2 * 0.5 + 3 * 1.0),
+        ("impala", {"workers": 1, "worker_cpus": 1.0, "learner": "actor", "learner_cpus": 2.0}, 1.0 + 2.0),
+        ("ppo", {"workers": 2}, 2.0),
+    ],
+)
+def test_trials_need_all_actors_of_their_plans(algorithm, settings, cpus):
+    trial = {"engine": "ray", "agent": {"acting_backend": "numpy"}, **settings}
+    config = config_of("ppo", trial_algorithm=algorithm, population=2, truncation=0.5, trial=trial)
+    needs = compose_plan(get_algorithm("pbt"), config).graph.needs_by_operator()
+    inner = [(number, each.cpus) for name, number, each in needs if name.startswith("plans in")]
+    assert sum(number * own for number, own in inner) == 2 * cpus
 
 
 def test_trials_differ_in_seed_and_have_the_settings_of_the_population():

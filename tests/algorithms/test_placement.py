@@ -46,6 +46,7 @@ def test_how_old_weights_are_is_as_the_gather_says(gather, lag):
     ("sets", "where"),
     [
         ({"placement": "fused", "gather": "sync", "workers": 1}, "gather"),
+        ({"placement": "fused", "max_lag": 1, "workers": 1}, "max_lag"),
         ({"max_lag": 1}, "max_lag"),
         ({"placement": "single_learner_coarse", "agent.acting_backend": "auto"}, "agent.acting_backend"),
         ({"placement": "coarse"}, "placement"),

@@ -1,16 +1,20 @@
 """Trainings: a cut one equals an uncut one, evaluation disturbs nothing, the best checkpoint is the best."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint, set_aside_newer
-from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import derived_seed
+from rlweave.algorithms.trainer import PlanTrainer, derived_seed
 from rlweave.envs import Evaluation
 from rlweave.envs.episodes import Episode
-from rlweave.errors import CheckpointError, ConfigError
+from rlweave.errors import CheckpointError, ConfigError, PlanError
+from rlweave.flow import ParallelRollouts, ReportMetrics, TrainOneStep
+from tests.flow.fakes import FakeLearner, FakeWorker
 
 NETWORK = [{"type": "dense", "units": 8, "activation": "tanh"}]
 SETTINGS = {
@@ -391,6 +395,49 @@ def test_a_run_that_is_not_written_is_the_same(trainers, tmp_path):
     written, unwritten = trainers("ppo", tmp_path / "run", backend="torch"), trainers("ppo", backend="torch")
     assert finish(written) == finish(unwritten)
     assert_same_state(state_of(written), state_of(unwritten))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sets"),
+    [
+        ("impala", {"broadcast_interval": 2}),
+        ("impala", {"broadcast_interval": 2, "learner": "actor"}),
+        ("ape-x", {}),
+    ],
+    ids=["impala", "learner-elsewhere", "ape-x"],
+)
+def test_a_run_that_is_not_written_is_the_same_where_workers_have_older_weights(trainers, tmp_path, algorithm, sets):
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "placement": "single_learner_coarse", **sets}
+    written, unwritten = trainers(algorithm, tmp_path / "run", **sets), trainers(algorithm, **sets)
+    assert finish(written) == finish(unwritten)
+    assert_same_state(state_of(written), state_of(unwritten))
+
+
+def test_looking_sends_no_weights(trainers):
+    """Workers act on what was published, whether or not somebody looks at the learner meanwhile."""
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "placement": "single_learner_coarse"}
+    sets |= {"learner": "actor", "broadcast_interval": 4, "evaluate_every": 0, "checkpoint_every": 0}
+    looking, other = (trainers("impala", **sets) for _ in range(2))
+    for _ in looking.train():
+        looking.evaluate(1, seed=3)
+    finish(other)
+    assert looking.plan.report().gather_lag == other.plan.report().gather_lag
+
+
+def test_a_training_whose_sources_are_over_ends_with_an_error_that_names_them(monkeypatch):
+    trainer = PlanTrainer.__new__(PlanTrainer)
+    trainer.config = TrainConfig(env="CartPole-v1", steps=1_000, report_every=4, evaluate_every=0, checkpoint_every=0)
+    stream = ParallelRollouts([FakeWorker(items=3)]).gather_sync().for_each(TrainOneStep(FakeLearner()))
+    trainer.plan, trainer.run = ReportMetrics(stream), None
+    trainer._count_events_from(0)
+    goals, run_to = iter(range(8)), trainer.run_to
+    monkeypatch.setattr(trainer, "run_to", lambda goal: run_to(goal) if next(goals) < 7 else pytest.fail("no end"))
+    train = trainer.train()
+    assert [row["env_steps_sampled"] for row in itertools.islice(train, 4)] == [4, 8, 12, 12]
+    with pytest.raises(PlanError, match="all sources of its plan are over") as caught:
+        next(train)
+    assert caught.value.where == "parallel_rollouts"
+    assert "--steps 12" in str(caught.value)
 
 
 def test_evaluation_is_greedy_and_repeats(trainers):

@@ -107,6 +107,30 @@ def test_it_waits_for_enough_steps_and_keeps_the_newest_for_later():
     assert [item.payload.num_steps for item in (second, third)] == [4, 4]
 
 
+def test_steps_do_not_follow_on_those_of_an_item_that_was_dropped():
+    """Items 1 of the first worker and 0 of the second are missing: row 0 makes steps 0, 1 and 4, 5."""
+    operator = PackTrajectories(steps=8, columns=1)
+    items = [
+        Envelope(steps([0, 1, 0, 1], [0, 0, 1, 1], begins={(0, 0), (1, 0)}), "worker/0", 0),
+        Envelope(steps([2], [4]), "worker/1", 1),
+        Envelope(steps([0, 1, 0], [4, 2, 5]), "worker/0", 2),
+    ]
+    first, second, third = items[0], items[1], items[2]
+    assert operator.process(first) is operator.process(second) is ABSORBED
+    again = PackTrajectories(steps=8, columns=1)
+    again.load_state_dict(operator.state_dict())
+    for one in (operator, again):
+        rollout = one.process(third).payload
+        np.testing.assert_array_equal(rollout["states"]["x"][:, 0], [0, 1, 4, 5, 100, 101, 102, 204])
+        np.testing.assert_array_equal(rollout["truncated"][:, 0], [0, 1, 0, 1, 0, 1, 1, 0])
+
+
+def test_an_item_without_steps_is_not_missing():
+    operator = PackTrajectories(steps=4, columns=1)
+    *_, rollout = feed(operator, steps([0, 0], [0, 1]), SampleBatch({}), steps([0, 0], [2, 3]))
+    assert not rollout.payload["truncated"].any()
+
+
 def test_items_without_steps_and_the_end_of_a_stream():
     operator = PackTrajectories(steps=4, columns=2)
     assert feed(operator, SampleBatch({}), steps([0, 1, 0], [0, 0, 1])) == [ABSORBED, ABSORBED]

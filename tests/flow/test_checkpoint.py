@@ -200,3 +200,20 @@ def test_an_item_that_cannot_be_saved_is_named() -> None:
     plan.step()
     with pytest.raises(CheckpointError, match=r"(?s)'batch'.*object.*SampleBatch, arrays"):
         plan.state_dict()
+
+
+def test_looking_in_between_changes_nothing_that_workers_act_on() -> None:
+    def versions(look: bool) -> list[int]:
+        group = workers(1)
+        train = ParallelRollouts(group).gather_async().for_each(TrainOneStep(FakeLearner(), group, publish_every=8))
+        plan = ReportMetrics(train, group).start(clock=FakeClock())
+        found = []
+        for number in range(14):
+            item = plan.pull()
+            assert isinstance(item, Envelope)
+            found.append(item.weight_version)
+            if look and number == 4:
+                plan.drain()
+        return found
+
+    assert versions(look=True) == versions(look=False)

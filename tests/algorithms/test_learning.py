@@ -12,9 +12,8 @@ from rlweave.algorithms.registry import get_algorithm
 #: Of the second tier: one task for each algorithm.
 ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
 #: Too long for every change: `make learning` trains them, and a shortened run stands in the test that is named.
-SHORTENED = {"multi-agent-cartpole": "test_multi_agent.py"}
+SHORTENED = {"maml-sine": "test_maml.py", "multi-agent-cartpole": "test_multi_agent.py"}
 MINUTES = {
-    "maml-sine": 1.5,
     "maml-point": 1,
     "es-cartpole": 0.5,
     "ppo-pendulum": 2,

@@ -155,3 +155,12 @@ def test_workers_on_ray_adapt_and_send_both_rollouts(tmp_path):
 def test_an_environment_without_points_to_draw_is_no_regression():
     with pytest.raises(ConfigError, match="no distribution of regression tasks"):
         trainer_of("regression", env="CartPole-v1")
+
+
+@pytest.mark.learning
+def test_a_tenth_of_the_training_leaves_a_fifth_of_the_loss(learning_seed, tmp_path):
+    """The whole training, which `make learning` does, leaves a tenth; who has learned nothing, nearly all."""
+    from benchmarks.learning import train_task
+
+    row = train_task("maml-sine", "jax", learning_seed, tmp_path / "run", {"steps": 1_500_000})
+    assert row["result"] < 0.2

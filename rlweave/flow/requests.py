@@ -380,6 +380,7 @@ class Gather(Node):
         self.drain()
         return {
             "sequence": list(self._sequence),
+            "replaced": list(self._supervisor.replaced),
             "over": list(self._over),
             "arrived": [encode_arrival(arrival, self.name) for arrival in self._arrived],
         }
@@ -388,6 +389,7 @@ class Gather(Node):
         """Takes over a state."""
         self._sequence = [int(number) for number in state["sequence"]]
         self._over = [bool(over) for over in state["over"]]
+        self._supervisor.replaced = [int(number) for number in state.get("replaced", self._supervisor.replaced)]
         self._requested = deque()
         self._arrived = deque(self._decoded(kept) for kept in state["arrived"])
 

@@ -50,6 +50,51 @@ def results_of(
     Raises:
         PlanError: If they take too long, as actors do that wait for resources which nobody gives back.
     """
+    _wait_for_answers(engine, clock, calls, whose, seconds)
+    return [_result(call, lost) for call in calls]
+
+
+def answers_of(
+    engine: Engine,
+    clock: Clock,
+    calls: Sequence[Call],
+    operator: str,
+    method: str,
+    names: Sequence[str],
+    lost: bool = False,
+) -> list[Any]:
+    """The answers of an operator's actors to a question, in order.
+
+    Args:
+        engine: Where the actors live.
+        clock: Where the time is read.
+        calls: The calls that ask them.
+        operator: Name of the operator.
+        method: What is called.
+        names: Of the actors.
+        lost: Whether None stands for the answer of an actor that is lost, in place of an error.
+
+    Raises:
+        PlanError: If one fails, naming operator and actor, with the original error as its cause; or if they take too
+            long.
+    """
+    _wait_for_answers(engine, clock, calls, f"the actors of {operator!r}", ANSWER_SECONDS)
+    answers = []
+    for call, name in zip(calls, names, strict=True):
+        try:
+            answers.append(_result(call, lost))
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0]
+            raise PlanError(
+                f"operator {operator!r} failed: {type(error).__name__}: {said}",
+                where=f"operator {operator!r}, {name}",
+                received=f"{method}(), asked of it",
+                fix="see its cause, the original error",
+            ) from error
+    return answers
+
+
+def _wait_for_answers(engine: Engine, clock: Clock, calls: Sequence[Call], whose: str, seconds: float) -> None:
     waiting = wait_for_all(engine, clock, calls, seconds)
     if waiting:
         raise PlanError(
@@ -58,7 +103,6 @@ def results_of(
             received=f"{len(waiting)} of {len(calls)} answers missing after {seconds:g} seconds",
             fix="see whether others hold the cluster's resources, or whether making a worker hangs",
         )
-    return [_result(call, lost) for call in calls]
 
 
 def _result(call: Call, lost: bool) -> Any:

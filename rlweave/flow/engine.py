@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -149,13 +148,15 @@ class LocalEngine:
         return value
 
     def kill(self, actors: Sequence[Actor], grace: float = 0.0) -> None:
-        """Calls each actor's ``close`` method if time is given for it, and then its errors count."""
+        """Calls each actor's ``close`` method; if time is given for it, the first error counts when all are closed."""
+        errors = []
         for actor in actors:
-            close = getattr(actor, "close", None)  # a learner need not have one
-            if close is None:
-                continue
-            with contextlib.nullcontext() if grace else contextlib.suppress(Exception):
-                close()
+            try:
+                getattr(actor, "close", lambda: None)()  # a learner need not have one
+            except Exception as error:
+                errors.append(error)
+        if grace and errors:
+            raise errors[0]
 
     def capacity(self) -> None:
         """Not counted: workers take turns."""

@@ -10,6 +10,10 @@ from rlweave.errors import ConfigError
 Policy = Literal["stop", "skip", "replace"]
 
 
+class Hanging(Exception):  # noqa: N818  (the cause in an error of the plan)
+    """An actor did not answer in time."""
+
+
 @dataclass(frozen=True)
 class FailurePolicy:
     """How failures of one operator are dealt with; see ``Stream.on_error``.

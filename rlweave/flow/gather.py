@@ -27,6 +27,12 @@ class GatherSync(Gather):
     The next round is asked for only when the last item of this one has gone through the plan, so what the plan sends
     upstream meanwhile (weights) is seen by the whole next round. A source that is over leaves the rounds.
 
+    So does one that is given up, after as many failures in a row as ``on_error`` lets pass: rounds have an item less
+    from then on, as ``given_up`` among the measures says. What glues rounds (``concat``) glues what there is; but an
+    operator that counts items, as ``batch(len(workers))`` does to get whole rounds, gets the next round's first item
+    in place of the missing one, made with other weights, and ever fewer of its lists are of one round. Where that
+    matters, give ``on_error`` so many attempts that nobody is given up, or stop when ``given_up`` is not 0.
+
     With a quorum, a round does not wait for everybody: once ``timeout`` seconds have passed since it was asked for,
     ``quorum`` sources are enough. A late item comes in the round in which it arrives, and says so
     (``Envelope.rounds_late``); its source is asked again only after that.
@@ -152,14 +158,18 @@ class GatherSync(Gather):
         return ", ".join(filter(None, ["one item per round" if self.concat else "", quorum]))
 
     def measures(self) -> dict[str, float]:
-        """Items that came in a later round than the one they were asked for."""
-        return {} if self.quorum is None else {"late_items": self.late_items}
+        """Items that came in a later round than the one they were asked for, and sources that rounds lack for good."""
+        given_up = sum(self._supervisor.given_up) if hasattr(self, "_supervisor") else 0
+        measures: dict[str, float] = {} if self.quorum is None else {"late_items": self.late_items}
+        return {**measures, "given_up": given_up} if given_up else measures
 
     def state_dict(self) -> dict[str, Any]:
         """Also the items of the round that were not delivered."""
         state = super().state_dict()
         kept = [encode_arrival(arrival, self.name) for arrival in self._round]
-        numbers = {"rounds": self._rounds, "glued": self._glued, "late": self.late_items, "open": self._open}
+        # who resumes has all of the sources, and is to ask those that have no actor now
+        whole = self._open and not any(map(self._buried, range(len(self._over))))
+        numbers = {"rounds": self._rounds, "glued": self._glued, "late": self.late_items, "open": whole}
         return {**state, **numbers, "round": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -282,7 +292,7 @@ class GatherAsync(Gather):
         """Also the sources that are to be asked next."""
         state = super().state_dict()
         replaced = [index for index in range(len(self._over)) if self._buried(index)]  # who resumes has all of them
-        return {**state, "due": self._due + replaced * self.num_async}
+        return {**state, "due": [index for index in self._due if index not in replaced] + replaced * self.num_async}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""

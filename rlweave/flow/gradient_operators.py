@@ -166,6 +166,7 @@ class ApplyGradients(TrainOneStep):
     def begin(self, envelope: Envelope) -> Call:
         """Has the learner's actor apply the gradients."""
         self._note_lag(envelope)
+        self._record.busy = True
         return self._context.engine.call(self._record.actor, "apply_gradients", envelope.payload)
 
     def finish(self, envelope: Envelope, result: Mapping[str, Any]) -> Pulled:

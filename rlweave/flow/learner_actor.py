@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.calls import results_of
+from rlweave.flow.calls import answers_of
+from rlweave.flow.engine import ActorLost
 from rlweave.flow.item_types import signature_of
 from rlweave.flow.operators import positive
 from rlweave.flow.protocols import Learner, RestorableLearner, require
@@ -73,9 +74,20 @@ def ask_learner(plan: ReportMetrics, learner: LearnerActor, method: str, *argume
         What the method returned.
 
     Raises:
-        PlanError: If there is no answer.
+        PlanError: If it raises, its actor is lost and not to be replaced, or there is no answer.
     """
     context = plan._running()
-    actor = context.learner(learner).actor
-    call = context.engine.call(actor, method, *arguments)
-    return results_of(context.engine, context.clock, [call], "the learner")[0]
+    record, operator = context.learner(learner), plan.graph.trainer_of(learner)
+
+    def ask() -> Any:
+        call = context.engine.call(record.actor, method, *arguments)
+        return answers_of(context.engine, context.clock, [call], operator, method, ["the learner"])[0]
+
+    try:
+        return ask()
+    except PlanError as error:
+        if not isinstance(error.__cause__, ActorLost) or not record.replaceable:
+            raise
+    record.lost = True  # it died while nobody wanted anything of it
+    plan.drain()
+    return ask()

@@ -30,6 +30,8 @@ class LearnerRecord:
         if isinstance(learner, LearnerActor):
             (self.actor,) = engine.create_actors([learner.factory], learner.resources)
         self.updates = 0
+        self.busy = False
+        """Whether its actor works on the next update: what it is asked for now comes behind that."""
         self.lost = False
         """Whether its actor is known to be gone, and not replaced yet: workers go on with the weights they have."""
         self.replaceable = False
@@ -40,12 +42,17 @@ class LearnerRecord:
         self._snapshots: list[tuple[int, Call]] = []
         """Versions whose state was asked for, oldest first, with the calls that give it."""
 
+    @property
+    def newest(self) -> int:
+        """Version of the weights that can be had now: those asked for before the update that its actor is busy with."""
+        return self._put_version if self.busy and self._put_version >= 0 else self.updates
+
     def weights(self) -> Any:
-        """The engine's handle on the newest weights; read from the learner once per version.
+        """The engine's handle on the weights of version ``newest``; read from the learner once per version.
 
         Those of a learner in an actor go from there to the workers, and never through the driver.
         """
-        if self._put_version != self.updates:
+        if self._put_version != self.newest:
             if self.actor is not None:
                 self._handle = self._engine.call(self.actor, "get_weights")
             else:
@@ -53,6 +60,11 @@ class LearnerRecord:
                 self._handle = self._engine.put(self.learner.get_weights())
             self._put_version = self.updates
         return self._handle
+
+    def offer(self) -> None:
+        """Asks its actor for the weights now: behind the next update they would be of another version, and late."""
+        if self.actor is not None and not self.lost:
+            self.weights()
 
     def reread(self) -> None:
         """Reads the weights again next time, because they were replaced without an update."""
@@ -72,6 +84,7 @@ class LearnerRecord:
     def updated(self) -> None:
         """Counts an update; every so often the state is kept, where it is: it does not pass through the driver."""
         self.updates += 1
+        self.busy = False
         if self.replaceable and self.updates - self._snapshots[-1][0] >= self.save_every:
             self.keep_snapshot()
 
@@ -92,8 +105,11 @@ class LearnerRecord:
                 return False
         return self.lost
 
-    def make_anew(self) -> tuple[int, Call]:
+    def make_anew(self, operator: str) -> tuple[int, Call]:
         """Makes the learner anew from its last snapshot that can be had.
+
+        Args:
+            operator: Who trains it, for errors.
 
         Returns:
             The version it is restored to, and a call that is done when it is there. If that call's argument failed,
@@ -103,14 +119,14 @@ class LearnerRecord:
             PlanError: There is no snapshot left.
         """
         assert isinstance(self.learner, LearnerActor)
-        self.lost = True
+        self.lost, self.busy = True, False
         with contextlib.suppress(Exception):
             self._engine.kill([self.actor])
         (self.actor,) = self._engine.create_actors([self.learner.factory], self.learner.resources)
         if not self._snapshots:
             raise PlanError(
                 "no state of the learner is left to begin from",
-                where="learner",
+                where=f"operator {operator!r}",
                 received="its actor and all snapshots of its state are lost",
                 fix="resume from the last checkpoint",
             )
@@ -188,7 +204,7 @@ class LearnerRebirth:
                 return False
             self._due_at = None
             self._counters.replace(self.name)
-            self._born = (*self.record.make_anew(), self._now())
+            self._born = (*self.record.make_anew(self.name), self._now())
         if self._born is None:
             return True
         version, call, began = self._born
@@ -202,7 +218,7 @@ class LearnerRebirth:
             call.result()
         except ArgumentFailed:  # that snapshot went down with the actor; the one before may not have
             self.record.drop_snapshot()
-            self._born = (*self.record.make_anew(), self._now())
+            self._born = (*self.record.make_anew(self.name), self._now())
             return False
         self._counters.lose_updates(self.name, self.record.updates - version)
         self.record.restored()

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow.branching import QueueNode
-from rlweave.flow.calls import results_of
+from rlweave.flow.calls import answers_of
 from rlweave.flow.clock import Clock, SystemClock
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
@@ -314,7 +314,7 @@ class ReportMetrics:
             What each of them returned, in order; None for one that is lost, which its gather deals with.
 
         Raises:
-            PlanError: If the plan has no workers, or they do not answer.
+            PlanError: If the plan has no workers, one of them raises, or they do not answer.
         """
         context = self._running()
         if self._group is None:
@@ -322,7 +322,9 @@ class ReportMetrics:
         given = arguments or [()] * len(self._group)
         actors = context.actors(self._group)
         calls = [context.engine.call(actor, "ask", method, *own) for actor, own in zip(actors, given, strict=True)]
-        return results_of(context.engine, context.clock, calls, f"the workers of {self._sink.name!r}", lost=True)
+        source = self.graph.source_of(self._group)
+        names = [f"{source.name}/{index}" for index in range(len(calls))]
+        return answers_of(context.engine, context.clock, calls, source.name, method, names, lost=True)
 
     def _unreported(self, context: Context) -> list[Episode]:
         """Episodes that came with items since the last report."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.branching import QueueNode
+from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.node import Node
 from rlweave.flow.resources import Resources, alike
 from rlweave.flow.sources import RolloutSource
@@ -63,6 +64,15 @@ class PlanGraph:
                         received=f"{port.describe()}, without a consumer",
                         fix=f"make it a branch of a Union that ends in {sink.name!r}, or leave it out",
                     )
+
+    def source_of(self, group: WorkerGroup) -> RolloutSource:
+        """The operator whose actors are the workers of a group that `check_group` let pass."""
+        return next(node for node in self.nodes if isinstance(node, RolloutSource) and node.group.key == group.key)
+
+    def trainer_of(self, learner: LearnerActor) -> str:
+        """Name of the operator that a learner in an actor works for."""
+        trainers = [node for node in self.nodes if isinstance(node, ForEachAtActor)]
+        return next((node.name for node in trainers if node.operator.learner_actor is learner), "learner")
 
     def check_group(self, group: WorkerGroup, operator: str) -> None:
         """Checks that workers named by an operator are those of a ParallelRollouts of this plan.

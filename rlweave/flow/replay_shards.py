@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlweave.errors import PlanError
-from rlweave.flow.calls import ANSWER_SECONDS, results_of, wait_for_all
+from rlweave.flow.calls import ANSWER_SECONDS, answers_of, wait_for_all
 from rlweave.flow.clock import Clock
 from rlweave.flow.engine import Actor, ActorLost, Call, Engine
 from rlweave.flow.envelope import UNKNOWN_VERSION
@@ -146,6 +146,11 @@ class ShardRecord:
         """Notes that a new, empty shard is in its place."""
         self.alive[index] = True
 
+    @property
+    def found_dead(self) -> list[int]:
+        """Shards that are gone, which ``take_dead`` is going to tell."""
+        return list(self._found_dead)
+
     def take_dead(self, timeout: float) -> list[int]:
         """Shards of which a call found out that they are gone, or has not been answered for so many seconds."""
         found, self._found_dead = self._found_dead, []
@@ -233,11 +238,19 @@ class ShardRecord:
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
-    def state_dict(self, memory: bool) -> dict[str, Any]:
-        """Counts and whose turn it is, and with ``memory`` the state of every shard that lives."""
+    def state_dict(self, memory: bool, operator: str) -> dict[str, Any]:
+        """Counts and whose turn it is, and with ``memory`` the state of every shard that lives.
+
+        One that is found to have died is left out, and what it held counts as lost.
+        """
         self._settle()
         live = [index for index, lives in enumerate(self.alive) if lives]
-        states = self._ask([(index, "state_dict") for index in live]) if memory else []
+        states = self._ask([(index, "state_dict") for index in live], operator, lost=True) if memory else []
+        kept = {index: state for index, state in zip(live, states, strict=False) if state is not None}
+        for index in live if memory else []:
+            if index not in kept:
+                self.bury(index)
+                self._found_dead.append(index)
         return {
             "turn": self._turn,
             "held": [self.held(index) for index in range(len(self.actors))],
@@ -245,10 +258,10 @@ class ShardRecord:
             "filled": list(self.filled),
             "lost_steps": self.lost_steps,
             "late_priorities": self.late_priorities,
-            "shards": {str(index): state for index, state in zip(live, states, strict=True)} if memory else {},
+            "shards": {str(index): state for index, state in kept.items()},
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], operator: str) -> None:
         """Takes over a state. Shards that are not in it stay empty, and what they held counts as lost."""
         self._turn = int(state["turn"])
         self.lost_steps, self.late_priorities = int(state["lost_steps"]), int(state["late_priorities"])
@@ -257,7 +270,7 @@ class ShardRecord:
             self.stored[index] = int(stored) if index in kept else 0
             self.filled[index] = bool(state["filled"][index]) and index in kept
             self.lost_steps += 0 if index in kept else int(held)
-        self._ask([(index, "load_state_dict", saved) for index, saved in kept.items()])
+        self._ask([(index, "load_state_dict", saved) for index, saved in kept.items()], operator)
 
     def _settle(self) -> None:
         """Waits until every item that was given to a shard is in it.
@@ -282,6 +295,8 @@ class ShardRecord:
                     fix="see whether it hangs; on_error('replace', timeout=...) replaces it while the plan runs",
                 )
 
-    def _ask(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _ask(self, questions: Sequence[tuple[Any, ...]], operator: str, lost: bool = False) -> list[Any]:
         calls = [self._engine.call(self.actors[index], "ask", *question) for index, *question in questions]
-        return results_of(self._engine, self._clock, calls, "the shards of a replay memory")
+        names = [f"{operator}/{index}" for index, *_ in questions]
+        method = questions[0][1] if questions else ""
+        return answers_of(self._engine, self._clock, calls, operator, method, names, lost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,18 +12,14 @@ from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arr
 from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
-from rlweave.flow.failure_policy import FailurePolicy, Supervisor
+from rlweave.flow.failure_policy import FailurePolicy, Hanging, Supervisor
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
 from rlweave.flow.sources import ParForEach, RolloutSource
-from rlweave.flow.workers import SourceFailure, SourceItem
+from rlweave.flow.workers import SourceItem, origin_of
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
-
-
-class Hanging(Exception):  # noqa: N818  (the cause in an error of the plan)
-    """An actor did not answer in time."""
 
 
 class Gather(Node):
@@ -78,6 +75,7 @@ class Gather(Node):
         self._supervisor = Supervisor(len(self.source.group), self._policy)
         self._actors = context.actors(self.source.group)
         self._channel = context.channel(self.source.group)
+        self._channel.name = repr(self.source.name)
         self._names = [f"{self.source.name}/{index}" for index in range(len(self._actors))]
         for index, name in enumerate(self._names):
             context.name_source(name, self._channel, index)
@@ -142,7 +140,7 @@ class Gather(Node):
         try:
             items: list[SourceItem] = request.call.result()
         except Exception as error:
-            self._failed(index, error)
+            self._failed(index, error, version=request.version)
             return None
         self._supervisor.delivered(index)
         name, sequence, left = self._names[index], self._sequence[index], len(items)
@@ -198,30 +196,25 @@ class Gather(Node):
 
     # -- failures -----------------------------------------------------------------------------------------------
 
-    def _failed(self, index: int, error: Exception, asked: bool = True) -> None:
+    def _failed(self, index: int, error: Exception, asked: bool = True, version: float = math.inf) -> None:
         """Does what the policy says about an actor that failed.
 
         Args:
             index: Its number.
             error: What came of it.
             asked: Whether it failed on an item that was asked for.
+            version: Of the weights that it was asked for it with.
 
         Raises:
             PlanError: If the plan is to stop, naming operator, actor and item, with the original error as its cause.
         """
-        operator, policy, cause = self.source.name, self._policy, error
-        if isinstance(error, SourceFailure):
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            if error.stage == "set_weights":
-                operator = f"weights for {self.source.name}"
-            elif error.stage != "sample":
-                operator = error.stage
-                policy = self._policies.get(error.stage, policy)
+        stage, cause = origin_of(error)
+        operator = {"sample": self.source.name, "set_weights": f"weights for {self.source.name}"}.get(stage, stage)
+        policy = self._policies.get(stage, self._policy)
         if isinstance(error, ArgumentFailed):  # weights come from a learner's actor
-            if self._channel.awaits_learner():
+            if self._channel.awaits_learner(version):
                 return  # nothing was made, and nothing is lost
-            operator, policy = f"weights for {self.source.name}", FailurePolicy()
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            policy = FailurePolicy()
         lost = isinstance(error, ActorLost | Hanging)
         item = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
         if policy.policy == "stop" or (lost and policy.policy == "skip"):
@@ -261,7 +254,8 @@ class Gather(Node):
                 self._failed(index, ActorLost("found dead by who gave it something"), asked=False)
         if not self._births and self._supervisor.wakes_at is None:
             return
-        for index in self._supervisor.take_due(self._now()):
+        lacking = self._channel.lacks_learner()  # who were made now would act on weights that nobody trained
+        for index in [] if lacking else self._supervisor.take_due(self._now()):
             self._counters.replace(self.source.name)
             try:
                 born = self._context.replace_actor(self.source.group, index, self._supervisor.replaced[index])
@@ -275,6 +269,8 @@ class Gather(Node):
         for index, (born, began) in list(self._births.items()):
             if id(born) not in there and self._now() - began <= ANSWER_SECONDS:
                 continue
+            if id(born) in there and self._channel.lacks_learner(look=True):
+                continue  # its weights may have died on their way to it; it gets the next ones with its first item
             del self._births[index]
             try:
                 if id(born) not in there:
@@ -302,10 +298,15 @@ class Gather(Node):
                 fix="see its cause, the last failure; raise attempts in on_error() if it would have passed",
             ) from self._last_error
 
-    def _check_hanging(self) -> None:
+    def _check_hanging(self) -> list[Call]:
+        """Does what the policy says about actors that do not answer; the calls that were found to be done instead."""
         now = self._now()
         if now < self._hangs_at:
-            return
+            return []
+        # nobody may have looked for long: the driver was busy, or the look was left out
+        unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
+        found = self._engine.wait(unknown, 0) if unknown else []
+        self._ready.update(map(id, found))
         # a learner that hangs keeps those waiting who wait for its weights: it is to be found out first
         patience = self._policy.timeout * (2.0 if self._channel.awaits_weights() else 1.0)
         for request in list(self._requested):
@@ -319,15 +320,16 @@ class Gather(Node):
         self._hangs_at = min(times, default=now) + self._policy.timeout
         if self._hangs_at < now:
             self._hangs_at = now + self._policy.timeout / 10.0  # somebody is waiting for weights: looked at again soon
+        return found
 
     def _not_ready(self) -> Pulled:
         """Remembers which calls hold this node up in this step, and answers NOT_READY."""
-        self._check_hanging()
+        found = self._check_hanging()
         self._check_alive()
         # One that is done and held back must not be waited for: the plan would spin.
         ready = self._ready
-        self._blocking = [request.call for request in self._requested if not ready or id(request.call) not in ready]
-        if self._births:
+        self._blocking = found + [request.call for request in self._requested if id(request.call) not in ready]
+        if not self._channel.lacks_learner():
             self._blocking += [born for born, _ in self._births.values()]
         self._blocked_in_step = self._context.step_number
         return NOT_READY
@@ -343,8 +345,9 @@ class Gather(Node):
         if not self._being_replaced():
             return self._hangs_at if self._requested else None
         times = [self._hangs_at] if self._requested else []
-        times += [began + ANSWER_SECONDS for _, began in self._births.values()]
-        times += [] if self._supervisor.wakes_at is None else [self._supervisor.wakes_at]
+        if not self._channel.lacks_learner():  # else the learner is waited for, by who trains it
+            times += [began + ANSWER_SECONDS for _, began in self._births.values()]
+            times += [] if self._supervisor.wakes_at is None else [self._supervisor.wakes_at]
         return min(times, default=None)
 
     def obstacle(self) -> str:
@@ -380,6 +383,7 @@ class Gather(Node):
         self.drain()
         return {
             "sequence": list(self._sequence),
+            "replaced": list(self._supervisor.replaced),
             "over": list(self._over),
             "arrived": [encode_arrival(arrival, self.name) for arrival in self._arrived],
         }
@@ -388,6 +392,7 @@ class Gather(Node):
         """Takes over a state."""
         self._sequence = [int(number) for number in state["sequence"]]
         self._over = [bool(over) for over in state["over"]]
+        self._supervisor.replaced = [int(number) for number in state.get("replaced", self._supervisor.replaced)]
         self._requested = deque()
         self._arrived = deque(self._decoded(kept) for kept in state["arrived"])
 

@@ -78,6 +78,7 @@ class TrainOneStep(Operator):
     def begin(self, envelope: Envelope) -> Call:
         """Has the learner's actor train on the item."""
         self._note_lag(envelope)
+        self._record.busy = True
         return self._context.engine.call(self._record.actor, "update", envelope.payload)
 
     def finish(self, envelope: Envelope, result: Mapping[str, Any]) -> Pulled:
@@ -111,6 +112,7 @@ class TrainOneStep(Operator):
         context.metrics.add(self.metrics_name, metrics)
         if channel is not None and record.updates % self.publish_every == 0:
             channel.publish_to_all()
+            record.offer()
         return envelope.carrying(stats)
 
     def note(self) -> str:

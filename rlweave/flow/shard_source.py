@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.counters import Counters
+from rlweave.flow.engine import ActorLost
+from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope
 from rlweave.flow.failure_policy import FailurePolicy
-from rlweave.flow.node import Node
+from rlweave.flow.node import Node, failure
 from rlweave.flow.operators import positive
 from rlweave.flow.replay_shards import ReplayShards, ShardRecord
 from rlweave.flow.sources import RolloutSource
@@ -150,10 +152,19 @@ class ShardSource(RolloutSource):
         return ", ".join(filter(None, [f"min_size={self.min_size}", self.on_error.note() if self.on_error else ""]))
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, and the shards if they are to be saved."""
-        return {"sampled": self.sampled, "record": self.record.state_dict(self.save)}
+        """Counts, and the shards if they are to be saved.
+
+        Raises:
+            PlanError: If one has died, and is not to be replaced.
+        """
+        record = self.record.state_dict(self.save, self.name)
+        if self.record.found_dead and (self.on_error is None or self.on_error.policy != "replace"):
+            dead = Envelope(None, f"{self.name}/{self.record.found_dead[0]}", self.timer.items, UNKNOWN_VERSION)
+            lost = ActorLost("found dead when its state was asked for")
+            raise failure(self.name, dead, lost) from lost
+        return {"sampled": self.sampled, "record": record}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         self.sampled = int(state["sampled"])
-        self.record.load_state_dict(state["record"])
+        self.record.load_state_dict(state["record"], self.name)

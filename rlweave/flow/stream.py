@@ -100,6 +100,8 @@ class Stream:
     def gather_sync(self, quorum: int | None = None, timeout: float | None = None) -> Stream:
         """Fetches one item per source in every round, as a barrier, in the order of the sources.
 
+        A source that is over, or whose actor is given up (see ``on_error``), leaves the rounds: they get smaller.
+
         Args:
             quorum: Sources that are enough for a round once ``timeout`` is over; None waits for all. Late items come
                 in a later round, marked by ``rounds_late``.
@@ -128,7 +130,10 @@ class Stream:
         return self.for_each(FilterItems(predicate))
 
     def batch(self, n: int) -> Stream:
-        """Makes lists of n items; the last one may be shorter."""
+        """Makes lists of n items; the last one may be shorter.
+
+        It counts items and knows no rounds: behind a ``gather_sync`` that lacks a source it mixes them.
+        """
         return self.for_each(BatchItems(n))
 
     def concat(self, min_steps: int) -> Stream:

@@ -233,8 +233,10 @@ class ForEachAtActor(ForEach):
         """Goes on with replacing the learner; whether it is there now."""
         nothing = Envelope(None, self.name, self.timer.items)
         try:
-            if not self._rebirth.going_on:  # found dead while its weights were read
-                self._rebirth.begin(ActorLost("its weights cannot be read"))
+            if not self._rebirth.going_on:  # found dead by who asked it for something
+                found = ActorLost("it does not answer any more")
+                if not self._rebirth.begin(found):
+                    raise failure(self.name, nothing, found) from found
             there = self._rebirth.advance()
         except PlanError:
             raise
@@ -262,11 +264,15 @@ class ForEachAtActor(ForEach):
 
     def wakes_at(self) -> float | None:
         """When the learner counts as hanging, or is to be made anew."""
-        return self._started_at + self._timeout if self._working is not None else self._rebirth.wakes_at()
+        if self._working is not None:
+            return self._started_at + self._timeout
+        if self._record.lost and not self._rebirth.going_on:
+            return self._now()  # others found it dead in this very step
+        return self._rebirth.wakes_at()
 
     def drain(self) -> None:
         """Finishes the work at hand, and has a lost learner back."""
-        while self._working is not None or self._rebirth.going_on:
+        while self._working is not None or self._rebirth.going_on or self._record.lost:
             if self._working is None:
                 if not self._made_anew():
                     self._rebirth.wait()

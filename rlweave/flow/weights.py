@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlweave.errors import PlanError
 from rlweave.flow.calls import results_of
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import LagHistogram
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine
 from rlweave.flow.learner_record import LearnerRecord
 from rlweave.flow.outbox import Outbox, Told
+from rlweave.flow.workers import origin_of
 
 
 class WeightChannel:
@@ -20,7 +22,8 @@ class WeightChannel:
     less the version of the weights it was made with.
 
     Publishing costs nothing: a worker gets the newest weights when its next item is asked for, so a learner that makes
-    eight updates between two items is read once, not eight times.
+    eight updates between two items is read once, not eight times. One in an actor is asked for its weights at once, in
+    time before it is busy with the next update; they stay where it lives until somebody gets them.
 
     Args:
         engine: Where the workers live.
@@ -35,10 +38,16 @@ class WeightChannel:
         """Lag of items when they leave their gather."""
         self.sent = [-1] * len(actors)
         """Version of the weights that each worker has, or will have when its calls so far are done."""
+        self.renewed_at = -1
+        """First version after a learner was made anew: older weights may have died with the one before."""
         self._engine = engine
         self._actors = list(actors)
         self._published = [False] * len(actors)
-        self._unconfirmed: list[Call] = []
+        self.name = name
+        self._unconfirmed: list[tuple[int, Call]] = []
+        """Versions of weights that were sent by themselves, with the calls."""
+        self._error: Exception | None = None
+        """What a call raised, until somebody is there to be named with it."""
         self._outboxes = [Outbox(engine, actor) for actor in self._actors]
         self._last_messages: dict[str, Told] = {}
         asked = [engine.call(actor, "shares_weights") for actor in self._actors]
@@ -71,8 +80,8 @@ class WeightChannel:
         return self._newer(index) if self._published[index] else ()
 
     def _newer(self, index: int) -> tuple[Any, ...]:
-        version = self.version
-        if any(record.lost for record in self.learners):
+        version = sum(record.newest for record in self.learners)
+        if self.lacks_learner():
             return ()  # until its learner is made anew, a worker goes on with what it has
         self._published[index] = False
         if not self.learners or self.sent[index] >= version:
@@ -85,26 +94,46 @@ class WeightChannel:
         """Whether a learner in an actor has been asked for its weights, and has not given them yet."""
         return any(record.is_asked() for record in self.learners)
 
-    def awaits_learner(self) -> bool:
-        """After weights could not be had: whether that is because a learner is to be made anew.
-
-        Then all workers get weights when the learner is there.
-        """
-        lost = [record.is_lost() for record in self.learners]  # each of them is looked at
+    def lacks_learner(self, look: bool = False) -> bool:
+        """Whether a learner is known to be gone, or with ``look`` found to be, and is not there again."""
+        lost = [record.is_lost() if look else record.lost for record in self.learners]  # each of them is looked at
         return any(lost)
 
-    def send(self, index: int) -> None:
+    def awaits_learner(self, version: float) -> bool:
+        """After weights could not be had: whether that is because a learner is to be made anew, or has been since.
+
+        Then all workers get weights when the learner is there.
+
+        Args:
+            version: Of those weights.
+        """
+        return self.lacks_learner(look=True) or version < self.renewed_at
+
+    def _send(self, index: int) -> list[tuple[int, Call]]:
         """Sends worker ``index`` the newest weights now, if it has older ones."""
         version, *weights = self._newer(index) or (0,)
-        for learned in weights:
-            self._unconfirmed.append(self._engine.call(self._actors[index], "set_weights", learned, version))
-        self._confirm()
+        return [
+            (version, self._engine.call(self._actors[index], "set_weights", learned, version)) for learned in weights
+        ]
 
     def send_all(self) -> None:
-        """Sends every worker the newest weights now, if it has older ones, and the messages that wait for it."""
+        """Sends every worker the newest weights now, if it has older ones, and the messages that wait for it.
+
+        Raises:
+            PlanError: Weights or a message that were sent before could not be given to a worker.
+        """
         for index, outbox in enumerate(self._outboxes):
             outbox.send_waiting()
-            self.send(index)
+            self._unconfirmed += self._send(index)
+        self._confirm()
+        if self._error is not None:
+            (_, error), self._error = origin_of(self._error), None
+            raise PlanError(
+                f"weights or a message for {self.name} failed: {type(error).__name__}: {error}",
+                where=f"the way of weights and messages to {self.name}",
+                received=f"weight version {self.version}",
+                fix="see its cause, the original error of the learner that gives, or the worker that takes them",
+            ) from error
 
     def tell_all(self, method: str, message: Any, version: int, capacity: int) -> int:
         """Sends a message to every worker: ``method(message, version)``.
@@ -117,46 +146,72 @@ class WeightChannel:
 
         Returns:
             Messages that were left out because their worker is busy.
+
+        Raises:
+            Exception: What an earlier message raised, once.
         """
         self._confirm()
         told = Told(method, self._engine.put(message), version)
         self._last_messages[method] = told
         left_out = sum(outbox.add(told, capacity) for outbox in self._outboxes)
         self._confirm()  # where calls run at once, an error is that of this very message
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
         return left_out
 
     def replace(self, index: int, actor: Actor) -> None:
-        """Gives a new actor what its predecessor knew: the newest weights, and the last message of each kind."""
+        """Gives a new actor what its predecessor knew: the newest weights, and the last message of each kind.
+
+        Raises:
+            Exception: What came of giving it the weights, where that is known at once.
+        """
         self._actors[index] = actor
         self._outboxes[index] = Outbox(self._engine, actor)
         self.sent[index] = -1
-        self.send(index)
+        for version, call in self._send(index):
+            if not self._engine.wait([call], 0):
+                self._unconfirmed.append((version, call))
+            elif (error := self._error_of(call, version)) is not None:
+                raise error
         for told in self._last_messages.values():
             self._outboxes[index].add(told, 1)
 
     def _confirm(self) -> None:
-        """Raises the error of a call that failed, and forgets those that are done."""
-        calls = self._unconfirmed + [call for outbox in self._outboxes for _, call in outbox.under_way]
+        """Forgets calls that are done, and keeps the first error of those that failed."""
+        versions = {id(call): version for version, call in self._unconfirmed}
+        calls = [call for _, call in self._unconfirmed]
+        calls += [call for outbox in self._outboxes for _, call in outbox.under_way]
         if not calls:
             return
         done = self._engine.wait(calls, 0)
-        for call in done:
-            try:
-                call.result()
-            except ActorLost:
-                continue  # its gather finds out with its next item, and knows what to do
-            except ArgumentFailed:
-                if not self.awaits_learner():
-                    raise
         finished = {id(call) for call in done}
-        self._unconfirmed = [call for call in self._unconfirmed if id(call) not in finished]
+        self._unconfirmed = [(version, call) for version, call in self._unconfirmed if id(call) not in finished]
         for outbox in self._outboxes:
             outbox.settle(finished)
+        for call in done:
+            error = self._error_of(call, versions.get(id(call), 0))
+            self._error = self._error or error
+
+    def _error_of(self, call: Call, version: int) -> Exception | None:
+        """What a call raised that nobody else finds out or does something about."""
+        try:
+            call.result()
+        except ActorLost:
+            return None  # its gather finds out with its next item, and knows what to do
+        except ArgumentFailed as error:
+            return None if self.awaits_learner(version) else error
+        except Exception as error:
+            return error
+        return None
 
     def resend(self) -> None:
         """Lets every worker have the weights of a learner that was made anew with its next item."""
         self.sent = [-1] * len(self._actors)
+        self.renewed_at = self.version
         self.publish_to_all()
+        for record in self.learners:
+            record.offer()
 
     def forget(self) -> None:
         """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.engine import ArgumentFailed
 from rlweave.flow.envelope import ABSORBED, END
 from rlweave.flow.item_types import signature_of
 from rlweave.flow.protocols import Episode, Worker, require, steps_of
@@ -26,6 +27,15 @@ class SourceFailure(Exception):  # noqa: N818  (it is not an error that users se
     def __init__(self, stage: str) -> None:
         super().__init__(stage)
         self.stage = stage
+
+
+def origin_of(error: Exception) -> tuple[str, Exception]:
+    """The stage of a source actor that a failed call comes from, and the error itself."""
+    cause = error.__cause__ if isinstance(error, SourceFailure | ArgumentFailed) else error
+    stage = error.stage if isinstance(error, SourceFailure) else "sample"
+    return "set_weights" if isinstance(error, ArgumentFailed) else stage, cause if isinstance(
+        cause, Exception
+    ) else error
 
 
 class SourceActor:

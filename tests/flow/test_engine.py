@@ -159,3 +159,22 @@ def test_a_clock_never_goes_back() -> None:
     assert clock.now() == 4.5
     with pytest.raises(ValueError, match="never goes back"):
         clock.advance(-1)
+
+
+def test_an_actor_that_cannot_close_leaves_no_other_open() -> None:
+    class Door:
+        closed = False
+
+        def __init__(self, stuck: bool) -> None:
+            self.stuck = stuck
+
+        def close(self) -> None:
+            self.closed = True
+            if self.stuck:
+                raise OSError("stuck")
+
+    doors = [Door(stuck) for stuck in (True, False, True)]
+    with pytest.raises(OSError, match="stuck"):
+        LocalEngine().kill(doors, grace=1.0)
+    assert all(door.closed for door in doors)
+    LocalEngine().kill(doors)

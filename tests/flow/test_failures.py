@@ -285,3 +285,61 @@ def test_asking_all_workers_passes_over_one_that_is_lost() -> None:
     first, second = plan.ask_workers("episode_stats")
     assert first is not None
     assert second is None
+
+
+def buried(kind: str, gather: str) -> tuple[Cluster, ReportMetrics]:
+    """A plan whose second worker of three has failed, and is not there again yet."""
+    cluster = Cluster("local", never, (lambda item: item == 1) if kind == "cut" else never, never)
+    rollouts = ParallelRollouts(cluster.group).on_error("replace", first_delay=5.0)
+    plan = cluster.start(ReportMetrics(getattr(rollouts, gather)(), cluster.group))
+    while kind == "cut" and not plan.counters.failures:
+        plan.step()
+    return cluster, plan
+
+
+def test_a_round_that_a_worker_is_missing_from_is_whole_after_a_resume() -> None:
+    _, cut = buried("cut", "gather_sync")
+    _, resumed = buried("resumed", "gather_sync")
+    resumed.load_state_dict(cut.state_dict())
+    assert [item.source[-1] for item in islice(resumed.items(), 6)] == ["0", "1", "2", "0", "1", "2"]
+
+
+def test_a_resume_asks_a_worker_that_was_missing_no_more_than_the_others() -> None:
+    _, cut = buried("cut", "gather_async")
+    state = cut.state_dict()
+    due = state["operators"]["gather_async"]["state"]["due"]
+    assert sorted(due) == sorted(set(due))
+    _, resumed = buried("resumed", "gather_async")
+    resumed.load_state_dict(state)
+    asked = [item.source[-1] for item in islice(resumed.items(), 12)]
+    assert [asked.count(number) for number in "012"] == [4, 4, 4]
+
+
+@pytest.mark.parametrize("gather", ["gather_sync", "gather_async"])
+def test_the_next_replacement_after_a_resume_is_the_next_one(gather: str) -> None:
+    """It is told its number, which seeds and ranges of numbers follow from."""
+    cluster = Cluster("local", lambda item: item == 1)
+    rollouts = ParallelRollouts(cluster.group).on_error("replace", first_delay=0.0, longest_delay=0.0)
+    plan = cluster.start(ReportMetrics(getattr(rollouts, gather)(), cluster.group))
+    list(islice(plan.items(), 4))
+    assert cluster.made[-1].replaces == 1
+    state = plan.state_dict()
+    again = Cluster("local", lambda item: item == 2)
+    rollouts = ParallelRollouts(again.group).on_error("replace", first_delay=0.0, longest_delay=0.0)
+    resumed = again.start(ReportMetrics(getattr(rollouts, gather)(), again.group))
+    resumed.load_state_dict(state)
+    list(islice(resumed.items(), 6))
+    assert [worker.replaces for worker in again.made] == [0, 2]
+    del state["operators"][gather]["state"]["replaced"]  # as earlier releases wrote it
+    old = Cluster("local", never)
+    rollouts = ParallelRollouts(old.group).on_error("replace")
+    old.start(ReportMetrics(getattr(rollouts, gather)(), old.group)).load_state_dict(state)
+
+
+def test_rounds_that_lack_a_worker_for_good_say_so() -> None:
+    cluster = Cluster("local", never, always)
+    rollouts = ParallelRollouts(cluster.group).on_error("replace", attempts=2, first_delay=0.0, longest_delay=0.0)
+    plan = cluster.start(ReportMetrics(rollouts.gather_sync(), cluster.group))
+    assert "gather_sync/given_up" not in plan.report().measures
+    list(islice(plan.items(), 4))
+    assert plan.report().measures["gather_sync/given_up"] == 1

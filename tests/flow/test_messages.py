@@ -1,10 +1,12 @@
 """Messages beside the streams: bounded, the newest to whoever is busy, and seen before the next item."""
 
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
 
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import (
     ConcatBatches,
     Envelope,
@@ -18,11 +20,12 @@ from rlweave.flow import (
     Union,
     UpdatePriorities,
     UpdateWeights,
+    WorkerGroup,
 )
 from rlweave.flow.messages import messages_of
 from rlweave.flow.outbox import Outbox, Told
 from tests.flow.conftest import Start
-from tests.flow.fakes import FakeLearner, FakeMemory, SimulatedEngine, workers
+from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedCall, SimulatedEngine, workers
 
 
 class Listener:
@@ -145,3 +148,63 @@ def test_every_way_beside_the_streams_is_known() -> None:
         ("notify", "parallel_rollouts", "greet", "5", "drop_oldest"),
         ("notify-2", "Listener", "notify", "1", "block"),
     ]
+
+
+class LateEngine(SimulatedEngine):
+    """Messages take half a second to arrive."""
+
+    def call(self, actor: Any, method: str, *arguments: Any) -> SimulatedCall:
+        call = super().call(actor, method, *arguments)
+        call.arrives += 0.5 if method == "notify" else 0.0
+        return call
+
+
+class HardOfHearing(FakeWorker):
+    """Fails on its second message."""
+
+    def greet(self, message: Any, version: int) -> None:
+        super().greet(message, version)
+        if len(self.messages) == 2:
+            raise ValueError("what?")
+
+
+def test_a_message_that_fails_is_one_failure_and_those_after_it_arrive() -> None:
+    group = [HardOfHearing()]
+    greet = ParallelRollouts(group).gather_sync().notify(group, "greet").on_error("skip", attempts=2)
+    plan = ReportMetrics(greet, group).start(LocalEngine(), FakeClock())
+    list(islice(plan.items(), 11))
+    assert len(group[0].messages) == 12
+    assert plan.counters.failures == {"notify": 1}
+
+
+def test_a_message_whose_failure_nobody_has_seen_is_named_at_a_checkpoint() -> None:
+    group, clock = [HardOfHearing()], FakeClock()
+    greet = ParallelRollouts(group).gather_sync().notify(group, "greet")
+    plan = ReportMetrics(greet, group).start(LateEngine(clock), clock)
+    list(islice(plan.items(), 2))
+    clock.advance(1.0)
+    with pytest.raises(
+        PlanError, match="weights or a message for 'parallel_rollouts' failed: ValueError: what"
+    ) as caught:
+        plan.quiesce()
+    assert isinstance(caught.value.__cause__, ValueError)
+    plan.quiesce()
+
+
+def test_a_message_that_failed_elsewhere_is_not_charged_to_a_worker_that_is_made_anew() -> None:
+    clock = FakeClock()
+    engine, made = LateEngine(clock), []
+
+    def make(number: int) -> FakeWorker:
+        made.append(HardOfHearing(number) if number == 0 else FakeWorker(number))
+        return made[-1]
+
+    group = WorkerGroup([partial(make, number) for number in range(2)])
+    rollouts = ParallelRollouts(group).on_error("replace", attempts=2, first_delay=0.0, longest_delay=0.0)
+    plan = ReportMetrics(rollouts.gather_sync().notify(group, "greet"), group).start(engine, clock)
+    list(islice(plan.items(), 2))
+    clock.advance(1.0)
+    channel = plan._context.channel(group)  # type: ignore[union-attr]
+    channel.replace(1, engine.create_actors([plan._context._factory(group, 1, 1)])[0])  # type: ignore[union-attr]
+    with pytest.raises(PlanError, match="operator 'notify' failed: ValueError: what"):
+        list(islice(plan.items(), 4))

@@ -357,6 +357,39 @@ def test_a_plan_whose_memory_is_not_saved_begins_with_empty_shards_and_says_what
     assert sum(shard.steps for shard in made_again) == 240
 
 
+@pytest.mark.parametrize("policy", [None, "replace"])
+def test_a_checkpoint_leaves_an_idle_shard_out_that_is_found_dead_if_it_is_to_be_replaced(policy: Any) -> None:
+    made: list[FakeShard] = []
+    clock = FakeClock()
+    engine, shards = SimulatedEngine(clock), shards_of(made)
+    plan = ape_x(workers(1), Prioritizing(), shards, min_size=4000, policy=policy).start(engine, clock)
+    run(plan, 40)
+    plan.state_dict()
+    engine.crash(plan._context.actors(shards)[1])  # type: ignore[union-attr]
+    if policy is None:
+        with pytest.raises(PlanError, match="'parallel_replay' failed: ActorLost: found dead") as caught:
+            plan.state_dict()
+        assert "parallel_replay/1" in str(caught.value)
+        return
+    record = plan.state_dict()["operators"]["parallel_replay"]["state"]["record"]
+    assert list(record["shards"]) == ["0"]
+    assert (record["stored"][1], record["lost_steps"]) == (0, 20)
+    run(plan, 80)
+    assert plan.counters.replacements == {"parallel_replay": 1}
+    assert made[2].steps > 0
+
+
+def test_a_shard_that_cannot_say_its_state_is_named() -> None:
+    made: list[FakeShard] = []
+    shards = shards_of(made)
+    plan = ape_x(workers(1), Prioritizing(), shards)
+    run(plan, 40)
+    made[1].state_dict = None  # type: ignore[assignment,method-assign]
+    with pytest.raises(PlanError, match="operator 'parallel_replay' failed: TypeError") as caught:
+        plan.state_dict()
+    assert "parallel_replay/1" in str(caught.value)
+
+
 # -- composition ---------------------------------------------------------------------------------------------------
 
 

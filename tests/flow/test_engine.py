@@ -94,7 +94,11 @@ def test_looking_does_not_wait_and_waiting_gives_what_is_done_in_order(engine: E
     calls = [engine.call(actor, "next_items", 1) for actor in actors]
     seen = engine.wait(calls, 0)
     assert seen in ([], calls)
-    assert engine.wait(calls, None)[0] is calls[0]
+    done = engine.wait(calls, None)  # where actors are processes, the second may be first
+    assert done
+    assert done == [call for call in calls if call in done]
+    results(engine, calls)
+    assert engine.wait(calls, 0) == calls
     assert engine.wait([], 0) == []
 
 
@@ -125,10 +129,9 @@ def test_a_call_of_a_dead_actor_says_so(engine: Engine) -> None:
     (actor,) = engine.create_actors([Counter])
     results(engine, [engine.call(actor, "next_items", 1)])
     engine.kill([actor])
-    call = engine.call(actor, "next_items", 1)
-    engine.wait([call], None)
     with pytest.raises(ActorLost):
-        call.result()
+        for _ in range(200):  # a process takes a moment to end, and may answer once more
+            results(engine, [engine.call(actor, "next_items", 1)])
 
 
 def test_put_values_reach_the_actor(engine: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -97,7 +96,8 @@ def test_an_idle_plan_costs_less_than_2_percent_of_a_core_more_than_its_idle_act
 
     wait_in_plan()  # the first second of a cluster is a busy one
     more = [share_of_a_core(wait_in_plan) - share_of_a_core(lambda: time.sleep(seconds)) for _ in range(3)]
-    assert statistics.median(more) < 0.02, more
+    # what else runs on the machine can only add to it; a plan that spins takes 7.9 % in each of the three
+    assert min(more) < 0.02, more
 
 
 def test_the_end_of_finite_workers_flushes_every_buffer(start: Start) -> None:

@@ -4,7 +4,7 @@ A build is everything from the first constructor to the first results of every A
 abstract evaluation (the frameworks tell shapes), initializers (weights and the empty memory), compilation (the first
 calls, in which JAX traces and compiles), and rlweave's own cost, which is the rest: composition, assembly, passes,
 lowering. Cold is the first build of a process that has imported everything; warm are the next ones, which find the
-results of abstract evaluation.
+results of abstract evaluation. Garbage of earlier builds is collected before each.
 
 The bars are milliseconds of the machine on which they were set. How fast this one is at pure Python is measured before
 each build by steps of Gymnasium's CartPole, of which that machine took 184,000 per second; `ratio` is the bar over the
@@ -13,6 +13,7 @@ milliseconds that the build would have taken there, so 1 is the bar. The millise
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import subprocess
@@ -100,6 +101,7 @@ def one_build(backend, compiled):
     """Milliseconds of the parts of one build; compilation, which takes the longest, where it is asked for."""
     from rlweave.graph import build
 
+    gc.collect()  # no build pays for what others left behind
     speed = machine_speed()
     start = clock()
     root, inputs = make_root()

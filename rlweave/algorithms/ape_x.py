@@ -11,8 +11,8 @@ from rlweave.agents.ape_x import ApeX as ApeXAgent
 from rlweave.agents.ape_x import ApeXConfig
 from rlweave.agents.config import setting
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import worker_failure
-from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
+from rlweave.algorithms.engines import acts_elsewhere, worker_failure
+from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state, derived_seed

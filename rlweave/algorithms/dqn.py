@@ -11,8 +11,9 @@ from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that n
 from rlweave.agents.dqn import DQNConfig, DrawnBatch
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import acts_elsewhere
 from rlweave.algorithms.fused import FusedLearner, fused_plan
-from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
+from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory

@@ -13,6 +13,11 @@ from rlweave.flow import Engine, FailurePolicy, LocalEngine, Resources
 ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 
 
+def acts_elsewhere(config: TrainConfig) -> bool:
+    """Whether workers have agents of their own, in other processes or in this one."""
+    return config.engine != "local" or config.placement == "single_learner_coarse"
+
+
 def check_engine(config: TrainConfig) -> None:
     """Checks settings that depend on each other.
 
@@ -27,7 +32,7 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{config.num_envs} environments for {config.workers} workers",
             fix=f"--num-envs {-(-config.num_envs // config.workers) * config.workers}",
         )
-    elsewhere = config.engine != "local" or config.placement == "single_learner_coarse"
+    elsewhere = acts_elsewhere(config)
     agent = getattr(config, "agent", None)  # several agents have settings of their own
     if elsewhere and agent is not None and agent.acting_backend == AUTO:
         raise ConfigError(

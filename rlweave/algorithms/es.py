@@ -10,10 +10,11 @@ from rlweave.agents.config import setting
 from rlweave.agents.es import ES as ESAgent  # noqa: N811 - a class of that name
 from rlweave.agents.es import ESConfig
 from rlweave.agents.generation import Generation
+from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import EnvWorker, acting_state, derived_seed
+from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
@@ -67,28 +68,6 @@ class PopulationWorker(EnvWorker):
         return SampleBatch({"offsets": generation.offsets, "returns": generation.returns}, env_steps=steps)
 
 
-class ESLearner:
-    """The agent as a plan's learner.
-
-    Args:
-        agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
-    """
-
-    def __init__(self, agent: ESAgent, counts: bool = False) -> None:
-        self.agent, self.counts = agent, counts
-
-    def update(self, batch: SampleBatch) -> dict[str, Any]:
-        """One step along the gradient that a generation gives."""
-        if self.counts:
-            self.agent.count_steps(batch.num_steps)
-        return self.agent.update(batch.data)
-
-    def get_weights(self) -> dict[str, Any]:
-        """What acting needs."""
-        return acting_state(self.agent)
-
-
 def make_agent(config: ESTrainConfig, env: VectorEnv, seed: int) -> ESAgent:
     """The agent for an environment; not built yet."""
     return ESAgent(
@@ -106,7 +85,7 @@ def make_worker(config: ESTrainConfig, agent: ESAgent, env: VectorEnv) -> Popula
     return PopulationWorker(agent, env, config.agent.pairs // config.workers)
 
 
-def es_plan(config: ESTrainConfig, workers: Workers, learner: ESLearner) -> ReportMetrics:
+def es_plan(config: ESTrainConfig, workers: Workers, learner: AgentLearner[ESAgent]) -> ReportMetrics:
     """Every worker has its share of a generation play; one step along the gradient that all of it gives."""
     shares = gathered(config, rollouts(config, workers), "sync").batch(config.workers)
     train = shares.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
@@ -130,7 +109,7 @@ def make_parts(config: ESTrainConfig) -> Parts:
     agent_config = agent_config.model_copy(update={"mask_leaf": mask_leaf_of(config, agent_config)})
     config = config.model_copy(update={"agent": agent_config})
     agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: es_plan(config, workers, ESLearner(agent, counts=elsewhere)))
+    return Parts(agent, workers, lambda: es_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
 
 
 def make_trainer(config: ESTrainConfig, run: RunDirectory | None) -> PlanTrainer:

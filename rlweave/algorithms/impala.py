@@ -8,9 +8,10 @@ from typing import Any, Literal, TypeVar
 from rlweave.agents.config import setting
 from rlweave.agents.impala import IMPALA as IMPALAAgent  # noqa: N811 - a class of that name
 from rlweave.agents.impala import IMPALAConfig
+from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.placement import acts_elsewhere, gathered, place, rollouts
-from rlweave.algorithms.ppo import PPOLearner
+from rlweave.algorithms.engines import acts_elsewhere
+from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.remote_learner import RemoteLearner
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
@@ -63,7 +64,9 @@ class IMPALATrainConfig(OffPolicyTrainConfig):
     agent: IMPALAConfig = setting(IMPALAConfig(), "the agent")
 
 
-def impala_plan(config: OffPolicyTrainConfig, workers: Workers, learner: PPOLearner | LearnerActor) -> ReportMetrics:
+def impala_plan(
+    config: OffPolicyTrainConfig, workers: Workers, learner: AgentLearner[Any] | LearnerActor
+) -> ReportMetrics:
     """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
     steps = trajectories_per_update(config) * config.agent.rollout_steps  # type: ignore[attr-defined]
     items = gathered(config, rollouts(config, workers), "async", config.rollouts_ahead)
@@ -160,7 +163,7 @@ def parts_of(config: ConfigT, make_agent: Any, make_worker: Any, plan: Callable[
     """
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     if config.learner == "here":
-        learner = PPOLearner(agent, counts=elsewhere)
+        learner = AgentLearner(agent, counts=elsewhere)
         return Parts(agent, workers, lambda: plan(config, workers, learner))
     remote = RemoteLearner(config, make_agent, agent, config.learner_cpus)
     return Parts(agent, workers, lambda: plan(config, workers, remote.actor), remote)

@@ -11,10 +11,11 @@ import numpy as np
 from rlweave.agents.config import setting
 from rlweave.agents.maml import MAML as MAMLAgent  # noqa: N811 - a class of that name
 from rlweave.agents.maml import MAMLConfig
+from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import EnvWorker, acting_state
+from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
 from rlweave.algorithms.trainer import (
@@ -35,28 +36,6 @@ class MAMLTrainConfig(TrainConfig):
     """Settings of a MAML training. `num_envs` is the number of tasks in a batch; each has an environment."""
 
     agent: MAMLConfig = setting(MAMLConfig(), "the agent")
-
-
-class MAMLLearner:
-    """The agent as a plan's learner.
-
-    Args:
-        agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
-    """
-
-    def __init__(self, agent: MAMLAgent, counts: bool = False) -> None:
-        self.agent, self.counts = agent, counts
-
-    def update(self, batch: SampleBatch) -> dict[str, Any]:
-        """Learns from tasks, before and after adaptation."""
-        if self.counts:
-            self.agent.count_steps(batch.num_steps)
-        return self.agent.update(batch.data)
-
-    def get_weights(self) -> dict[str, Any]:
-        """What acting needs."""
-        return acting_state(self.agent)
 
 
 def make_agent(config: MAMLTrainConfig, env: VectorEnv, seed: int) -> MAMLAgent:
@@ -98,7 +77,7 @@ def draw_of(env_id: str) -> Callable[..., Any]:
     return found
 
 
-def maml_plan(config: MAMLTrainConfig, workers: Workers, learner: MAMLLearner) -> ReportMetrics:
+def maml_plan(config: MAMLTrainConfig, workers: Workers, learner: AgentLearner[MAMLAgent]) -> ReportMetrics:
     """Every worker meets new tasks, adapts to them and meets them again; one update through all adaptations."""
     tasks = gathered(config, rollouts(config, workers), "sync").batch(config.workers)
     train = tasks.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
@@ -117,7 +96,7 @@ def make_parts(config: MAMLTrainConfig) -> Parts:
     )
     config = config.model_copy(update={"agent": agent_config})
     agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: maml_plan(config, workers, MAMLLearner(agent, counts=elsewhere)))
+    return Parts(agent, workers, lambda: maml_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
 
 
 class MetaTrainer(PlanTrainer):

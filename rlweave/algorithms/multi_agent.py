@@ -12,10 +12,9 @@ from rlweave.agents.dqn import DQN, DQNConfig
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO, PPOConfig
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import worker_resources, worker_seed
+from rlweave.algorithms.engines import acts_elsewhere, worker_resources, worker_seed
 from rlweave.algorithms.multi_agent_plan import multi_agent_plan
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
-from rlweave.algorithms.placement import acts_elsewhere
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.registry import AlgorithmSpec, Report
 from rlweave.algorithms.rollout_workers import build_acting, derived_seed

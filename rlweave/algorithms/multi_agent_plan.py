@@ -8,15 +8,15 @@ from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
+from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.dqn import GraphLearner, dqn_branch
 from rlweave.algorithms.placement import gathered, rollouts
-from rlweave.algorithms.ppo import PPOLearner
 from rlweave.algorithms.trajectory_packing import PackTrajectories
 from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, Workers
 
 
-class PPOOfPolicy(PPOLearner):
+class PPOOfPolicy(AgentLearner[PPO]):
     """A PPO agent as a learner whose weights say which policy they are of."""
 
     def __init__(self, agent: PPO, policy: str, counts: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acting_config, worker_failure, worker_resources, worker_seed
+from rlweave.algorithms.engines import acting_config, acts_elsewhere, worker_failure, worker_resources, worker_seed
 from rlweave.algorithms.rollout_workers import EnvWorker, build_acting
 from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.threads import set_threads
@@ -24,11 +24,6 @@ AgentT = TypeVar("AgentT", bound=Agent)
 MakeAgent = Callable[[ConfigT, VectorEnv, int], AgentT]
 #: Makes the worker that acts with an agent in an environment. Its return annotation says which kind.
 MakeWorker = Callable[[ConfigT, AgentT, VectorEnv], EnvWorker]
-
-
-def acts_elsewhere(config: TrainConfig) -> bool:
-    """Whether workers have agents of their own, in other processes or in this one."""
-    return config.engine != "local" or config.placement == "single_learner_coarse"
 
 
 class WorkerFactory(ShipsEnvironment, Generic[ConfigT, AgentT]):

@@ -8,11 +8,12 @@ from rlweave.agents.config import setting
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO as PPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.ppo import PPOConfig
+from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state
+from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import (
     Parts,
@@ -26,7 +27,6 @@ from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
     ConcatBatches,
     ReportMetrics,
-    SampleBatch,
     TrainOneStep,
     Workers,
 )
@@ -36,28 +36,6 @@ class PPOTrainConfig(TrainConfig):
     """Settings of a PPO training."""
 
     agent: PPOConfig = setting(PPOConfig(), "the agent")
-
-
-class PPOLearner:
-    """The agent as a plan's learner.
-
-    Args:
-        agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
-    """
-
-    def __init__(self, agent: PPOAgent, counts: bool = False) -> None:
-        self.agent, self.counts = agent, counts
-
-    def update(self, batch: SampleBatch) -> dict[str, Any]:
-        """One update on a rollout (T, B, ...)."""
-        if self.counts:
-            self.agent.count_steps(batch.num_steps)
-        return self.agent.update(batch.data)
-
-    def get_weights(self) -> dict[str, Any]:
-        """What acting needs."""
-        return acting_state(self.agent)
 
 
 def make_agent(config: PPOTrainConfig, env: VectorEnv, seed: int) -> PPOAgent:
@@ -77,7 +55,7 @@ def make_worker(config: PPOTrainConfig, agent: PPOAgent, env: VectorEnv) -> Traj
     return TrajectoryWorker(agent, env, config.agent.rollout_steps)
 
 
-def ppo_plan(config: PPOTrainConfig, workers: Workers, learner: PPOLearner) -> ReportMetrics:
+def ppo_plan(config: PPOTrainConfig, workers: Workers, learner: AgentLearner[PPOAgent]) -> ReportMetrics:
     """Rollouts of all workers, then one update on them."""
     steps = config.agent.rollout_steps * config.num_envs
     batches = gathered(config, rollouts(config, workers), "sync").for_each(ConcatBatches(min_steps=steps))
@@ -99,7 +77,7 @@ def make_parts(config: PPOTrainConfig) -> Parts:
         return Parts(fused, [learner], lambda: fused_plan(learner))
     config = config.model_copy(update={"agent": agent_config})
     agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: ppo_plan(config, workers, PPOLearner(agent, counts=elsewhere)))
+    return Parts(agent, workers, lambda: ppo_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
 
 
 def make_trainer(config: PPOTrainConfig, run: RunDirectory | None) -> PlanTrainer:

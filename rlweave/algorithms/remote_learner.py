@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlweave.agents.ppo import PPO
+from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import MakeAgent
-from rlweave.algorithms.ppo import PPOLearner
 from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.threads import set_threads
 from rlweave.algorithms.trainer import make_training_env
@@ -18,7 +18,7 @@ from rlweave.flow import LearnerActor, ReportMetrics, Resources
 from rlweave.flow.learner_actor import ask_learner
 
 
-class WholeLearner(PPOLearner):
+class WholeLearner(AgentLearner):
     """A learner that hands out all of its state, and takes it over."""
 
     def whole_state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:

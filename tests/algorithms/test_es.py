@@ -6,9 +6,10 @@ import pytest
 from gymnasium import spaces
 
 from rlweave.agents.es import ES
+from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.es import ESLearner, ESTrainConfig, PopulationWorker, es_plan, make_trainer
+from rlweave.algorithms.es import ESTrainConfig, PopulationWorker, es_plan, make_trainer
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.components.evolution import noise_table
 from rlweave.envs import make_env
@@ -91,7 +92,7 @@ def test_returns_are_those_that_each_perturbed_policy_gains():
 def test_workers_share_a_generation_and_each_update_takes_all_of_it():
     updates = []
 
-    class Spy(ESLearner):
+    class Spy(AgentLearner):
         def update(self, batch):
             updates.append(batch["offsets"].tolist())
             return super().update(batch)

@@ -32,12 +32,14 @@ class Context:
         stages: Operators that run beside the workers of a group, by name.
         fragments: Items that the workers of a group make per call.
         only_source: Whether everything in the plan waits for one gather.
+        patience: Seconds that the present step may wait at that one gather, where nothing else could move meanwhile.
     """
 
     def __init__(self, engine: Engine, clock: Clock, counters: Counters) -> None:
         self.engine, self.clock, self.counters = engine, clock, counters
         self.step_number = 0
         self.only_source = False
+        self.patience = 0.0
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
         self.episodes: dict[tuple[int, ...], list[Episode]] = {}

@@ -139,6 +139,9 @@ class GatherSync(Gather):
         self.late_items += len(arrivals)
         return [arrival._replace(envelope=arrival.envelope._replace(rounds_late=late)) for arrival in arrivals]
 
+    def _patience(self) -> float:
+        return super()._patience() if self.timeout is None else 0.0  # a round that need not wait for all has a time
+
     def _enough(self) -> bool:
         if self.quorum is None or self.timeout is None or self._now() < self._opened_at + self.timeout:
             return False

@@ -128,6 +128,10 @@ class ReportMetrics:
         Raises:
             PlanError: If an operator fails, naming operator and item; the original error is its cause.
         """
+        return self._step(0.0)
+
+    def _step(self, patience: float) -> Pulled:
+        """A step that may wait so many seconds for its item where nothing but that item could move."""
         context = self._context or self._running()
         if self._failure is not None:
             raise PlanError(
@@ -137,6 +141,7 @@ class ReportMetrics:
                 fix="mend the cause, compose a new plan and load the last checkpoint into it",
             ) from self._failure
         context.step_number += 1
+        context.patience = patience if context.only_source else 0.0
         moved = False
         try:
             for queue in self._queues:
@@ -155,11 +160,11 @@ class ReportMetrics:
 
     def items(self) -> Iterator[Envelope]:
         """The items that reach the end of the plan, waiting where nothing is ready, until the plan is over."""
-        while (item := self.pull()) is not END:
-            if isinstance(item, Envelope):
-                yield item
-            else:
+        while (item := self._step(self.wait_limit)) is not END:
+            if item is NOT_READY:
                 self.wait()
+            elif item is not ABSORBED:
+                yield item
 
     def run(self, until: Callable[[Counters], bool] | None = None, every_steps: int = 0) -> Iterator[Report]:
         """Runs the plan and gives reports, until it is over, ``until`` holds, or it is stopped.
@@ -187,11 +192,12 @@ class ReportMetrics:
         unreported = False
         with stopping_on_interrupt(self.stop):
             while not self.stopped and not (until is not None and until(counters)):
-                item = self.step()
+                item = self._step(self.wait_limit)
                 if item is END:
                     break
                 if item is NOT_READY:
-                    self.wait()
+                    if not self.stopped:
+                        self.wait()
                     continue
                 unreported = True
                 if every(counters.env_steps_sampled) if every_steps else item is not ABSORBED:

@@ -135,14 +135,17 @@ class RayEngine:
             PlanError: If a factory cannot be pickled.
         """
         needs = resources or Resources()
-        remote = ray.remote(
-            num_cpus=needs.cpus,
-            num_gpus=needs.gpus,
-            resources=dict(needs.other),
+        options: dict[str, Any] = {
+            "num_cpus": needs.cpus,
+            "num_gpus": needs.gpus,
+            "resources": dict(needs.other),
             # a call may have changed its actor, so who owns the plan decides what is done again
-            max_restarts=0,
-            max_task_retries=0,
-        )(RayHost)
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            # Ray would report the life of each call to its head, for its dashboard: a tenth of an item's cost
+            "enable_task_events": False,
+        }
+        remote = ray.remote(**options)(RayHost)
         return [RayActor(remote.remote(_pickled(factory))) for factory in factories]
 
     def call(self, actor: Actor, method: str, *arguments: Any) -> RayCall:
@@ -239,15 +242,13 @@ def owned(value: Any, within: tuple[int, ...] = ()) -> Any:
                 value[key] = owned(inner, within)
         return value
     if isinstance(value, (list, tuple)):
-        copied = {}
+        parts: list[Any] | None = None
         for index, inner in enumerate(value):
             if type(inner) not in _ATOMS and (own := owned(inner, within)) is not inner:
-                copied[index] = own
-        if not copied:
-            return value
-        parts = [copied.get(index, inner) for index, inner in enumerate(value)]
-        if isinstance(value, list):
-            return parts
+                parts = parts or list(value)
+                parts[index] = own
+        if parts is None or isinstance(value, list):
+            return value if parts is None else parts
         return kind(*parts) if hasattr(value, "_fields") else tuple(parts)
     names = _PARTS.get(kind)
     if names is None:

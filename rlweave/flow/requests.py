@@ -102,22 +102,31 @@ class Gather(Node):
         call = self._engine.call(self._actors[index], "next_items", *newer)
         self.source.timer.seconds += self._now() - started
         self.source.asked()
-        self._may_skip_look = self._context.only_source
+        self._may_skip_look = self._context.only_source and not self._engine.in_process
         self._requested.append(Requested(index, call, self._channel.sent[index], started, in_round))
 
     def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
         """The call that was started first among those that are known to be done; looks again if there is none."""
         found = self._known_done(admitted) if self._ready else None
         if found is None:
-            if self._may_skip_look:
+            patience = self._patience()
+            if self._may_skip_look and not patience:
                 # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
                 self._may_skip_look = False
                 return None
-            unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
+            ready = self._ready
+            unknown = [request.call for request in self._requested if id(request.call) not in ready]
             if unknown:
-                self._ready.update(map(id, self._engine.wait(unknown, 0)))
+                ready.update(map(id, self._engine.wait(unknown, patience)))
                 found = self._known_done(admitted)
         return found
+
+    def _patience(self) -> float:
+        """Seconds that a look may wait: none unless all that could move is what it looks for."""
+        patience = self._context.patience
+        if not patience or self._births or self._supervisor.wakes_at is not None:
+            return 0.0
+        return max(0.0, min(patience, self._hangs_at - self._now()))
 
     def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
         if self._ready:

@@ -31,7 +31,7 @@ def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Co
             inner = [("plans in it", *need) for need in alike(group.inner_needs())]
             _check_needs(inner, group.inner_capacity(), plan)
     context = Context(engine, clock, counters)
-    context.only_source = not engine.in_process and graph.has_only_one_source()
+    context.only_source = graph.has_only_one_source()
     try:
         for node in graph.nodes:
             node.prepare(context)

@@ -61,7 +61,10 @@ class WeightChannel:
     @property
     def version(self) -> int:
         """Number of updates that the learners of this channel made."""
-        return sum(record.updates for record in self.learners)
+        version = 0
+        for record in self.learners:  # read for every item, where a generator takes its time
+            version += record.updates
+        return version
 
     def publish(self, index: int) -> None:
         """Lets worker ``index`` have the newest weights with the next item that is asked of it."""

@@ -219,6 +219,38 @@ def test_waiting_ends_after_its_limit_so_that_stop_is_heeded() -> None:
     assert clock.now() == plan.wait_limit
 
 
+@pytest.mark.parametrize("gather", ["gather_sync", "gather_async"])
+def test_where_all_wait_for_one_gather_an_item_takes_one_wait(gather: str) -> None:
+    group = workers(1)
+    plan, engine, clock = simulated(getattr(ParallelRollouts(group), gather)(), group, lambda index: 0.5)
+    items = plan.items()
+    next(items)  # the first one also finds out when a worker will count as hanging
+    engine.waits.clear()
+    assert len(list(islice(items, 10))) == 10
+    assert engine.waits == [plan.wait_limit] * 10
+    assert clock.now() == pytest.approx(5.5)
+    engine.waits.clear()
+    assert plan.step() is NOT_READY
+    assert engine.waits in ([0], []), "who steps by himself is not kept waiting, whoever else was"
+
+
+def test_a_plan_that_is_stopped_while_it_waits_for_its_only_source_ends_within_a_limit() -> None:
+    group = workers(1)
+    seconds = iter([0.5, 1e6])
+    plan, engine, clock = simulated(ParallelRollouts(group).gather_async(), group, lambda index: next(seconds))
+    running = plan.run()
+    assert next(running).env_steps_sampled > 0
+    wait = engine.wait
+
+    def stopped_meanwhile(calls: Any, timeout: float | None = None) -> Any:
+        plan.stop()
+        return wait(calls, timeout)
+
+    engine.wait = stopped_meanwhile  # type: ignore[method-assign]
+    assert list(running) == []
+    assert clock.now() == 0.5 + plan.wait_limit
+
+
 def test_workers_of_a_group_are_made_by_the_engine_and_closed_by_it() -> None:
     made: list[FakeWorker] = []
 

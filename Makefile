@@ -40,7 +40,7 @@ slow: $(VENV)/.installed-dev  ## Long tests, and learning with one seed.
 
 learning: $(VENV)/.installed-dev  ## Learning with all seeds; writes curves and numbers into docs/.
 	$(BIN)/python benchmarks/learning.py --output docs
-	$(BIN)/python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2 --jobs 1
+	$(BIN)/python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2 --jobs 1 --until-clear
 
 bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a table each.
 	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole \

@@ -2,7 +2,9 @@
 
     python benchmarks/learning.py --output docs                                   # everything, as `make learning` does
     python benchmarks/learning.py --output docs --tasks ppo-cartpole --seeds 0 1  # a part; the other rows stay
-    python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2       # with two workers on Ray
+    python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2 --jobs 1 --until-clear     # on Ray
+
+On Ray there are two workers. With `--until-clear` a run ends at the first report that leaves no doubt; its row says so.
 
 Writes `learning.json` (a row for each run, with the command that repeats it) and a picture of the learning curves of
 each task. Seeds are those of the agent; nothing was tuned on them, and none is left out. Ends with 1 if a task was
@@ -323,6 +325,7 @@ def train_task(
         "result": round(result, 4),
         "threshold": task.threshold,
         "ok": bool(task.reached(result) and steps <= task.budget),
+        **({"until_clear": True} if until_clear and task.clear is not None else {}),  # the command trains on
         "command": task.command(backend, seed, config.engine),
         "versions": {package: versions[package] for package in wanted if package in versions},
         "curve": curve,
@@ -334,10 +337,10 @@ def settings_on(engine: str, name: str) -> dict[str, Any]:
     return {**ENGINES[engine], **(TASKS[name].on_ray if engine == "ray" else {})}
 
 
-def _train_in_process(job: tuple[str, str, int, dict[str, Any]]) -> dict[str, Any]:
-    name, backend, seed, settings = job
+def _train_in_process(job: tuple[str, str, int, dict[str, Any], bool]) -> dict[str, Any]:
+    name, backend, seed, settings, until_clear = job
     with tempfile.TemporaryDirectory(prefix="rlweave-learning-") as directory:
-        return train_task(name, backend, seed, Path(directory) / "run", settings)
+        return train_task(name, backend, seed, Path(directory) / "run", settings, until_clear)
 
 
 def draw(rows: list[dict[str, Any]], output: Path) -> list[Path]:
@@ -378,10 +381,13 @@ def main() -> int:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["local"], help="default: local")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 to 4")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: one per core)")
+    parser.add_argument(
+        "--until-clear", action="store_true", help="a run ends where its result is beyond doubt, and is measured there"
+    )
     parser.add_argument("--settings", type=json.loads, default={}, help="further settings as JSON, for experiments")
     arguments = parser.parse_args()
     jobs = [
-        (name, backend, seed, {**settings_on(engine, name), **arguments.settings})
+        (name, backend, seed, {**settings_on(engine, name), **arguments.settings}, arguments.until_clear)
         for engine in arguments.engines
         for name in arguments.tasks or (TASKS if engine == "local" else ON_RAY)
         for backend in arguments.backends or TASKS[name].backends

@@ -41,8 +41,8 @@ from alternating import report
 
 from rlweave.algorithms.registry import AlgorithmSpec, algorithm_names, get_algorithm
 from rlweave.flow import ConcatBatches, Operator, ReportMetrics, Stream, Union
+from rlweave.flow.notify import Notify
 from rlweave.flow.operators import SelectPolicy
-from rlweave.flow.rl_operators import Notify
 
 #: RLlib, RLlib Flow's plan, and that with what is shared: the table of the slides.
 SLIDES = {

@@ -15,11 +15,17 @@ below `Operator`, sources such as `ParallelRollouts`, and functions of `rlweave.
 what these call in turn. What they inherit from is counted too, down to `Operator` and `Stream`.
 
 Of an operator counts what it does with items. RLlib Flow's operators could neither be checked, explained, nor saved, so
-the methods that do this (`HOOKS`) are left out for a like comparison; the last column, "in full", has them as well.
+the methods that do this (`HOOKS`) are left out for a like comparison.
 
-Not counted, as in RLlib Flow's figures, is what is below operators: the library of streams (their methods, gathers,
-unions, queues, the rate limiter: `ray.util.iter` there) and the scheduler with its reports, `ReportMetrics`. Nor are
-workers, learners, memories and agents, which a plan is given.
+Not counted, as in RLlib Flow's figures, is what is below operators: the library of streams and the scheduler with its
+reports, `ReportMetrics`. The library are the methods of streams, gathers, unions, queues, the rate limiter, and what
+makes one item of several behind `Stream.batch`, `Buffering` (all of this in `ray.util.iter` there). To the scheduler
+belongs what it knows of workers, learners and shards, and the `Work` that an operator has rather than is: a step of a
+learner tied to versions of weights, counters, calls of an actor and checkpoints (there in Ray's actors, `WorkerSet` and
+the metrics that iterators share). Nor are workers, learners, memories and agents counted, which a plan is given, or how
+a batch is cut for a learner (`Microbatches`).
+
+The column "in full" has the hooks as well, and the machinery of the operators (`MACHINERY`).
 
 RLlib Flow's figures are those of its slides. Each of the first two columns should be below the slides' plan, the third
 below the slides' plan with what is shared.
@@ -41,8 +47,10 @@ from alternating import report
 
 from rlweave.algorithms.registry import AlgorithmSpec, algorithm_names, get_algorithm
 from rlweave.flow import ConcatBatches, Operator, ReportMetrics, Stream, Union
-from rlweave.flow.operators import SelectPolicy
-from rlweave.flow.rl_operators import Notify
+from rlweave.flow.microbatches import Microbatches
+from rlweave.flow.notify import Notify
+from rlweave.flow.operators import Buffering, SelectPolicy
+from rlweave.flow.work import Work
 
 #: RLlib, RLlib Flow's plan, and that with what is shared: the table of the slides.
 SLIDES = {
@@ -57,7 +65,9 @@ SLIDES = {
 #: Operators that plans reach by methods of streams.
 METHODS: dict[str, type] = {"concat": ConcatBatches, "select": SelectPolicy, "notify": Notify}
 #: What is below operators.
-LIBRARY = (Operator, Stream, Union, ReportMetrics)
+LIBRARY = (Operator, Buffering, Stream, Union, ReportMetrics)
+#: Machinery that operators have or inherit; of what is not counted, this is what "in full" has.
+MACHINERY = (Buffering, Microbatches, Work)
 #: Methods that check, explain, name and save an operator.
 HOOKS = frozenset(
     {"check", "check_plan", "signature", "produced", "default_name", "note", "sends", "state_dict", "load_state_dict"}
@@ -177,6 +187,16 @@ def _is_operator(thing: Any) -> bool:
     return isinstance(thing, type) and issubclass(thing, Operator | Stream) and thing not in LIBRARY
 
 
+def machinery_of(operators: Iterable[Any]) -> set[type]:
+    """The machinery that operators have or inherit, as far as their source names it."""
+    found: set[type] = set()
+    for operator in operators:
+        module = vars(sys.modules[operator.__module__])
+        named = [module.get(name) for name in names_in(ast.parse(source_of(operator)))]
+        found |= {thing for thing in named if isinstance(thing, type) and issubclass(thing, MACHINERY)}
+    return found - {Work}  # what an operator without one has
+
+
 def total(things: Iterable[Any], without: Collection[str] = ()) -> Lines:
     """The lines of several classes and functions."""
     counted = [count(source_of(thing), without) for thing in things]
@@ -201,7 +221,7 @@ def _row(name: str, plan: list[types.FunctionType], used: dict[str, set[Any]]) -
         "case": name,
         **{column: lines.logical for column, lines in columns.items()},
         "on the page": " ".join(str(lines.physical) for lines in columns.values()),
-        "in full": total([*plan, *used[name]]).logical,
+        "in full": total([*plan, *used[name], *machinery_of(used[name])]).logical,
         "RLlib": rllib,
         "Flow": flow,
         "Flow with shared": shared,

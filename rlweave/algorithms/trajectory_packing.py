@@ -10,6 +10,7 @@ import numpy as np
 from rlweave.flow import ABSORBED, Envelope, Operator, SampleBatch
 from rlweave.flow.envelope import Pulled, merge
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
+from rlweave.flow.item_types import Signature
 from rlweave.flow.operators import positive
 from rlweave.graph.ir import map_structure
 
@@ -43,9 +44,9 @@ class PackTrajectories(Operator):
         self._last: dict[str, int] = {}
         self._made, self._name = 0, ""
 
-    def __call__(self, batch: SampleBatch) -> SampleBatch:
-        """Types only; see ``process``."""
-        raise NotImplementedError("PackTrajectories works on envelopes")
+    def signature(self) -> Signature:
+        """Takes and gives batches."""
+        return Signature(SampleBatch, SampleBatch)
 
     def start(self, context: Any, name: str) -> None:
         """Learns the name that rollouts carry as their source."""

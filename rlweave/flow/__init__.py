@@ -56,11 +56,10 @@ from rlweave.flow.rl_operators import (
     TrainOneStep,
     UpdatePriorities,
     UpdateWeights,
-    Workers,
 )
 from rlweave.flow.stream import ParallelReplay, ParallelRollouts, Replay, Select, Stream, Union
 from rlweave.flow.train_stats import TrainStats
-from rlweave.flow.workers import WorkerGroup
+from rlweave.flow.workers import WorkerGroup, Workers
 
 __all__ = [
     "ABSORBED",

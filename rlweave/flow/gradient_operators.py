@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlweave.errors import PlanError
-from rlweave.flow.batch import SampleBatch
-from rlweave.flow.engine import Call
-from rlweave.flow.envelope import Envelope, Pulled
 from rlweave.flow.gradients import Gradients, average
+from rlweave.flow.item_types import Signature
 from rlweave.flow.learner_actor import LearnerActor
-from rlweave.flow.operators import Operator, positive
+from rlweave.flow.learner_steps import LearnerSteps
+from rlweave.flow.microbatches import Microbatches
+from rlweave.flow.operators import Operator
 from rlweave.flow.protocols import BatchType, ComputesGradients, GradientLearner, require
-from rlweave.flow.rl_operators import TrainOneStep, Workers
 from rlweave.flow.sources import ParForEach, RolloutSource
 from rlweave.flow.train_stats import TrainStats
-from rlweave.flow.workers import WorkerGroup
+from rlweave.flow.workers import Workers
 
 if TYPE_CHECKING:
     from rlweave.flow.node import Node
@@ -41,9 +40,7 @@ class ComputeGradients(Operator):
     def __init__(self, learner: ComputesGradients | None = None, microbatch_size: int | None = None) -> None:
         if learner is not None:
             require(learner, ComputesGradients, "compute_gradients", "learner")
-        if microbatch_size is not None:
-            positive("microbatch_size", microbatch_size, "compute_gradients")
-        self.learner, self.microbatch_size = learner, microbatch_size
+        self.learner, self.microbatches = learner, Microbatches(microbatch_size)
 
     def bind(self, worker: ComputesGradients) -> None:
         """Has the worker compute."""
@@ -76,39 +73,12 @@ class ComputeGradients(Operator):
     def __call__(self, batch: BatchType) -> Gradients:
         """The gradients of one item."""
         assert self.learner is not None
-        if self.microbatch_size is None:
-            computed: Gradients = self.learner.compute_gradients(batch)
-            return computed
-        return average([self.learner.compute_gradients(part) for part in parts_of(batch, self.microbatch_size)])
+        return self.microbatches.gradients(self.learner, batch)
 
     def note(self) -> str:
         """Who computes, if it is a learner, and on how much at a time."""
         learner = "" if self.learner is None else type(self.learner).__name__
-        parts = "" if self.microbatch_size is None else f"microbatch_size={self.microbatch_size}"
-        return ", ".join(filter(None, [learner, parts]))
-
-
-def parts_of(batch: Any, size: int) -> list[SampleBatch]:
-    """Parts of at most ``size`` environment steps, as views: rows, or whole trajectories (T, B, ...) cut along B.
-
-    >>> import numpy as np
-    >>> [len(part) for part in parts_of(SampleBatch({"rewards": np.zeros(7)}), 3)]
-    [3, 3, 1]
-
-    Raises:
-        PlanError: It is no `SampleBatch`, or no whole number of trajectories has this many steps.
-    """
-    length = 0
-    if isinstance(batch, SampleBatch):
-        length = max(1, batch.leading[0]) if batch.layout == "trajectories" else 1
-    if not length or size % length:
-        raise PlanError(
-            "an item cannot be cut into micro-batches",
-            where="operator 'compute_gradients'",
-            received=f"microbatch_size={size}, trajectories of {length} steps" if length else type(batch).__name__,
-            fix=f"choose a multiple of {length}" if length else "let items be SampleBatch",
-        )
-    return [batch.slice(first, first + size // length) for first in range(0, batch.leading[-1], size // length)]
+        return ", ".join(filter(None, [learner, self.microbatches.note()]))
 
 
 class AverageGradients(Operator):
@@ -125,7 +95,7 @@ class AverageGradients(Operator):
         return average(gradients)
 
 
-class ApplyGradients(TrainOneStep):
+class ApplyGradients(Operator):
     """Has a learner take one optimizer step with each item, which makes one new weight version.
 
     RLlib Flow's listing says ``ApplyGradients(workers)``: its set of workers has the learner in it. Here a learner is
@@ -144,36 +114,18 @@ class ApplyGradients(TrainOneStep):
     def __init__(
         self, learner: GradientLearner | LearnerActor, workers: Workers | None = None, publish_every: int = 1
     ) -> None:
-        if isinstance(learner, LearnerActor):
-            self.learner_actor = learner
-        else:
-            require(learner, GradientLearner, "apply_gradients", "learner")
-        self.learner = self._applies = learner
-        self.group = None if workers is None else WorkerGroup.of(workers, "apply_gradients")
-        self.publish_every = positive("publish_every", publish_every, "apply_gradients")
-        self._channel = None
+        super().__init__(
+            LearnerSteps(
+                "apply_gradients",
+                learner,
+                GradientLearner,
+                "apply_gradients",
+                workers,
+                publish_every,
+                brings=attrgetter("metrics"),  # of how the gradients were computed
+            )
+        )
 
-    def __call__(self, gradients: Gradients) -> TrainStats:  # type: ignore[override]  # the types of its items
-        """Types only; see ``process``."""
-        raise NotImplementedError("ApplyGradients works on envelopes")
-
-    def process(self, envelope: Envelope) -> Pulled:
-        """Applies the gradients, counts, and publishes the weights."""
-        assert not isinstance(self._applies, LearnerActor)
-        self._note_lag(envelope)
-        return self._account(envelope, self._metrics(envelope, self._applies.apply_gradients(envelope.payload)))
-
-    def begin(self, envelope: Envelope) -> Call:
-        """Has the learner's actor apply the gradients."""
-        self._note_lag(envelope)
-        self._record.busy = True
-        return self._context.engine.call(self._record.actor, "apply_gradients", envelope.payload)
-
-    def finish(self, envelope: Envelope, result: Mapping[str, Any]) -> Pulled:
-        """Counts, and publishes the weights."""
-        return self._account(envelope, self._metrics(envelope, result))
-
-    @staticmethod
-    def _metrics(envelope: Envelope, applied: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the computation, and those of the step."""
-        return {**envelope.payload.metrics, **applied}
+    def signature(self) -> Signature:
+        """Takes gradients."""
+        return Signature(Gradients, TrainStats)

@@ -12,6 +12,7 @@ from rlweave.errors import ConfigError
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.envelope import Envelope, Pulled
 from rlweave.flow.item_state import decode, encode
+from rlweave.flow.item_types import Signature
 from rlweave.flow.operators import Operator, positive
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ class MixInReplay(Operator):
         self._context: Context | None = None
         self._name = "mix_in_replay"
 
-    def __call__(self, batch: SampleBatch) -> SampleBatch:
-        """Types only; see ``process``."""
-        raise NotImplementedError("MixInReplay works on envelopes")
+    def signature(self) -> Signature:
+        """Takes and gives batches."""
+        return Signature(SampleBatch, SampleBatch)
 
     def start(self, context: Context, name: str) -> None:
         """Learns where updates are counted."""

@@ -13,6 +13,7 @@ from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import Signature, signature_of
 from rlweave.flow.node import Node, snake_case
 from rlweave.flow.protocols import BatchType, steps_of
+from rlweave.flow.work import Work
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
@@ -33,9 +34,15 @@ class Operator:
             def __call__(self, batch: SampleBatch) -> SampleBatch: ...
 
     ``__call__`` may return ``ABSORBED``: nothing comes out for this item. An operator that needs to know where an
-    item comes from overrides ``process`` instead, which takes and gives envelopes.
+    item comes from overrides ``process`` instead, which takes and gives envelopes, and says its item types by
+    ``signature``; so does one that has a `Work` do this.
+
+    Args:
+        work: What works on envelopes for it and has its state, if anything does: see `rlweave.flow.work.Work`.
     """
 
+    work: Work = Work()
+    """What works on envelopes for it; this one does nothing, and ``process`` calls the operator itself."""
     at_source: ClassVar[bool] = True
     """Whether it may run at the workers; false where it refers to objects of the driver."""
     fills: Any = None
@@ -47,13 +54,17 @@ class Operator:
     gate: Callable[[], bool] | None = None
     """Says whether it can take another item now, if that is not always so; set by ``start``."""
 
+    def __init__(self, work: Work | None = None) -> None:
+        if work is not None:
+            self.work, self.group, self.learner_actor = work, work.group, work.learner_actor
+
     def __getstate__(self) -> dict[str, Any]:
         """What a copy beside a worker takes along: everything but its place in the plan."""
         return {name: value for name, value in self.__dict__.items() if name != "_node"}
 
     def __call__(self, item: Any) -> Any:
         """Transforms one item."""
-        raise NotImplementedError(f"{type(self).__name__} defines neither __call__ nor process")
+        raise NotImplementedError(f"{type(self).__name__} works on envelopes, or defines neither __call__ nor process")
 
     def default_name(self) -> str:
         """Its name in a plan unless the user gives one."""
@@ -70,14 +81,23 @@ class Operator:
     def check(self, node: Node) -> None:
         """Raises PlanError for what is wrong at its place in a plan, whose node is being made."""
 
+    def works_on_envelopes(self) -> bool:
+        """Whether it does more than to make a payload of each payload, so that it has to be behind a gather."""
+        kind = type(self)
+        processes = kind.process is not Operator.process and kind.__call__ is Operator.__call__
+        return processes or kind.flush is not Operator.flush or self.work is not Operator.work
+
     def bind(self, worker: Any) -> None:
         """Gives an operator that runs at a source its worker, before the first item."""
 
     def start(self, context: Context, name: str) -> None:
         """Gets ready on the driver, before the first item."""
+        self.work.start(context, name)
 
     def process(self, envelope: Envelope) -> Pulled:
         """Transforms an envelope: by default its payload alone."""
+        if self.work is not Operator.work:
+            return self.work.process(envelope)
         payload: Any = self(envelope.payload)
         if payload is ABSORBED:
             return ABSORBED
@@ -93,11 +113,11 @@ class Operator:
 
     def begin(self, envelope: Envelope) -> Call:
         """Starts the work on an item at an actor; only where there is a ``learner_actor``."""
-        raise NotImplementedError(f"{type(self).__name__} works in this process")
+        return self.work.begin(envelope)
 
     def finish(self, envelope: Envelope, result: Any) -> Pulled:
         """Makes an envelope of the result of the call that ``begin`` started."""
-        raise NotImplementedError(f"{type(self).__name__} works in this process")
+        return self.work.finish(envelope, result)
 
     def flush(self) -> list[Envelope]:
         """What is still inside when the stream ends."""
@@ -109,7 +129,7 @@ class Operator:
 
     def note(self) -> str:
         """Settings worth a line in ``explain``."""
-        return ""
+        return self.work.note()
 
     def sends(self) -> list[tuple[Any, str, str, str]]:
         """What it sends beside its items, for ``explain`` and ``draw``.
@@ -122,10 +142,11 @@ class Operator:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: JSON-able data and arrays."""
-        return {}
+        return self.work.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
+        self.work.load_state_dict(state)
 
 
 class FunctionOperator(Operator):
@@ -172,9 +193,17 @@ class FilterItems(Operator):
 
 
 class Buffering(Operator):
-    """Base of operators that merge several items into one. What is left at the end of a stream is flushed."""
+    """Base of operators that merge several items into one. What is left at the end of a stream is flushed.
 
-    def __init__(self) -> None:
+    Args:
+        enough: Size from which on the items kept make one.
+        size_of: The size of an item; by default each counts as 1.
+    """
+
+    def __init__(self, enough: int = 1, size_of: Callable[[Any], int] | None = None) -> None:
+        self.enough = enough
+        self._size_of = size_of
+        self._size = 0
         self._name = ""
         self._kept: list[Envelope] = []
         self._made = 0
@@ -189,16 +218,20 @@ class Buffering(Operator):
 
     def full(self) -> bool:
         """Whether what is kept makes an item."""
-        raise NotImplementedError
+        return self._size >= self.enough
 
     def process(self, envelope: Envelope) -> Pulled:
         """Keeps the item, and gives the merged one when there is enough."""
+        self._size += self._size_in(envelope)
         self._kept.append(envelope)
         return self._release() if self.full() else ABSORBED
 
+    def _size_in(self, envelope: Envelope) -> int:
+        return 1 if self._size_of is None else self._size_of(envelope.payload)
+
     def _release(self) -> Envelope:
         # first: where merging fails and is skipped, these must not come again with every later item
-        kept, self._kept = self._kept, []
+        kept, self._kept, self._size = self._kept, [], 0
         item = merge(kept, self.merged([envelope.payload for envelope in kept]), self._name, self._made)
         self._made += 1
         return item
@@ -215,6 +248,7 @@ class Buffering(Operator):
         """Takes over a state."""
         self._made = int(state["made"])
         self._kept = decode_envelopes(state["kept"])
+        self._size = sum(self._size_in(envelope) for envelope in self._kept)
 
 
 class BatchItems(Buffering):
@@ -258,36 +292,19 @@ class ConcatBatches(Buffering):
     """
 
     def __init__(self, min_steps: int) -> None:
-        super().__init__()
-        self.min_steps = positive("min_steps", min_steps, "concat_batches")
-        self._steps = 0
-
-    def __call__(self, batch: BatchType) -> BatchType:
-        """Types only: what goes in comes out. See ``process``."""
-        raise NotImplementedError("ConcatBatches works on envelopes")
-
-    def process(self, envelope: Envelope) -> Pulled:
-        """Keeps the batch, and gives the glued one when there is enough."""
-        self._steps += steps_of(envelope.payload)
-        return super().process(envelope)
-
-    def full(self) -> bool:
-        """Whether there are enough steps."""
-        return self._steps >= self.min_steps
+        super().__init__(positive("min_steps", min_steps, "concat_batches"), steps_of)
 
     def merged(self, payloads: list[Any]) -> Any:
         """The glued batch."""
-        self._steps = 0
         return payloads[0].concat(payloads)
+
+    def signature(self) -> Signature:
+        """What goes in comes out."""
+        return Signature(BatchType, BatchType)
 
     def note(self) -> str:
         """The number of steps."""
-        return f"min_steps={self.min_steps}"
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        super().load_state_dict(state)
-        self._steps = sum(steps_of(envelope.payload) for envelope in self._kept)
+        return f"min_steps={self.enough}"
 
 
 class SelectPolicy(Operator):

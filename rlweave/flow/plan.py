@@ -19,12 +19,11 @@ from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.protocols import Episode
-from rlweave.flow.reports import EpisodeWindow, Report
-from rlweave.flow.rl_operators import Workers
+from rlweave.flow.reports import EpisodeWindow, Report, report_of
 from rlweave.flow.sink import Sink
 from rlweave.flow.starting import running_context
 from rlweave.flow.stream import Stream
-from rlweave.flow.workers import WorkerGroup
+from rlweave.flow.workers import WorkerGroup, Workers
 
 
 class ReportMetrics:
@@ -272,37 +271,8 @@ class ReportMetrics:
         last_seconds, last_steps = self._last_report
         elapsed = seconds - last_seconds
         self._last_report = (seconds, steps)
-        gather_lag: dict[int, int] = {}
-        for channel in context.channels():
-            for lag, count in channel.gather_lag.counts.items():
-                gather_lag[lag] = gather_lag.get(lag, 0) + count
-        return Report(
-            seconds=seconds,
-            env_steps_sampled=steps,
-            trained_samples=counters.trained_samples,
-            gradient_steps=counters.gradient_steps,
-            updates=counters.updates,
-            replay_ratio=counters.replay_ratio,
-            env_steps_per_second=(steps - last_steps) / elapsed if elapsed > 0 else 0.0,
-            episodes=tuple(episodes),
-            episodes_finished=self._episodes.finished,
-            episode_return=self._episodes.mean_return,
-            episode_length=self._episodes.mean_length,
-            policy_returns=self._episodes.returns_by_policy(),
-            metrics=context.metrics.take(),
-            gather_lag=gather_lag,
-            train_lag=dict(context.train_lag.counts),
-            drops=dict(counters.drops),
-            failures=dict(counters.failures),
-            replacements=dict(counters.replacements),
-            lost_items=dict(counters.lost_items),
-            lost_updates=dict(counters.lost_updates),
-            measures={
-                f"{node.name}/{name}": value for node in self.graph.nodes for name, value in node.measures().items()
-            },
-            operator_seconds={node.name: node.timer.seconds for node in self.graph.nodes},
-            operator_items={node.name: node.timer.items for node in self.graph.nodes},
-        )
+        speed = (steps - last_steps) / elapsed if elapsed > 0 else 0.0
+        return report_of(context, self.graph.nodes, self._episodes, episodes, seconds, speed)
 
     def _new_episodes(self) -> list[Episode]:
         if self._group is None or self._closed:

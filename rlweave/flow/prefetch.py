@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from rlweave.flow.counters import LagHistogram
 from rlweave.flow.envelope import ABSORBED, Envelope, Pulled
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
+from rlweave.flow.item_types import Signature
 from rlweave.flow.operators import Operator, positive
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ class Prefetch(Operator):
         self._context: Context | None = None
         self._name = "prefetch"
 
-    def __call__(self, item: Item) -> Item:
-        """Types only; see ``process``."""
-        raise NotImplementedError("Prefetch works on envelopes")
+    def signature(self) -> Signature:
+        """What goes in comes out."""
+        return Signature(Item, Item)
 
     def start(self, context: Context, name: str) -> None:
         """Learns where updates are counted."""

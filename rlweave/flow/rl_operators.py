@@ -1,29 +1,29 @@
-"""Operators of reinforcement learning: training, storing, weights, priorities, messages."""
+"""Operators of reinforcement learning: training, storing, weights, priorities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from rlweave.errors import ConfigError, PlanError, nearest
+from rlweave.errors import PlanError
 from rlweave.flow.counters import Every
 from rlweave.flow.engine import Call
-from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.envelope import Envelope, Pulled
+from rlweave.flow.item_types import Signature
 from rlweave.flow.learner_actor import LearnerActor
-from rlweave.flow.operators import Operator, positive
+from rlweave.flow.learner_steps import LearnerSteps
+from rlweave.flow.operators import Operator
 from rlweave.flow.protocols import (
     BatchType,
     Learner,
     Memory,
     PrioritizedMemory,
-    Worker,
     require,
     steps_of,
 )
 from rlweave.flow.replay_shards import ReplayShards, ShardRecord
 from rlweave.flow.train_stats import TrainStats
-from rlweave.flow.weights import WeightChannel
-from rlweave.flow.workers import WorkerGroup
+from rlweave.flow.workers import WorkerGroup, Workers
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rlweave.flow.plan_graph import PlanGraph
 
 Item = TypeVar("Item")
-Workers = WorkerGroup | Sequence[Worker]
 
 
 class TrainOneStep(Operator):
@@ -47,88 +46,11 @@ class TrainOneStep(Operator):
     at_source: ClassVar[bool] = False
 
     def __init__(self, learner: Learner | LearnerActor, workers: Workers | None = None, publish_every: int = 1) -> None:
-        if isinstance(learner, LearnerActor):
-            self.learner_actor = learner
-        else:
-            require(learner, Learner, "train_one_step", "learner")
-        self.learner = learner
-        self.group = None if workers is None else WorkerGroup.of(workers, "train_one_step")
-        self.publish_every = positive("publish_every", publish_every, "train_one_step")
-        self._channel: WeightChannel | None = None
+        super().__init__(LearnerSteps("train_one_step", learner, Learner, "update", workers, publish_every))
 
-    def __call__(self, batch: BatchType) -> TrainStats:
-        """Types only; see ``process``."""
-        raise NotImplementedError("TrainOneStep works on envelopes")
-
-    def start(self, context: Context, name: str) -> None:
-        """Ties the learner to the workers."""
-        self._context = context
-        self._record = context.learner(self.learner)
-        self.metrics_name = name
-        if self.group is not None:
-            self._channel = context.channel(self.group)
-            self._channel.tie(self._record)
-
-    def process(self, envelope: Envelope) -> Pulled:
-        """Trains on the item, counts, and publishes the weights."""
-        assert not isinstance(self.learner, LearnerActor)
-        self._note_lag(envelope)
-        return self._account(envelope, self.learner.update(envelope.payload))
-
-    def begin(self, envelope: Envelope) -> Call:
-        """Has the learner's actor train on the item."""
-        self._note_lag(envelope)
-        self._record.busy = True
-        return self._context.engine.call(self._record.actor, "update", envelope.payload)
-
-    def finish(self, envelope: Envelope, result: Mapping[str, Any]) -> Pulled:
-        """Counts, and publishes the weights."""
-        return self._account(envelope, result)
-
-    def _note_lag(self, envelope: Envelope) -> None:
-        context = self._context
-        if envelope.weight_version != UNKNOWN_VERSION:
-            maker = context.worker_of(envelope.origins[0][0])
-            if maker is not None:
-                context.train_lag.add(maker[0].version - envelope.weight_version)
-
-    def _account(self, envelope: Envelope, result: Mapping[str, Any]) -> Envelope:
-        context, channel, record = self._context, self._channel, self._record
-        metrics = dict(result)
-        record.updated()
-        stats = TrainStats(
-            num_steps=int(metrics.pop("trained_samples", -1)),
-            gradient_steps=int(metrics.pop("gradient_steps", 1)),
-            version=record.updates,
-            priorities=metrics.pop("priorities", None),
-            metrics=metrics,
-        )
-        if stats.num_steps < 0:
-            stats.num_steps = steps_of(envelope.payload)
-        counters = context.counters
-        counters.trained_samples += stats.num_steps
-        counters.gradient_steps += stats.gradient_steps
-        counters.updates += 1
-        context.metrics.add(self.metrics_name, metrics)
-        if channel is not None and record.updates % self.publish_every == 0:
-            channel.publish_to_all()
-            record.offer()
-        return envelope.carrying(stats)
-
-    def note(self) -> str:
-        """The learner."""
-        every = f" after every {self.publish_every} updates" if self.publish_every > 1 else ""
-        receivers = "nobody" if self.group is None else f"{len(self.group)} workers"
-        name = "learner" if isinstance(self.learner, LearnerActor) else type(self.learner).__name__
-        return f"{name}, sends weights to {receivers}{every}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weight version. The learner itself is saved by who owns it."""
-        return {"updates": self._record.updates}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        self._record.updates = int(state["updates"])
+    def signature(self) -> Signature:
+        """Takes batches."""
+        return Signature(BatchType, TrainStats)
 
 
 class StoreToBuffer(Operator):
@@ -204,9 +126,9 @@ class UpdateWeights(Operator):
         self._every = [Every(every_steps) for _ in range(len(self._workers))]
         self._steps = [0] * len(self._workers)
 
-    def __call__(self, item: Item) -> Item:
-        """Types only; see ``process``."""
-        raise NotImplementedError("UpdateWeights works on envelopes")
+    def signature(self) -> Signature:
+        """What goes in comes out."""
+        return Signature(Item, Item)
 
     def start(self, context: Context, name: str) -> None:
         """Ties the learner to the workers."""
@@ -316,95 +238,3 @@ class UpdatePriorities(Operator):
     def sends(self) -> list[tuple[Any, str, str, str]]:
         """Priorities, at once."""
         return [(self.memory, "priorities", "1", "block")]
-
-
-class Notify(Operator):
-    """Sends a message upstream for every n-th item, and passes the item on. Behind ``Stream.notify``.
-
-    The receiver's method is called as ``method(message, version)``, where version is the number of learner updates
-    so far. Workers that are busy elsewhere get the newest messages; those that are left out count as drops.
-    """
-
-    at_source: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        target: Any,
-        method: str,
-        every: int = 1,
-        message: Callable[[Any], Any] | None = None,
-        capacity: int = 8,
-    ) -> None:
-        self.target, self.method, self.message = target, method, message
-        self.group = target if isinstance(target, WorkerGroup) else None
-        self.every = positive("every", every, "notify")
-        self.capacity = positive("capacity", capacity, "notify")
-        self._seen = 0
-        known = list(target.kinds()) if isinstance(target, WorkerGroup) else [target]
-        for kind in known:
-            if kind is not Any and not callable(getattr(kind, method, None)):
-                owner = kind if isinstance(kind, type) else type(kind)
-                raise PlanError(
-                    f"notify() names a method that {owner.__name__} lacks",
-                    where="operator 'notify'",
-                    received=f"{method!r}",
-                    fix=nearest(method, [name for name in dir(owner) if not name.startswith("_")]),
-                )
-
-    def __call__(self, item: Item) -> Item:
-        """Sends the message if it is time."""
-        self._seen += 1
-        if self._seen % self.every == 0:
-            self._send(item if self.message is None else self.message(item))
-        return item
-
-    def start(self, context: Context, name: str) -> None:
-        """Finds the actors."""
-        self._context, self._name = context, name
-        if isinstance(self.target, WorkerGroup):
-            self._channel = context.channel(self.target)
-
-    def sends(self) -> list[tuple[Any, str, str, str]]:
-        """Its messages; an object of this process gets each at once."""
-        edge = (str(self.capacity), "drop_oldest") if self.group is not None else ("1", "block")
-        return [(self.target, self.method, *edge)]
-
-    def _send(self, message: Any) -> None:
-        version = self._context.version()
-        if isinstance(self.target, WorkerGroup):
-            for _ in range(self._channel.tell_all(self.method, message, version, self.capacity)):
-                self._context.counters.drop(self._name)
-        else:
-            getattr(self.target, self.method)(message, version)
-
-    def note(self) -> str:
-        """Whom, and how often."""
-        receiver = "workers" if isinstance(self.target, WorkerGroup) else type(self.target).__name__
-        return f"{receiver}.{self.method}, every={self.every}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """Items seen."""
-        return {"seen": self._seen}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        self._seen = int(state["seen"])
-
-
-def receiver_of(node: Any) -> Any:
-    """What ``notify`` reaches through a stream: the workers or the memory at its beginning.
-
-    Raises:
-        ConfigError: If the stream begins at several places, or at something that takes no messages.
-    """
-    while len(node.inputs) == 1:
-        node = node.inputs[0].node
-    target = getattr(node, "group", None) or getattr(node, "memory", None)
-    if target is None:
-        raise ConfigError(
-            "notify() needs a stream with one beginning",
-            where=f"operator {node.name!r}",
-            received=f"{len(node.inputs)} inputs",
-            fix="give the stream of one ParallelRollouts or Replay, a group of workers, or an object",
-        )
-    return target

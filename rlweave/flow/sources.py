@@ -117,10 +117,7 @@ class ParForEach(Node):
                 received=f"{upstream.describe()}, gathered already",
                 fix="use for_each, or call par_for_each before the gather",
             )
-        kept_back = type(operator).flush is not Operator.flush or (
-            type(operator).process is not Operator.process and type(operator).__call__ is Operator.__call__
-        )
-        if operator.at_source and kept_back:
+        if operator.at_source and operator.works_on_envelopes():
             raise PlanError(
                 f"{self.name!r} cannot run at the workers",
                 where=f"operators {upstream.node.name!r} and {self.name!r}",

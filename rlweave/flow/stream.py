@@ -10,15 +10,15 @@ from rlweave.flow.branching import QueueNode, SplitNode, UnionNode
 from rlweave.flow.failure_policy import FailurePolicy, Policy
 from rlweave.flow.gather import GatherAsync, GatherSync, WhenOld
 from rlweave.flow.node import Port
+from rlweave.flow.notify import Notify, receiver_of
 from rlweave.flow.operators import BatchItems, ConcatBatches, FilterItems, Operator, SelectPolicy, as_operator
 from rlweave.flow.protocols import Memory
 from rlweave.flow.rate_limit import RateLimit
 from rlweave.flow.replay_shards import ReplayShards
-from rlweave.flow.rl_operators import Notify, Workers, receiver_of
 from rlweave.flow.shard_source import ShardSource
 from rlweave.flow.sources import ParForEach, ReplaySource, RolloutSource
 from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
-from rlweave.flow.workers import WorkerGroup
+from rlweave.flow.workers import WorkerGroup, Workers
 
 
 class Stream:
@@ -199,6 +199,14 @@ class Stream:
         return self.for_each(Notify(target, method, every, message, capacity))
 
 
+_MODES: dict[str, Callable[[Port], Port]] = {
+    "raw": lambda port: port,
+    "sync": lambda port: GatherSync(port, concat=True).outputs[0],
+    "async": lambda port: GatherAsync(port).outputs[0],
+}
+"""What `ParallelRollouts` does with the items of its workers, by mode."""
+
+
 class ParallelRollouts(Stream):
     """What workers sample, as a stream.
 
@@ -211,16 +219,12 @@ class ParallelRollouts(Stream):
     """
 
     def __init__(self, workers: Workers, mode: Literal["raw", "sync", "async"] = "raw", fragments: int = 1) -> None:
-        if mode not in ("raw", "sync", "async"):
+        if mode not in _MODES:
             raise ConfigError(
                 "unknown mode", where="ParallelRollouts", received=repr(mode), fix="use 'raw', 'sync' or 'async'"
             )
-        port = RolloutSource(WorkerGroup.of(workers, "parallel_rollouts"), fragments).outputs[0]
-        if mode == "sync":
-            port = GatherSync(port, concat=True).outputs[0]
-        elif mode == "async":
-            port = GatherAsync(port).outputs[0]
-        super().__init__(port)
+        source = RolloutSource(WorkerGroup.of(workers, "parallel_rollouts"), fragments)
+        super().__init__(_MODES[mode](source.outputs[0]))
 
 
 class Replay(Stream):

@@ -239,6 +239,10 @@ class WorkerGroup:
         return [Any if kind is Any else signature_of(_sample_of(kind)).gives for kind in self.kinds()]
 
 
+Workers = WorkerGroup | Sequence[Worker]
+"""What operators take: a group, or a plain sequence of worker objects."""
+
+
 def _sample_of(kind: Any) -> Callable[..., Any]:
     sample: Callable[..., Any] = kind.sample
     return sample

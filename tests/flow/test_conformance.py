@@ -31,6 +31,7 @@ from rlweave.flow.node import Node
 from rlweave.flow.operators import BatchItems, ConcatBatches
 from rlweave.flow.requests import Gather
 from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
+from rlweave.flow.work import Work
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 from tests.flow.test_checkpoint import PLANS, World
@@ -220,11 +221,13 @@ CUT_ELSEWHERE: dict[str, str] = {
 
 
 def test_whatever_has_a_state_is_cut_and_resumed_in_a_test() -> None:
-    with_state = {found for base in (Operator, Node) for found in classes_below(base) if "state_dict" in vars(found)}
+    known = {found for base in (Operator, Node, Work) for found in classes_below(base)}
+    with_state = {found for found in known if "state_dict" in vars(found)}
     plans = [make(World()) for make in PLANS.values()]
     nodes = [node for plan in plans for node in plan.graph.nodes]
     made_of = {kind for node in nodes for kind in type(node).__mro__}
-    made_of |= {kind for node in nodes if isinstance(node, ForEach) for kind in type(node.operator).__mro__}
+    operators = [node.operator for node in nodes if isinstance(node, ForEach)]
+    made_of |= {kind for operator in operators for made in (operator, operator.work) for kind in type(made).__mro__}
     missing = {kind.__name__ for kind in with_state - made_of}
     assert missing <= set(CUT_ELSEWHERE), f"put {missing - set(CUT_ELSEWHERE)} into a plan of test_checkpoint.py"
     for name in missing:

@@ -24,6 +24,7 @@ from rlweave.flow import (
     UpdateWeights,
     WorkerGroup,
 )
+from rlweave.flow.work import Work
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, workers
 
 
@@ -50,6 +51,11 @@ class PolicyWorker(FakeWorker):
 
 
 class OnEnvelopes(Operator):
+    def process(self, envelope: Envelope) -> Envelope:
+        return envelope
+
+
+class Passing(Work):
     def process(self, envelope: Envelope) -> Envelope:
         return envelope
 
@@ -110,6 +116,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "an operator on envelopes at the sources": (
         lambda: ParallelRollouts(workers(2)).par_for_each(OnEnvelopes()),
         ["'parallel_rollouts'", "'on_envelopes'", "works on envelopes", "gather first"],
+    ),
+    "an operator at the sources that has others work on envelopes": (
+        lambda: ParallelRollouts(workers(2)).par_for_each(Operator(Passing())).named("passing"),
+        ["'parallel_rollouts'", "'operator'", "works on envelopes", "gather first"],
     ),
     "priorities for another memory": (
         lambda: ReportMetrics(priorities_for(FakeMemory())),

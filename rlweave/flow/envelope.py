@@ -26,6 +26,20 @@ END: Literal[Signal.END] = Signal.END
 UNKNOWN_VERSION = -1
 
 
+class RoundMark(NamedTuple):
+    """Which round of which ``gather_sync`` an item came in.
+
+    Attributes:
+        gather: Name of the gather.
+        number: Of the round there, from 0.
+        last: Whether the round ends with this item: nothing more of it will come.
+    """
+
+    gather: str
+    number: int
+    last: bool
+
+
 class Envelope(NamedTuple):
     """One item of a stream together with where it comes from. Immutable.
 
@@ -37,6 +51,8 @@ class Envelope(NamedTuple):
             ``UNKNOWN_VERSION`` for a sample from a memory, which mixes many.
         parts: For an item merged from others, the ``(source, sequence)`` of each; else empty.
         rounds_late: Rounds of a ``gather_sync`` with a quorum that went by without it (the most, for a merged item).
+        round: The round it came in (a late item: the later one); None for an item that came in none, or that was
+            merged from several.
     """
 
     payload: Any
@@ -45,10 +61,13 @@ class Envelope(NamedTuple):
     weight_version: int = 0
     parts: tuple[tuple[str, int], ...] = ()
     rounds_late: int = 0
+    round: RoundMark | None = None
 
     def carrying(self, payload: Any) -> Envelope:
         """The same envelope around another payload."""
-        return Envelope(payload, self.source, self.sequence, self.weight_version, self.parts, self.rounds_late)
+        return Envelope(
+            payload, self.source, self.sequence, self.weight_version, self.parts, self.rounds_late, self.round
+        )
 
     @property
     def origins(self) -> tuple[tuple[str, int], ...]:
@@ -85,4 +104,14 @@ def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: in
     """
     parts = tuple(origin for envelope in envelopes for origin in envelope.origins)
     version = min(envelope.weight_version for envelope in envelopes)
-    return Envelope(payload, source, sequence, version, parts, max(envelope.rounds_late for envelope in envelopes))
+    late = max(envelope.rounds_late for envelope in envelopes)
+    return Envelope(payload, source, sequence, version, parts, late, _common_round(envelopes))
+
+
+def _common_round(envelopes: Sequence[Envelope]) -> RoundMark | None:
+    """The round of a merged item, if all that went in are of one."""
+    marks = [envelope.round for envelope in envelopes]
+    first = marks[0]
+    if first is None or any(mark is None or mark[:2] != first[:2] for mark in marks):
+        return None
+    return first._replace(last=any(mark is not None and mark.last for mark in marks))

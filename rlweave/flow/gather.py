@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.arrivals import Arrival, Requested, encode_arrival
-from rlweave.flow.envelope import ABSORBED, END, Pulled, merge
+from rlweave.flow.envelope import ABSORBED, END, Pulled, RoundMark, merge
 from rlweave.flow.item_types import fits
 from rlweave.flow.node import Port, failure, wrong_type
 from rlweave.flow.operators import positive
@@ -28,10 +28,9 @@ class GatherSync(Gather):
     upstream meanwhile (weights) is seen by the whole next round. A source that is over leaves the rounds.
 
     So does one that is given up, after as many failures in a row as ``on_error`` lets pass: rounds have an item less
-    from then on, as ``given_up`` among the measures says. What glues rounds (``concat``) glues what there is; but an
-    operator that counts items, as ``batch(len(workers))`` does to get whole rounds, gets the next round's first item
-    in place of the missing one, made with other weights, and ever fewer of its lists are of one round. Where that
-    matters, give ``on_error`` so many attempts that nobody is given up, or stop when ``given_up`` is not 0.
+    from then on, as ``given_up`` among the measures says. Every item knows its round (``Envelope.round``), so
+    ``batch_rounds()`` goes on to make lists of one round each. ``batch(n)`` and ``concat(min_steps)`` count items and
+    steps, whichever round they are of.
 
     With a quorum, a round does not wait for everybody: once ``timeout`` seconds have passed since it was asked for,
     ``quorum`` sources are enough. A late item comes in the round in which it arrives, and says so
@@ -116,12 +115,21 @@ class GatherSync(Gather):
         self._round.extend(sorted(self._arrived, key=lambda arrival: arrival.actor))
         self._arrived.clear()
         self._rounds += 1
-        self._round = deque(self._not_absorbed(self._round))
+        self._round = self._marked(self._not_absorbed(self._round))
         for arrival in self._round:
             self._note_lag(arrival.envelope)
         if self._round:
             return None
         return ABSORBED if self._live() or self._requested or self._being_replaced() else END
+
+    def _marked(self, arrivals: Iterable[Arrival]) -> deque[Arrival]:
+        """Items of the newest round, the last of which says so."""
+        whole = list(arrivals)
+        number, end = self._rounds - 1, len(whole) - 1
+        return deque(
+            arrival._replace(envelope=arrival.envelope._replace(round=RoundMark(self.name, number, place == end)))
+            for place, arrival in enumerate(whole)
+        )
 
     def _after_failed_drain(self, index: int) -> None:
         if not self._over[index] and not self._buried(index):
@@ -175,8 +183,8 @@ class GatherSync(Gather):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
-        self._round = deque(map(self._decoded, state["round"]))
         self._rounds, self._glued, self.late_items = int(state["rounds"]), int(state["glued"]), int(state["late"])
+        self._round = self._marked(map(self._decoded, state["round"]))  # they are the rest of the newest round
         self._open, self._opened_at = bool(state["open"]), self._now()
 
 

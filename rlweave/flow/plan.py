@@ -354,17 +354,24 @@ class ReportMetrics:
         for channel in self._running().channels():
             channel.send_all()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
         """Counters, timers, versions, operator states and items on their way: JSON-able data and NumPy arrays.
 
-        Quiesces the plan, so a run that goes on after its checkpoint and one that resumes from it are the same.
         Learners, memories and workers are saved by who owns them.
+
+        Args:
+            send_weights: Whether to quiesce the plan: workers get the newest weights now, as they do when a plan
+                resumes, so one that goes on after its checkpoint and one that resumes from it are the same. Without it
+                the plan goes on as if nobody had looked; one that resumes does so with newer weights at its workers.
 
         Raises:
             CheckpointError: If an operator keeps items of a type that cannot be saved.
         """
         context = self._running()
-        self.quiesce()
+        if send_weights:
+            self.quiesce()
+        else:
+            self.drain()
         return {
             "format": 1,
             "counters": self.counters.state_dict(),

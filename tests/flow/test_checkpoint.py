@@ -202,8 +202,9 @@ def test_an_item_that_cannot_be_saved_is_named() -> None:
         plan.state_dict()
 
 
-def test_looking_in_between_changes_nothing_that_workers_act_on() -> None:
-    def versions(look: bool) -> list[int]:
+@pytest.mark.parametrize("look", ["drain", "state_dict"])
+def test_looking_in_between_changes_nothing_that_workers_act_on(look: str) -> None:
+    def versions(look: str | None) -> list[int]:
         group = workers(1)
         train = ParallelRollouts(group).gather_async().for_each(TrainOneStep(FakeLearner(), group, publish_every=8))
         plan = ReportMetrics(train, group).start(clock=FakeClock())
@@ -212,8 +213,33 @@ def test_looking_in_between_changes_nothing_that_workers_act_on() -> None:
             item = plan.pull()
             assert isinstance(item, Envelope)
             found.append(item.weight_version)
-            if look and number == 4:
+            if number != 4:
+                continue
+            if look == "drain":
                 plan.drain()
+            elif look is not None:
+                plan.state_dict(send_weights=look != "state_dict")
         return found
 
-    assert versions(look=True) == versions(look=False)
+    assert versions(look) == versions(None)
+    assert versions("scheduled checkpoint") != versions(None), "that one sends weights"
+
+
+def test_a_plan_goes_on_from_a_state_that_was_taken_in_passing() -> None:
+    """With all of its items, and with the newest weights at its workers."""
+    world = World()
+    plan = dqn(world).start(clock=FakeClock())
+    trail(plan, 23)
+    versions = [worker.version for worker in world.workers]
+    state = through_json(plan.state_dict(send_weights=False))
+    assert [worker.version for worker in world.workers] == versions != [world.learner.weight] * 3
+    saved = copy.deepcopy(world)
+    resumed = dqn(saved).start(clock=FakeClock())
+    resumed.load_state_dict(state)
+    assert [worker.version for worker in saved.workers] == [world.learner.weight] * 3
+    assert resumed.counters == plan.counters
+
+    def stored(trail: list[Any]) -> list[tuple[str, int]]:
+        return [found[:2] for found in trail if isinstance(found, tuple) and found[0] != "replay"]
+
+    assert stored(trail(resumed, 60)) == stored(trail(plan, 60))

@@ -15,7 +15,7 @@ from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Env
 from rlweave.flow.failure_policy import FailurePolicy, Hanging, Supervisor
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
-from rlweave.flow.sources import ParForEach, RolloutSource
+from rlweave.flow.sources import ParForEach, RolloutSource, check_workers
 from rlweave.flow.workers import SourceItem, origin_of
 
 if TYPE_CHECKING:
@@ -389,7 +389,12 @@ class Gather(Node):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
+        """Takes over a state.
+
+        Raises:
+            CheckpointError: It is that of another number of workers.
+        """
+        check_workers(len(state["sequence"]), len(self._sequence), self.name)
         self._sequence = [int(number) for number in state["sequence"]]
         self._over = [bool(over) for over in state["over"]]
         self._supervisor.replaced = [int(number) for number in state.get("replaced", self._supervisor.replaced)]

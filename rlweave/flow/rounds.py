@@ -34,7 +34,7 @@ class BatchRounds(Node):
         check_input(upstream, self.name)
         _check_rounds(upstream, upstream)
         self.connect()
-        self.outputs = [Port(self, 0, list[upstream.item_type])]
+        self.outputs = [Port(self, 0, _list_of(upstream.item_type))]
         self._kept: dict[str, list[Envelope]] = {}
         """Items of a round that has not ended, by gather."""
         self._unmarked: list[Envelope] = []
@@ -113,6 +113,10 @@ class BatchRounds(Node):
         for item in decode_envelopes(inner["kept"]):
             (self._unmarked if item.round is None else self._kept.setdefault(item.round.gather, [])).append(item)
         self._waiting = deque(decode_envelopes(state["waiting"] if "waiting" in state else state["flushed"]))
+
+
+def _list_of(item_type: Any) -> Any:
+    return list[item_type]
 
 
 def _check_rounds(port: Port, upstream: Port) -> None:

@@ -151,6 +151,18 @@ class SourceActor:
         """Calls any method of the worker."""
         return getattr(self.worker, method)(*arguments)
 
+    def stage_state(self, name: str) -> dict[str, Any]:
+        """The state of its copy of an operator."""
+        state: dict[str, Any] = self._stage(name).state_dict()
+        return state
+
+    def load_stage_state(self, name: str, state: Mapping[str, Any]) -> None:
+        """Gives its copy of an operator a state."""
+        self._stage(name).load_state_dict(state)
+
+    def _stage(self, name: str) -> Any:
+        return next(operator for stage, operator in self.stages if stage == name)
+
     def close(self) -> None:
         """Closes the worker if it can be closed and was made here; a worker object belongs to who made it."""
         close = getattr(self.worker, "close", None)

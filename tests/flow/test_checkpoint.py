@@ -2,17 +2,21 @@
 
 import copy
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from rlweave.errors import CheckpointError
+from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow import (
+    NOT_READY,
     ConcatBatches,
     Envelope,
     FakeClock,
+    LocalEngine,
+    Operator,
     ParallelRollouts,
     Replay,
     ReportMetrics,
@@ -21,8 +25,9 @@ from rlweave.flow import (
     TrainOneStep,
     Union,
     UpdateWeights,
+    WorkerGroup,
 )
-from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, workers
+from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 
 
 class World:
@@ -77,11 +82,42 @@ def everything(world: World) -> ReportMetrics:
     return ReportMetrics(Union(store, greet, train, weights=[2, 1, 1]), world.workers)
 
 
+def in_rounds(world: World) -> ReportMetrics:
+    rounds = ParallelRollouts(world.workers).gather_sync().batch_rounds().for_each(SampleBatch.concat)
+    return ReportMetrics(rounds.for_each(TrainOneStep(world.learner, world.workers)), world.workers)
+
+
+class Numbering(Operator):
+    """Gives each batch its number at its worker, and the mean of all steps that it saw there: two kinds of state."""
+
+    def __init__(self) -> None:
+        self.seen, self.total = 0, np.zeros(1, np.int64)
+
+    def __call__(self, batch: SampleBatch) -> SampleBatch:
+        self.seen += 1
+        self.total = self.total + batch["step"].sum()
+        return SampleBatch({**batch.data, "seen": batch["step"] * 0 + self.seen, "total": self.total + batch["step"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen, "total": self.total}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.seen, self.total = int(state["seen"]), state["total"]
+
+
+def at_workers(world: World) -> ReportMetrics:
+    rollouts = ParallelRollouts(world.workers).par_for_each(Numbering()).par_for_each(lambda batch: batch)
+    rollouts = rollouts.par_for_each(Numbering()).gather_async(num_async=2)
+    return ReportMetrics(rollouts.for_each(TrainOneStep(world.learner, world.workers)), world.workers)
+
+
 PLANS: dict[str, Callable[[World], ReportMetrics]] = {
     "ppo": ppo,
     "ppo_sync_mode": ppo_sync_mode,
     "dqn": dqn,
     "everything": everything,
+    "at_workers": at_workers,
+    "in_rounds": in_rounds,
 }
 
 
@@ -243,3 +279,101 @@ def test_a_plan_goes_on_from_a_state_that_was_taken_in_passing() -> None:
         return [found[:2] for found in trail if isinstance(found, tuple) and found[0] != "replay"]
 
     assert stored(trail(resumed, 60)) == stored(trail(plan, 60))
+
+
+def numbers(plan: ReportMetrics, items: int) -> list[list[int]]:
+    return [[int(item.source[-1]), int(item.payload["seen"][0])] for item in islice(plan.items(), items)]
+
+
+def numbered(n: int) -> ReportMetrics:
+    return ReportMetrics(ParallelRollouts(workers(n)).par_for_each(Numbering()).gather_sync())
+
+
+def test_operators_at_the_workers_go_on_with_the_state_of_their_worker() -> None:
+    plan = numbered(2).start(LocalEngine(), FakeClock())
+    assert numbers(plan, 4) == [[0, 1], [1, 1], [0, 2], [1, 2]]
+    state = through_json(plan.state_dict())
+    states = state["operators"]["numbering"]["state"]["at_workers"]
+    assert [kept["seen"] for kept in states] == [2, 2]
+    states[1]["seen"] = 40  # of the second one
+    resumed = numbered(2).start(LocalEngine(), FakeClock())
+    resumed.load_state_dict(state)
+    assert numbers(resumed, 4) == [[0, 3], [1, 41], [0, 4], [1, 42]]
+
+
+def test_operators_at_the_workers_begin_anew_from_a_checkpoint_without_their_state() -> None:
+    """As the first ones are."""
+    plan = numbered(2).start(LocalEngine(), FakeClock())
+    numbers(plan, 2)
+    state = plan.state_dict()
+    state["operators"]["numbering"]["state"] = {}
+    resumed = numbered(2).start(LocalEngine(), FakeClock())
+    resumed.load_state_dict(state)
+    assert numbers(resumed, 2) == [[0, 1], [1, 1]]
+
+
+def test_a_worker_that_is_gone_has_no_state_and_its_successor_begins_anew() -> None:
+    clock = FakeClock()
+    engine = SimulatedEngine(clock)
+    group = WorkerGroup([FakeWorker, FakeWorker])
+    rollouts = ParallelRollouts(group).on_error("replace", first_delay=100.0, longest_delay=100.0)
+    plan = ReportMetrics(rollouts.par_for_each(Numbering()).gather_async(), group).start(engine, clock)
+    list(islice(plan.items(), 4))
+    engine.crash(plan._context.actors(group)[0])  # type: ignore[union-attr]
+    while not plan.counters.failures:
+        if plan.step() is NOT_READY:
+            plan.wait()
+    first, second = plan.state_dict()["operators"]["numbering"]["state"]["at_workers"]
+    assert first is None
+    assert second["seen"] >= 2
+    state = plan.state_dict()
+    resumed = ReportMetrics(ParallelRollouts(group).par_for_each(Numbering()).gather_async(), group).start(
+        LocalEngine(), FakeClock()
+    )
+    resumed.load_state_dict(state)
+    seen = {int(item.source[-1]): int(item.payload["seen"][0]) for item in islice(resumed.items(), 4, 6)}
+    assert seen[0] < seen[1]
+
+
+def test_who_has_no_state_at_the_workers_is_not_asked() -> None:
+    class Listening(LocalEngine):
+        heard: ClassVar[list[str]] = []
+
+        def call(self, actor: Any, method: str, *arguments: Any) -> Any:
+            self.heard.append(method)
+            return super().call(actor, method, *arguments)
+
+    def asked(*operators: Any) -> set[str]:
+        stream = ParallelRollouts(workers(2))
+        for operator in operators:
+            stream = stream.par_for_each(operator)  # type: ignore[assignment]
+        plan = ReportMetrics(stream.gather_sync()).start(Listening(), FakeClock())
+        Listening.heard.clear()
+        plan.state_dict()
+        return set(Listening.heard)
+
+    assert asked(lambda batch: batch) == set()
+    assert asked(lambda batch: batch, Numbering()) == {"stage_state"}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_checkpoint_of_another_number_of_workers_is_refused(number: int) -> None:
+    plan = numbered(2)
+    plan.step()
+    with pytest.raises(
+        CheckpointError, match=rf"(?s)another number of workers.*'numbering'.*of 2 workers, for {number}"
+    ):
+        numbered(number).load_state_dict(plan.state_dict())
+    plain = ReportMetrics(ParallelRollouts(workers(2)).gather_sync())
+    with pytest.raises(CheckpointError, match=rf"(?s)another number.*'gather_sync'.*of 2 workers, for {number}"):
+        ReportMetrics(ParallelRollouts(workers(number)).gather_sync()).load_state_dict(plain.state_dict())
+
+
+def test_an_operator_at_a_worker_that_cannot_be_saved_is_named() -> None:
+    class Broken(Numbering):
+        def state_dict(self) -> dict[str, Any]:
+            raise RuntimeError("no state today")
+
+    plan = ReportMetrics(ParallelRollouts(workers(2)).par_for_each(Broken()).gather_sync())
+    with pytest.raises(PlanError, match=r"(?s)'broken'.*no state today"):
+        plan.state_dict()

@@ -28,7 +28,8 @@ class Context:
         counters: The plan's absolute counters.
         step_number: Number of the scheduler's present step.
         metrics: Where learners put their metrics until the next report.
-        train_lag: Weight lag of items when a learner trains on them.
+        train_lag: Weight lag of items when a learner trains on them, in updates of that learner.
+        train_lags: The same by the operator that trains.
         episodes: Episodes that came with items, by worker group, until the next report.
         stages: Operators that run beside the workers of a group, by name.
         fragments: Items that the workers of a group make per call.
@@ -41,6 +42,7 @@ class Context:
         self.only_source = False
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
+        self.train_lags: dict[str, LagHistogram] = {}
         self.episodes: dict[tuple[int, ...], list[Episode]] = {}
         self.stages: dict[tuple[int, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
         self.fragments: dict[tuple[int, ...], int] = {}
@@ -134,6 +136,11 @@ class Context:
         if shards.key not in self._shards:
             self._shards[shards.key] = ShardRecord(shards, self.engine, self.clock, self.actors(shards))
         return self._shards[shards.key]
+
+    def note_train_lag(self, operator: str, lag: int) -> None:
+        """Counts an item that an operator trains on, with a lag."""
+        self.train_lag.add(lag)
+        self.train_lags.setdefault(operator, LagHistogram()).add(lag)
 
     def name_source(self, source: str, channel: WeightChannel, index: int) -> None:
         """Notes which worker makes the items with this source name."""

@@ -53,6 +53,8 @@ class Envelope(NamedTuple):
         rounds_late: Rounds of a ``gather_sync`` with a quorum that went by without it (the most, for a merged item).
         round: The round it came in (a late item: the later one); None for an item that came in none, or that was
             merged from several.
+        versions: Where several learners train for the workers, the version of each one's weights, of which
+            ``weight_version`` is the sum; empty for a single learner.
     """
 
     payload: Any
@@ -62,12 +64,12 @@ class Envelope(NamedTuple):
     parts: tuple[tuple[str, int], ...] = ()
     rounds_late: int = 0
     round: RoundMark | None = None
+    versions: tuple[int, ...] = ()
 
     def carrying(self, payload: Any) -> Envelope:
         """The same envelope around another payload."""
-        return Envelope(
-            payload, self.source, self.sequence, self.weight_version, self.parts, self.rounds_late, self.round
-        )
+        _, source, sequence, version, parts, late, of_round, versions = self
+        return Envelope(payload, source, sequence, version, parts, late, of_round, versions)
 
     @property
     def origins(self) -> tuple[tuple[str, int], ...]:
@@ -93,6 +95,13 @@ class Envelope(NamedTuple):
 Pulled = Envelope | Signal
 
 
+def made_with(payload: Any, source: str, sequence: int, version: int | tuple[int, ...]) -> Envelope:
+    """An item of a worker, which had weights of this version, or of these versions of several learners' weights."""
+    if isinstance(version, int):
+        return Envelope(payload, source, sequence, version)
+    return Envelope(payload, source, sequence, sum(version), versions=version)
+
+
 def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: int) -> Envelope:
     """Wraps a payload made of several items: it is as old as the oldest of them and remembers all of them.
 
@@ -105,7 +114,14 @@ def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: in
     parts = tuple(origin for envelope in envelopes for origin in envelope.origins)
     version = min(envelope.weight_version for envelope in envelopes)
     late = max(envelope.rounds_late for envelope in envelopes)
-    return Envelope(payload, source, sequence, version, parts, late, _common_round(envelopes))
+    return Envelope(payload, source, sequence, version, parts, late, _common_round(envelopes), _oldest(envelopes))
+
+
+def _oldest(envelopes: Sequence[Envelope]) -> tuple[int, ...]:
+    """The oldest version of each learner's weights; none if not all items were made with weights of as many."""
+    versions = [envelope.versions for envelope in envelopes]
+    alike = len({len(own) for own in versions}) == 1
+    return tuple(map(min, zip(*versions, strict=True))) if alike else ()
 
 
 def _common_round(envelopes: Sequence[Envelope]) -> RoundMark | None:

@@ -198,7 +198,8 @@ class GatherAsync(Gather):
     Args:
         upstream: A parallel stream.
         num_async: Calls per source that may be started and whose items are not delivered.
-        max_lag: Most weight versions that a delivered item is old; None keeps all.
+        max_lag: Most weight versions that a delivered item is old, of whichever learner has gone furthest; None keeps
+            all.
         when_old: ``"drop"`` leaves older items out and counts them. ``"wait"`` holds items of faster sources back
             where they would make one that is being made too old; what is too old even so is dropped and counted.
     """
@@ -266,7 +267,8 @@ class GatherAsync(Gather):
             return ABSORBED
         envelope = self._deliver(arrival)
         self._note_lag(envelope)
-        if self.max_lag is not None and self._channel.version - envelope.weight_version > self.max_lag:
+        lag = self._channel.lag
+        if self.max_lag is not None and lag(envelope.weight_version, envelope.versions) > self.max_lag:
             self._counters.drop(self.name)
             return ABSORBED
         return envelope
@@ -281,8 +283,9 @@ class GatherAsync(Gather):
         """Whether delivering an item leaves every item that is being made young enough."""
         if self.when_old == "drop" or self.max_lag is None:
             return True
-        oldest = min(other.version for other in self._requested)
-        admitted = request.version == oldest or self._channel.version - oldest < self.max_lag
+        lag = self._channel.lag
+        oldest = max(lag(other.version, other.versions) for other in self._requested)
+        admitted = lag(request.version, request.versions) == oldest or oldest < self.max_lag
         self.held_back += not admitted and not self._holding
         self._holding = not admitted
         return admitted

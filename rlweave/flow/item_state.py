@@ -92,6 +92,7 @@ def encode_envelopes(envelopes: Iterable[Envelope], operator: str) -> list[dict[
             "weight_version": envelope.weight_version,
             "parts": [list(part) for part in envelope.parts],
             "rounds_late": envelope.rounds_late,
+            "versions": list(envelope.versions),
             "round": None if envelope.round is None else list(envelope.round),
         }
         for envelope in envelopes
@@ -109,6 +110,7 @@ def decode_envelopes(states: Sequence[Mapping[str, Any]]) -> list[Envelope]:
             tuple((str(source), int(sequence)) for source, sequence in state["parts"]),
             int(state.get("rounds_late", 0)),
             _round(state.get("round")),
+            tuple(map(int, state.get("versions", ()))),
         )
         for state in states
     ]

@@ -12,7 +12,7 @@ from rlweave.flow.branching import QueueNode
 from rlweave.flow.calls import answers_of
 from rlweave.flow.clock import Clock, SystemClock
 from rlweave.flow.context import Context
-from rlweave.flow.counters import Counters, Every
+from rlweave.flow.counters import Counters, Every, LagHistogram
 from rlweave.flow.engine import Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import explain
@@ -286,6 +286,7 @@ class ReportMetrics:
             metrics=context.metrics.take(),
             gather_lag=gather_lag,
             train_lag=dict(context.train_lag.counts),
+            train_lags={name: dict(lag.counts) for name, lag in context.train_lags.items()},
             drops=dict(counters.drops),
             failures=dict(counters.failures),
             replacements=dict(counters.replacements),
@@ -381,6 +382,7 @@ class ReportMetrics:
             "unreported_episodes": [episode.to_data() for episode in self._unreported(context)],
             "metrics": context.metrics.state_dict(),
             "train_lag": context.train_lag.state_dict(),
+            "train_lags": {name: lag.state_dict() for name, lag in context.train_lags.items()},
             "gather_lag": [channel.gather_lag.state_dict() for channel in context.channels()],
             "operators": {
                 node.name: {"timer": node.timer.state_dict(), "ended": node.ended, "state": node.state_dict()}
@@ -409,6 +411,8 @@ class ReportMetrics:
         self._unreported(context).extend(Episode.from_data(kept) for kept in state.get("unreported_episodes", []))
         context.metrics.load_state_dict(state["metrics"])
         context.train_lag.load_state_dict(state["train_lag"])
+        for name, counts in state.get("train_lags", {}).items():
+            context.train_lags.setdefault(name, LagHistogram()).load_state_dict(counts)
         for channel, lag in zip(context.channels(), state["gather_lag"], strict=True):
             channel.gather_lag.load_state_dict(lag)
         for node in self.graph.nodes:

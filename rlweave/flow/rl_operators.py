@@ -89,8 +89,9 @@ class TrainOneStep(Operator):
         context = self._context
         if envelope.weight_version != UNKNOWN_VERSION:
             maker = context.worker_of(envelope.origins[0][0])
-            if maker is not None:
-                context.train_lag.add(maker[0].version - envelope.weight_version)
+            if maker is not None and self._record in maker[0].learners:
+                lag = maker[0].lag(envelope.weight_version, envelope.versions, self._record)
+                context.note_train_lag(self.metrics_name, lag)
 
     def _account(self, envelope: Envelope, result: Mapping[str, Any]) -> Envelope:
         context, channel, record = self._context, self._channel, self._record

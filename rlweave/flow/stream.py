@@ -116,7 +116,8 @@ class Stream:
 
         Args:
             num_async: Calls per source that are started ahead.
-            max_lag: Most weight versions that an item is old when it leaves here; None sets no bound.
+            max_lag: Most weight versions that an item is old when it leaves here, of whichever learner has gone
+                furthest; None sets no bound.
             when_old: ``"drop"`` leaves out older items, and counts them; ``"wait"`` holds faster sources back.
         """
         return Stream(GatherAsync(self.port, num_async, max_lag, when_old).outputs[0])

@@ -391,11 +391,7 @@ class Gather(Node):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state.
-
-        Raises:
-            CheckpointError: It is that of another number of workers.
-        """
+        """Takes over a state; that of another number of workers is refused."""
         check_workers(len(state["sequence"]), len(self._sequence), self.name)
         self._sequence = [int(number) for number in state["sequence"]]
         self._over = [bool(over) for over in state["over"]]

@@ -41,7 +41,7 @@ def a3c_plan(config: A3CTrainConfig, workers: Workers, learner: ActorCriticLearn
     """Gradients of every worker's rollouts, applied one by one as they come; of rounds their average, without a lag."""
     grads = gathered(config, rollouts(config, workers).par_for_each(ComputeGradients()), "async")
     if config.gather == "sync":
-        grads = grads.batch(config.workers).for_each(AverageGradients())
+        grads = grads.batch_rounds().for_each(AverageGradients())
     return ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers)
 
 

@@ -12,7 +12,7 @@ from rlweave.agents.es import ESConfig
 from rlweave.agents.generation import Generation
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
@@ -87,7 +87,7 @@ def make_worker(config: ESTrainConfig, agent: ESAgent, env: VectorEnv) -> Popula
 
 def es_plan(config: ESTrainConfig, workers: Workers, learner: AgentLearner[ESAgent]) -> ReportMetrics:
     """Every worker has its share of a generation play; one step along the gradient that all of it gives."""
-    shares = gathered(config, rollouts(config, workers), "sync").batch(config.workers)
+    shares = shared_out(config, rollouts(config, workers))
     train = shares.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
     return ReportMetrics(train, workers)
 

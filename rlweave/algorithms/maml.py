@@ -13,7 +13,7 @@ from rlweave.agents.maml import MAML as MAMLAgent  # noqa: N811 - a class of tha
 from rlweave.agents.maml import MAMLConfig
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
@@ -79,7 +79,7 @@ def draw_of(env_id: str) -> Callable[..., Any]:
 
 def maml_plan(config: MAMLTrainConfig, workers: Workers, learner: AgentLearner[MAMLAgent]) -> ReportMetrics:
     """Every worker meets new tasks, adapts to them and meets them again; one update through all adaptations."""
-    tasks = gathered(config, rollouts(config, workers), "sync").batch(config.workers)
+    tasks = shared_out(config, rollouts(config, workers))
     train = tasks.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
     return ReportMetrics(train, workers)
 

@@ -215,9 +215,14 @@ class PopulationTrainer(PlanTrainer):
             self._keep_best()
         return {"evaluation_return": score, "best_evaluation_return": self.best_return}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Population, trials, and what is on its way between them."""
-        plan = self.plan.state_dict()
+    def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
+        """Population, trials, and what is on its way between them.
+
+        Args:
+            send_weights: Whether trials hear now what they are to go on from; without it they go on as if nobody had
+                looked.
+        """
+        plan = self.plan.state_dict(send_weights)
         return {
             "algorithm": PBT.name,
             "backend": self.config.backend,
@@ -243,8 +248,9 @@ class PopulationTrainer(PlanTrainer):
         self.population.load_state_dict(state["population"])
         self.plan.close()
         self.plan = self._composed()
-        self.plan.load_state_dict(state["plan"])
+        # first: what a trial is told to go on from, and had not heard yet, comes with the plan's weights
         self.plan.ask_workers("resume", [(standing,) for standing in state["trials"]])
+        self.plan.load_state_dict(state["plan"])
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
         self._count_events_from(self.env_steps)
 

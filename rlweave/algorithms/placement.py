@@ -141,3 +141,17 @@ def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "asyn
             )
         return stream.gather_sync()
     return stream.gather_async(num_async, config.max_lag)
+
+
+def shared_out(config: TrainConfig, stream: Stream) -> Stream:
+    """Lists of the items that the workers made between two updates, where each does its share of the work for one.
+
+    A list is what a round brought: the shares of all workers that are there. Gathered asynchronously, it has as many
+    items as there are workers.
+
+    Args:
+        config: Settings of the training.
+        stream: The workers' shares, as a parallel stream.
+    """
+    items = gathered(config, stream, "sync")
+    return items.batch(config.workers) if config.gather == "async" else items.batch_rounds()

@@ -60,8 +60,9 @@ class Parts:
 class PlanTrainer:
     """Trains by running a plan.
 
-    Every checkpoint quiesces: environments, which cannot save themselves, begin anew with seeds derived from the step,
-    so a run that goes on and one that resumes are the same.
+    Every scheduled checkpoint quiesces: workers get the newest weights, and environments, which cannot save themselves,
+    begin anew with seeds derived from the step, so a run that goes on and one that resumes are the same. The `best`
+    checkpoint is taken in passing, and changes nothing in the course of the training; see `restore`.
 
     Args:
         config: Settings of the training.
@@ -186,9 +187,9 @@ class PlanTrainer:
 
     def _keep_best(self) -> None:
         if self.run is not None:
-            save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), name="best")
+            save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(send_weights=False), name="best")
         else:  # the same training, whether or not it is written down
-            self.plan.quiesce()
+            self.plan.drain()
 
     def _count_events_from(self, steps: int) -> None:
         """Takes all reports, evaluations and checkpoints up to a step as done."""
@@ -215,13 +216,18 @@ class PlanTrainer:
             self.plan.drain()  # what was begun is counted before anybody looks
             self.parts.remote.fetch(self.plan)
 
-    def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        state = self.state_dict()
+    def _state(self, send_weights: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        state = self.state_dict(send_weights)
         arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
         return arrays, split_arrays(state, "", arrays)
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that a checkpoint holds, as nested plain data and arrays. `begin_anew` has to follow, as after `save`."""
+    def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
+        """All that a checkpoint holds, as nested plain data and arrays.
+
+        Args:
+            send_weights: Whether workers get the newest weights, as those that are restored do; then `begin_anew` has
+                to follow, as after `save`. Without it the training goes on as if nobody had looked.
+        """
         self._fetch()
         return {
             "algorithm": self.agent.name,
@@ -229,7 +235,7 @@ class PlanTrainer:
             "env": self.config.env,
             "variables": self.agent.state_dict(),
             "agent": self.agent.counters(),
-            "plan": self.plan.state_dict(),
+            "plan": self.plan.state_dict(send_weights),
             "best_return": None if self.best_return == -np.inf else float(self.best_return),
             "env_steps": self.env_steps,
         }
@@ -248,6 +254,10 @@ class PlanTrainer:
 
     def restore(self, path: Path) -> None:
         """Takes over everything from a checkpoint, and begins new episodes.
+
+        From a scheduled checkpoint the training goes on exactly as the one that wrote it did. From `best` it goes on
+        too, with the learner, counters, memories and items that there were, but not exactly so: its workers begin new
+        episodes, and with the newest weights, where those of the other went on with what they had.
 
         Raises:
             CheckpointError: It is damaged, or of another algorithm, backend or environment.

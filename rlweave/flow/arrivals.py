@@ -12,13 +12,17 @@ from rlweave.flow.protocols import Episode
 
 
 class Requested(NamedTuple):
-    """A call for items that was started: of which source, with which weights, when, and in which round."""
+    """A call for items that was started: of which source, with which weights, when, and in which round.
+
+    Where several learners train for the source, ``versions`` says which weights of each, as in an envelope.
+    """
 
     actor: int
     call: Call
     version: int
     asked_at: float
     round: int
+    versions: tuple[int, ...] = ()
 
 
 class Arrival(NamedTuple):
@@ -53,6 +57,7 @@ def encode_arrival(arrival: Arrival, operator: str) -> dict[str, Any]:
         "absorbed": absorbed,
         "sequence": envelope.sequence,
         "weight_version": envelope.weight_version,
+        "versions": list(envelope.versions),
         "rounds_late": envelope.rounds_late,
         "num_steps": arrival.num_steps,
         "last": arrival.last,
@@ -65,6 +70,7 @@ def decode_arrival(kept: Mapping[str, Any], names: Sequence[str]) -> Arrival:
     actor = int(kept["actor"])
     payload = ABSORBED if kept["absorbed"] else decode(kept["payload"])
     version, late = int(kept["weight_version"]), int(kept["rounds_late"])
-    envelope = Envelope(payload, names[actor], int(kept["sequence"]), version, (), late)
+    versions = tuple(map(int, kept.get("versions", ())))
+    envelope = Envelope(payload, names[actor], int(kept["sequence"]), version, (), late, versions=versions)
     episodes = tuple(map(Episode.from_data, kept["episodes"]))
     return Arrival(envelope, int(kept["num_steps"]), actor, bool(kept["last"]), episodes)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.calls import answers_of
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters, LagHistogram, MeanMetrics
 from rlweave.flow.engine import CLOSE_SECONDS, Actor, ActorLost, Call, Engine
@@ -27,7 +28,8 @@ class Context:
         counters: The plan's absolute counters.
         step_number: Number of the scheduler's present step.
         metrics: Where learners put their metrics until the next report.
-        train_lag: Weight lag of items when a learner trains on them.
+        train_lag: Weight lag of items when a learner trains on them, in updates of that learner.
+        train_lags: The same by the operator that trains.
         episodes: Episodes that came with items, by worker group, until the next report.
         stages: Operators that run beside the workers of a group, by name.
         fragments: Items that the workers of a group make per call.
@@ -42,6 +44,7 @@ class Context:
         self.patience = 0.0
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
+        self.train_lags: dict[str, LagHistogram] = {}
         self.episodes: dict[tuple[int, ...], list[Episode]] = {}
         self.stages: dict[tuple[int, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
         self.fragments: dict[tuple[int, ...], int] = {}
@@ -50,6 +53,7 @@ class Context:
         self._learners: dict[int, LearnerRecord] = {}
         self._shards: dict[tuple[int, ...], ShardRecord] = {}
         self._source_of: dict[str, tuple[WeightChannel, int]] = {}
+        self._buried: set[tuple[tuple[int, ...], int]] = set()
 
     def actors(self, group: WorkerGroup) -> list[Actor]:
         """The actors of a group, made at the first call.
@@ -76,6 +80,7 @@ class Context:
 
     def bury(self, group: WorkerGroup, index: int) -> None:
         """Ends an actor that failed, with its process."""
+        self._buried.add((group.key, index))
         self.engine.kill([self._actors[group.key][index]])
 
     def replace_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
@@ -86,8 +91,34 @@ class Context:
         """
         (actor,) = self.engine.create_actors([self._factory(group, index, replaces)], group.resources)
         self._actors[group.key][index] = actor
+        self._buried.discard((group.key, index))
         self.channel(group).replace(index, actor)
         return self.engine.call(actor, "shares_weights")
+
+    def ask_living(
+        self, group: WorkerGroup, method: str, arguments: Sequence[tuple[Any, ...] | None], operator: str
+    ) -> list[Any]:
+        """Calls a method of the actors of a group, and waits for the answers.
+
+        Args:
+            group: The group.
+            method: Of the actors.
+            arguments: Of each actor's call; None for one that is not to be called.
+            operator: Who asks, for errors.
+
+        Returns:
+            The answers in order; None for those who were not called, were buried and not replaced yet, or are lost.
+
+        Raises:
+            PlanError: If one of them raises, or they do not answer.
+        """
+        actors = self.actors(group)
+        asked = [n for n, own in enumerate(arguments) if own is not None and (group.key, n) not in self._buried]
+        calls = [self.engine.call(actors[index], method, *(arguments[index] or ())) for index in asked]
+        names = [f"{operator}/{index}" for index in asked]
+        found = answers_of(self.engine, self.clock, calls, operator, method, names, lost=True)
+        answers = dict(zip(asked, found, strict=True))
+        return [answers.get(index) for index in range(len(actors))]
 
     def channel(self, group: WorkerGroup) -> WeightChannel:
         """The way of weights to a group of workers."""
@@ -107,6 +138,11 @@ class Context:
         if shards.key not in self._shards:
             self._shards[shards.key] = ShardRecord(shards, self.engine, self.clock, self.actors(shards))
         return self._shards[shards.key]
+
+    def note_train_lag(self, operator: str, lag: int) -> None:
+        """Counts an item that an operator trains on, with a lag."""
+        self.train_lag.add(lag)
+        self.train_lags.setdefault(operator, LagHistogram()).add(lag)
 
     def name_source(self, source: str, channel: WeightChannel, index: int) -> None:
         """Notes which worker makes the items with this source name."""

@@ -26,6 +26,20 @@ END: Literal[Signal.END] = Signal.END
 UNKNOWN_VERSION = -1
 
 
+class RoundMark(NamedTuple):
+    """Which round of which ``gather_sync`` an item came in.
+
+    Attributes:
+        gather: Name of the gather.
+        number: Of the round there, from 0.
+        last: Whether the round ends with this item: nothing more of it will come.
+    """
+
+    gather: str
+    number: int
+    last: bool
+
+
 class Envelope(NamedTuple):
     """One item of a stream together with where it comes from. Immutable.
 
@@ -37,6 +51,10 @@ class Envelope(NamedTuple):
             ``UNKNOWN_VERSION`` for a sample from a memory, which mixes many.
         parts: For an item merged from others, the ``(source, sequence)`` of each; else empty.
         rounds_late: Rounds of a ``gather_sync`` with a quorum that went by without it (the most, for a merged item).
+        round: The round it came in (a late item: the later one); None for an item that came in none, or that was
+            merged from several.
+        versions: Where several learners train for the workers, the version of each one's weights, of which
+            ``weight_version`` is the sum; empty for a single learner.
     """
 
     payload: Any
@@ -45,10 +63,13 @@ class Envelope(NamedTuple):
     weight_version: int = 0
     parts: tuple[tuple[str, int], ...] = ()
     rounds_late: int = 0
+    round: RoundMark | None = None
+    versions: tuple[int, ...] = ()
 
     def carrying(self, payload: Any) -> Envelope:
         """The same envelope around another payload."""
-        return Envelope(payload, self.source, self.sequence, self.weight_version, self.parts, self.rounds_late)
+        _, source, sequence, version, parts, late, of_round, versions = self
+        return Envelope(payload, source, sequence, version, parts, late, of_round, versions)
 
     @property
     def origins(self) -> tuple[tuple[str, int], ...]:
@@ -74,6 +95,13 @@ class Envelope(NamedTuple):
 Pulled = Envelope | Signal
 
 
+def made_with(payload: Any, source: str, sequence: int, version: int | tuple[int, ...]) -> Envelope:
+    """An item of a worker, which had weights of this version, or of these versions of several learners' weights."""
+    if isinstance(version, int):
+        return Envelope(payload, source, sequence, version)
+    return Envelope(payload, source, sequence, sum(version), versions=version)
+
+
 def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: int) -> Envelope:
     """Wraps a payload made of several items: it is as old as the oldest of them and remembers all of them.
 
@@ -85,4 +113,21 @@ def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: in
     """
     parts = tuple(origin for envelope in envelopes for origin in envelope.origins)
     version = min(envelope.weight_version for envelope in envelopes)
-    return Envelope(payload, source, sequence, version, parts, max(envelope.rounds_late for envelope in envelopes))
+    late = max(envelope.rounds_late for envelope in envelopes)
+    return Envelope(payload, source, sequence, version, parts, late, _common_round(envelopes), _oldest(envelopes))
+
+
+def _oldest(envelopes: Sequence[Envelope]) -> tuple[int, ...]:
+    """The oldest version of each learner's weights; none if not all items were made with weights of as many."""
+    versions = [envelope.versions for envelope in envelopes]
+    alike = len({len(own) for own in versions}) == 1
+    return tuple(map(min, zip(*versions, strict=True))) if alike else ()
+
+
+def _common_round(envelopes: Sequence[Envelope]) -> RoundMark | None:
+    """The round of a merged item, if all that went in are of one."""
+    marks = [envelope.round for envelope in envelopes]
+    first = marks[0]
+    if first is None or any(mark is None or mark[:2] != first[:2] for mark in marks):
+        return None
+    return first._replace(last=any(mark is not None and mark.last for mark in marks))

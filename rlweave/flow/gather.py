@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.arrivals import Arrival, Requested, encode_arrival
-from rlweave.flow.envelope import ABSORBED, END, Pulled, merge
+from rlweave.flow.envelope import ABSORBED, END, Pulled, RoundMark, merge
 from rlweave.flow.item_types import fits
 from rlweave.flow.node import Port, failure, wrong_type
 from rlweave.flow.operators import positive
@@ -28,10 +28,9 @@ class GatherSync(Gather):
     upstream meanwhile (weights) is seen by the whole next round. A source that is over leaves the rounds.
 
     So does one that is given up, after as many failures in a row as ``on_error`` lets pass: rounds have an item less
-    from then on, as ``given_up`` among the measures says. What glues rounds (``concat``) glues what there is; but an
-    operator that counts items, as ``batch(len(workers))`` does to get whole rounds, gets the next round's first item
-    in place of the missing one, made with other weights, and ever fewer of its lists are of one round. Where that
-    matters, give ``on_error`` so many attempts that nobody is given up, or stop when ``given_up`` is not 0.
+    from then on, as ``given_up`` among the measures says. Every item knows its round (``Envelope.round``), so
+    ``batch_rounds()`` goes on to make lists of one round each. ``batch(n)`` and ``concat(min_steps)`` count items and
+    steps, whichever round they are of.
 
     With a quorum, a round does not wait for everybody: once ``timeout`` seconds have passed since it was asked for,
     ``quorum`` sources are enough. A late item comes in the round in which it arrives, and says so
@@ -116,12 +115,21 @@ class GatherSync(Gather):
         self._round.extend(sorted(self._arrived, key=lambda arrival: arrival.actor))
         self._arrived.clear()
         self._rounds += 1
-        self._round = deque(self._not_absorbed(self._round))
+        self._round = self._marked(self._not_absorbed(self._round))
         for arrival in self._round:
             self._note_lag(arrival.envelope)
         if self._round:
             return None
         return ABSORBED if self._live() or self._requested or self._being_replaced() else END
+
+    def _marked(self, arrivals: Iterable[Arrival]) -> deque[Arrival]:
+        """Items of the newest round, the last of which says so."""
+        whole = list(arrivals)
+        number, end = self._rounds - 1, len(whole) - 1
+        return deque(
+            arrival._replace(envelope=arrival.envelope._replace(round=RoundMark(self.name, number, place == end)))
+            for place, arrival in enumerate(whole)
+        )
 
     def _after_failed_drain(self, index: int) -> None:
         if not self._over[index] and not self._buried(index):
@@ -178,8 +186,8 @@ class GatherSync(Gather):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
-        self._round = deque(map(self._decoded, state["round"]))
         self._rounds, self._glued, self.late_items = int(state["rounds"]), int(state["glued"]), int(state["late"])
+        self._round = self._marked(map(self._decoded, state["round"]))  # they are the rest of the newest round
         self._open, self._opened_at = bool(state["open"]), self._now()
 
 
@@ -193,7 +201,8 @@ class GatherAsync(Gather):
     Args:
         upstream: A parallel stream.
         num_async: Calls per source that may be started and whose items are not delivered.
-        max_lag: Most weight versions that a delivered item is old; None keeps all.
+        max_lag: Most weight versions that a delivered item is old, of whichever learner has gone furthest; None keeps
+            all.
         when_old: ``"drop"`` leaves older items out and counts them. ``"wait"`` holds items of faster sources back
             where they would make one that is being made too old; what is too old even so is dropped and counted.
     """
@@ -261,7 +270,8 @@ class GatherAsync(Gather):
             return ABSORBED
         envelope = self._deliver(arrival)
         self._note_lag(envelope)
-        if self.max_lag is not None and self._channel.version - envelope.weight_version > self.max_lag:
+        lag = self._channel.lag
+        if self.max_lag is not None and lag(envelope.weight_version, envelope.versions) > self.max_lag:
             self._counters.drop(self.name)
             return ABSORBED
         return envelope
@@ -276,8 +286,9 @@ class GatherAsync(Gather):
         """Whether delivering an item leaves every item that is being made young enough."""
         if self.when_old == "drop" or self.max_lag is None:
             return True
-        oldest = min(other.version for other in self._requested)
-        admitted = request.version == oldest or self._channel.version - oldest < self.max_lag
+        lag = self._channel.lag
+        oldest = max(lag(other.version, other.versions) for other in self._requested)
+        admitted = lag(request.version, request.versions) == oldest or oldest < self.max_lag
         self.held_back += not admitted and not self._holding
         self._holding = not admitted
         return admitted

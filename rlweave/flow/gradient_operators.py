@@ -87,7 +87,7 @@ class AverageGradients(Operator):
     The result is the gradient of the mean loss over all samples, as if they had been one batch::
 
         grads = ParallelRollouts(workers).par_for_each(ComputeGradients()).gather_sync()
-        train = grads.batch(len(workers)).for_each(AverageGradients()).for_each(ApplyGradients(learner, workers))
+        train = grads.batch_rounds().for_each(AverageGradients()).for_each(ApplyGradients(learner, workers))
     """
 
     def __call__(self, gradients: list[Gradients]) -> Gradients:

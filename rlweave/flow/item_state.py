@@ -9,7 +9,7 @@ import numpy as np
 
 from rlweave.errors import CheckpointError
 from rlweave.flow.batch import SampleBatch
-from rlweave.flow.envelope import Envelope
+from rlweave.flow.envelope import Envelope, RoundMark
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.plan_item import PlanItem
 from rlweave.flow.policy_batches import PolicyBatches
@@ -92,6 +92,8 @@ def encode_envelopes(envelopes: Iterable[Envelope], operator: str) -> list[dict[
             "weight_version": envelope.weight_version,
             "parts": [list(part) for part in envelope.parts],
             "rounds_late": envelope.rounds_late,
+            "versions": list(envelope.versions),
+            "round": None if envelope.round is None else list(envelope.round),
         }
         for envelope in envelopes
     ]
@@ -107,6 +109,12 @@ def decode_envelopes(states: Sequence[Mapping[str, Any]]) -> list[Envelope]:
             int(state["weight_version"]),
             tuple((str(source), int(sequence)) for source, sequence in state["parts"]),
             int(state.get("rounds_late", 0)),
+            _round(state.get("round")),
+            tuple(map(int, state.get("versions", ()))),
         )
         for state in states
     ]
+
+
+def _round(kept: Sequence[Any] | None) -> RoundMark | None:
+    return None if kept is None else RoundMark(str(kept[0]), int(kept[1]), bool(kept[2]))

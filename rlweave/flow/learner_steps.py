@@ -92,8 +92,9 @@ class LearnerSteps(Work):
     def _note_lag(self, envelope: Envelope) -> None:
         if envelope.weight_version != UNKNOWN_VERSION:
             maker = self._context.worker_of(envelope.origins[0][0])
-            if maker is not None:
-                self._context.train_lag.add(maker[0].version - envelope.weight_version)
+            if maker is not None and self._record in maker[0].learners:
+                lag = maker[0].lag(envelope.weight_version, envelope.versions, self._record)
+                self._context.note_train_lag(self._name, lag)
 
     def _stats(self, payload: Any, metrics: dict[str, Any]) -> TrainStats:
         steps = int(metrics.pop("trained_samples", -1))

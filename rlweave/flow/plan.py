@@ -12,7 +12,7 @@ from rlweave.flow.branching import QueueNode
 from rlweave.flow.calls import answers_of
 from rlweave.flow.clock import Clock, SystemClock
 from rlweave.flow.context import Context
-from rlweave.flow.counters import Counters, Every
+from rlweave.flow.counters import Counters, Every, LagHistogram
 from rlweave.flow.engine import Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import explain
@@ -330,17 +330,24 @@ class ReportMetrics:
         for channel in self._running().channels():
             channel.send_all()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
         """Counters, timers, versions, operator states and items on their way: JSON-able data and NumPy arrays.
 
-        Quiesces the plan, so a run that goes on after its checkpoint and one that resumes from it are the same.
         Learners, memories and workers are saved by who owns them.
+
+        Args:
+            send_weights: Whether to quiesce the plan: workers get the newest weights now, as they do when a plan
+                resumes, so one that goes on after its checkpoint and one that resumes from it are the same. Without it
+                the plan goes on as if nobody had looked; one that resumes does so with newer weights at its workers.
 
         Raises:
             CheckpointError: If an operator keeps items of a type that cannot be saved.
         """
         context = self._running()
-        self.quiesce()
+        if send_weights:
+            self.quiesce()
+        else:
+            self.drain()
         return {
             "format": 1,
             "counters": self.counters.state_dict(),
@@ -350,6 +357,7 @@ class ReportMetrics:
             "unreported_episodes": [episode.to_data() for episode in self._unreported(context)],
             "metrics": context.metrics.state_dict(),
             "train_lag": context.train_lag.state_dict(),
+            "train_lags": {name: lag.state_dict() for name, lag in context.train_lags.items()},
             "gather_lag": [channel.gather_lag.state_dict() for channel in context.channels()],
             "operators": {
                 node.name: {"timer": node.timer.state_dict(), "ended": node.ended, "state": node.state_dict()}
@@ -378,6 +386,8 @@ class ReportMetrics:
         self._unreported(context).extend(Episode.from_data(kept) for kept in state.get("unreported_episodes", []))
         context.metrics.load_state_dict(state["metrics"])
         context.train_lag.load_state_dict(state["train_lag"])
+        for name, counts in state.get("train_lags", {}).items():
+            context.train_lags.setdefault(name, LagHistogram()).load_state_dict(counts)
         for channel, lag in zip(context.channels(), state["gather_lag"], strict=True):
             channel.gather_lag.load_state_dict(lag)
         for node in self.graph.nodes:

@@ -62,7 +62,10 @@ class Worker(Protocol):
         ...
 
     def set_weights(self, weights: Any, version: int) -> None:
-        """Acts with these weights (arrays by variable path) from the next ``sample`` on. Never keeps older ones."""
+        """Acts with these weights (arrays by variable path) from the next ``sample`` on. Never keeps older ones.
+
+        Called for each learner that trains for the worker; ``version`` is the number of updates of that learner.
+        """
         ...
 
     def episode_stats(self) -> Sequence[Episode]:

@@ -33,7 +33,8 @@ class Report:
         policy_returns: Mean return of the last 100 episodes of each policy, where there are several.
         metrics: Mean of every metric of the learners since the last report, as ``"operator/metric"``.
         gather_lag: Items by weight lag when they left their gather, so far.
-        train_lag: Items by weight lag when a learner trained on them, so far.
+        train_lag: Items by weight lag when a learner trained on them, in updates of that learner, so far.
+        train_lags: The same by the operator that trained.
         drops: Items dropped so far, by operator.
         failures: Failures that the plan went on after, so far, by operator.
         replacements: Actors made anew so far, by operator.
@@ -59,6 +60,7 @@ class Report:
     metrics: Mapping[str, float]
     gather_lag: Mapping[int, int]
     train_lag: Mapping[int, int]
+    train_lags: Mapping[str, Mapping[int, int]]
     drops: Mapping[str, int]
     failures: Mapping[str, int]
     replacements: Mapping[str, int]
@@ -84,7 +86,10 @@ class Report:
             values["episode_return"] = self.episode_return
             values["episode_length"] = self.episode_length
         values.update({f"episode_return/{policy}": mean for policy, mean in self.policy_returns.items()})
-        for name, histogram in (("gather_lag", self.gather_lag), ("train_lag", self.train_lag)):
+        lags = {"gather_lag": self.gather_lag, "train_lag": self.train_lag}
+        if len(self.train_lags) > 1:
+            lags |= {f"train_lag/{operator}": lag for operator, lag in self.train_lags.items()}
+        for name, histogram in lags.items():
             if histogram:
                 total = sum(histogram.values())
                 values[f"{name}/mean"] = sum(lag * count for lag, count in histogram.items()) / total
@@ -186,6 +191,7 @@ def report_of(
         metrics=context.metrics.take(),
         gather_lag=gather_lag,
         train_lag=dict(context.train_lag.counts),
+        train_lags={name: dict(lag.counts) for name, lag in context.train_lags.items()},
         drops=dict(counters.drops),
         failures=dict(counters.failures),
         replacements=dict(counters.replacements),

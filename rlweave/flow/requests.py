@@ -11,11 +11,11 @@ from rlweave.errors import PlanError
 from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
 from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled, made_with
 from rlweave.flow.failure_policy import FailurePolicy, Hanging, Supervisor
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
-from rlweave.flow.sources import ParForEach, RolloutSource
+from rlweave.flow.sources import ParForEach, RolloutSource, check_workers
 from rlweave.flow.workers import SourceItem, origin_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ class Gather(Node):
         self.source.timer.seconds += self._now() - started
         self.source.asked()
         self._may_skip_look = self._context.only_source and not self._engine.in_process
-        self._requested.append(Requested(index, call, self._channel.sent[index], started, in_round))
+        sent, versions = self._channel.sent[index], self._channel.sent_versions[index]
+        self._requested.append(Requested(index, call, sent, started, in_round, versions))
 
     def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
         """The call that was started first among those that are known to be done; looks again if there is none."""
@@ -160,7 +161,8 @@ class Gather(Node):
                 self._keep_episodes(episodes)
                 break
             left -= 1
-            arrivals.append(Arrival(Envelope(payload, name, sequence, version), num_steps, index, not left, episodes))
+            envelope = made_with(payload, name, sequence, version)
+            arrivals.append(Arrival(envelope, num_steps, index, not left, episodes))
             sequence += 1
         self._sequence[index] = sequence
         if not arrivals:
@@ -183,7 +185,7 @@ class Gather(Node):
     def _note_lag(self, envelope: Envelope) -> None:
         """Counts how old the weights are that an item was made with, when it leaves."""
         if envelope.weight_version != UNKNOWN_VERSION:
-            self._channel.gather_lag.add(self._channel.version - envelope.weight_version)
+            self._channel.gather_lag.add(self._channel.lag(envelope.weight_version, envelope.versions))
 
     def _absorb(self, arrival: Arrival) -> None:
         """Counts what an item took."""
@@ -398,7 +400,8 @@ class Gather(Node):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
+        """Takes over a state; that of another number of workers is refused."""
+        check_workers(len(state["sequence"]), len(self._sequence), self.name)
         self._sequence = [int(number) for number in state["sequence"]]
         self._over = [bool(over) for over in state["over"]]
         self._supervisor.replaced = [int(number) for number in state.get("replaced", self._supervisor.replaced)]

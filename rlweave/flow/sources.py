@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlweave.errors import PlanError
+from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow.counters import Counters
 from rlweave.flow.envelope import END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
 from rlweave.flow.item_types import fits, one_of, signature_of
@@ -101,7 +101,11 @@ class RolloutSource(Node):
 
 
 class ParForEach(Node):
-    """An operator that runs beside each worker, in a copy of its own."""
+    """An operator that runs beside each worker, in a copy of its own.
+
+    The state of each copy is in checkpoints, and goes back to the same worker's. A worker that is made anew after a
+    failure begins with a new copy, whose state went down with the old one.
+    """
 
     failure_policies = ("stop", "skip", "replace")
     place = "sources"
@@ -139,6 +143,34 @@ class ParForEach(Node):
         self.connect()
         self.outputs = [Port(self, 0, operator.produced(upstream.item_type), parallel=True)]
 
+    def start(self, context: Context) -> None:
+        """Finds the workers, for checkpoints."""
+        source: Node = self
+        while isinstance(source, ParForEach):
+            source = source.inputs[0].node
+        assert isinstance(source, RolloutSource)
+        self._context, self._group = context, source.group
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the operator at each worker; None for a worker that is gone. Nobody is asked if it has none."""
+        if type(self.operator).state_dict is Operator.state_dict:
+            return {}
+        names: list[tuple[Any, ...]] = [(self.name,)] * len(self._group)
+        return {"at_workers": self._context.ask_living(self._group, "stage_state", names, self.name)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Gives each worker's copy its state. The first checkpoints have none: then they begin anew.
+
+        Raises:
+            CheckpointError: It is that of another number of workers.
+        """
+        saved = state.get("at_workers")
+        if saved is None:
+            return
+        check_workers(len(saved), len(self._group), self.name)
+        arguments = [None if kept is None else (self.name, kept) for kept in saved]
+        self._context.ask_living(self._group, "load_stage_state", arguments, self.name)
+
     def placement(self) -> str:
         """Beside each worker."""
         return "at the actors"
@@ -146,6 +178,21 @@ class ParForEach(Node):
     def note(self) -> str:
         """The operator's settings."""
         return self.operator.note()
+
+
+def check_workers(saved: int, here: int, operator: str) -> None:
+    """Refuses the state of another number of workers.
+
+    Raises:
+        CheckpointError: If it is of more or fewer.
+    """
+    if saved != here:
+        raise CheckpointError(
+            "the checkpoint is of another number of workers",
+            where=f"operator {operator!r}",
+            received=f"the state of {saved} workers, for {here}",
+            fix=f"go on with {saved} workers, or begin a new run",
+        )
 
 
 class ReplaySource(Node):

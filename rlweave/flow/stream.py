@@ -15,6 +15,7 @@ from rlweave.flow.operators import BatchItems, ConcatBatches, FilterItems, Opera
 from rlweave.flow.protocols import Memory
 from rlweave.flow.rate_limit import RateLimit
 from rlweave.flow.replay_shards import ReplayShards
+from rlweave.flow.rounds import BatchRounds
 from rlweave.flow.shard_source import ShardSource
 from rlweave.flow.sources import ParForEach, ReplaySource, RolloutSource
 from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
@@ -101,6 +102,7 @@ class Stream:
         """Fetches one item per source in every round, as a barrier, in the order of the sources.
 
         A source that is over, or whose actor is given up (see ``on_error``), leaves the rounds: they get smaller.
+        `batch_rounds` makes a list of each.
 
         Args:
             quorum: Sources that are enough for a round once ``timeout`` is over; None waits for all. Late items come
@@ -114,7 +116,8 @@ class Stream:
 
         Args:
             num_async: Calls per source that are started ahead.
-            max_lag: Most weight versions that an item is old when it leaves here; None sets no bound.
+            max_lag: Most weight versions that an item is old when it leaves here, of whichever learner has gone
+                furthest; None sets no bound.
             when_old: ``"drop"`` leaves out older items, and counts them; ``"wait"`` holds faster sources back.
         """
         return Stream(GatherAsync(self.port, num_async, max_lag, when_old).outputs[0])
@@ -132,9 +135,21 @@ class Stream:
     def batch(self, n: int) -> Stream:
         """Makes lists of n items; the last one may be shorter.
 
-        It counts items and knows no rounds: behind a ``gather_sync`` that lacks a source it mixes them.
+        It counts items and knows no rounds: behind a ``gather_sync``, lists of whole rounds are what `batch_rounds`
+        makes.
         """
         return self.for_each(BatchItems(n))
+
+    def batch_rounds(self) -> Stream:
+        """Makes a list of the items of each round of the ``gather_sync`` above, whoever was there.
+
+        Without failures a list has an item of each source. It has fewer where a source is over or given up, or an
+        operator in between left an item out; and also the late items that came in this round, if there is a quorum.
+
+        Raises:
+            PlanError: Items do not come in rounds here, or were merged or taken apart on the way.
+        """
+        return Stream(BatchRounds(self.port).outputs[0])
 
     def concat(self, min_steps: int) -> Stream:
         """Glues batches together until they have ``min_steps`` environment steps."""

@@ -18,8 +18,10 @@ from rlweave.flow.workers import origin_of
 class WeightChannel:
     """The way of weights to one group of workers, from the learner (or learners) that train for it.
 
-    The version of the channel is the number of updates of its learners. An item's weight lag is the channel's version
-    less the version of the weights it was made with.
+    Each learner's weights have a version of their own, the number of its updates; the channel's is their sum, which
+    grows with each of them. The weight lag of an item for a learner is the number of updates that this learner made
+    since the weights that the item was made with. At a gather, nobody knows yet who trains on the item: there it is the
+    lag for the learner that has gone furthest.
 
     Publishing costs nothing: a worker gets the newest weights when its next item is asked for, so a learner that makes
     eight updates between two items is read once, not eight times. One in an actor is asked for its weights at once, in
@@ -38,6 +40,8 @@ class WeightChannel:
         """Lag of items when they leave their gather."""
         self.sent = [-1] * len(actors)
         """Version of the weights that each worker has, or will have when its calls so far are done."""
+        self.sent_versions: list[tuple[int, ...]] = [()] * len(actors)
+        """The same of each learner, where there are several."""
         self.renewed_at = -1
         """First version after a learner was made anew: older weights may have died with the one before."""
         self._engine = engine
@@ -66,6 +70,20 @@ class WeightChannel:
             version += record.updates
         return version
 
+    def lag(self, version: int, versions: tuple[int, ...], learner: LearnerRecord | None = None) -> int:
+        """How many updates old weights are.
+
+        Args:
+            version: Of the weights.
+            versions: Of each learner's, where there are several, as in an envelope.
+            learner: Whose updates count; by default of those of the learner that made most since.
+        """
+        if len(self.learners) < 2 or (version and not versions):
+            return self.version - version  # of several: at most this, for items of checkpoints that do not say more
+        seen = versions or (0,) * len(self.learners)
+        lags = [record.updates - number for record, number in zip(self.learners, seen, strict=True)]
+        return max(lags) if learner is None else lags[self.learners.index(learner)]
+
     def publish(self, index: int) -> None:
         """Lets worker ``index`` have the newest weights with the next item that is asked of it."""
         self._published[index] = True
@@ -77,21 +95,25 @@ class WeightChannel:
     def due(self, index: int) -> tuple[Any, ...]:
         """What worker ``index`` is to get with its next item: (version, weights...), or nothing.
 
+        The version is a number, or a tuple of them, one for each learner, if there are several.
+
         Who asks passes it on: it counts as sent. Messages that wait for the worker go out before.
         """
         self._outboxes[index].send_waiting()
         return self._newer(index) if self._published[index] else ()
 
     def _newer(self, index: int) -> tuple[Any, ...]:
-        version = sum(record.newest for record in self.learners)
+        versions = tuple(record.newest for record in self.learners)
+        version = sum(versions)
         if self.lacks_learner():
             return ()  # until its learner is made anew, a worker goes on with what it has
         self._published[index] = False
         if not self.learners or self.sent[index] >= version:
             return ()
-        self.sent[index] = version
+        several = len(versions) > 1
+        self.sent[index], self.sent_versions[index] = version, versions if several else ()
         shares = self._shares[index]
-        return (version, *[None if shares else record.weights() for record in self.learners])
+        return (versions if several else version, *[None if shares else record.weights() for record in self.learners])
 
     def awaits_weights(self) -> bool:
         """Whether a learner in an actor has been asked for its weights, and has not given them yet."""
@@ -114,10 +136,8 @@ class WeightChannel:
 
     def _send(self, index: int) -> list[tuple[int, Call]]:
         """Sends worker ``index`` the newest weights now, if it has older ones."""
-        version, *weights = self._newer(index) or (0,)
-        return [
-            (version, self._engine.call(self._actors[index], "set_weights", learned, version)) for learned in weights
-        ]
+        newer = self._newer(index)
+        return [(self.sent[index], self._engine.call(self._actors[index], "take_weights", *newer))] if newer else []
 
     def send_all(self) -> None:
         """Sends every worker the newest weights now, if it has older ones, and the messages that wait for it.
@@ -171,7 +191,7 @@ class WeightChannel:
         """
         self._actors[index] = actor
         self._outboxes[index] = Outbox(self._engine, actor)
-        self.sent[index] = -1
+        self.sent[index], self.sent_versions[index] = -1, ()
         for version, call in self._send(index):
             if not self._engine.wait([call], 0):
                 self._unconfirmed.append((version, call))
@@ -210,7 +230,7 @@ class WeightChannel:
 
     def resend(self) -> None:
         """Lets every worker have the weights of a learner that was made anew with its next item."""
-        self.sent = [-1] * len(self._actors)
+        self._forget_sent()
         self.renewed_at = self.version
         self.publish_to_all()
         for record in self.learners:
@@ -218,6 +238,9 @@ class WeightChannel:
 
     def forget(self) -> None:
         """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""
-        self.sent = [-1] * len(self._actors)
+        self._forget_sent()
         for record in self.learners:
             record.reread()
+
+    def _forget_sent(self) -> None:
+        self.sent, self.sent_versions = [-1] * len(self._actors), [()] * len(self._actors)

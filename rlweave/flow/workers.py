@@ -13,7 +13,7 @@ from rlweave.flow.item_types import signature_of
 from rlweave.flow.protocols import Episode, Worker, require, steps_of
 from rlweave.flow.resources import Resources
 
-SourceItem = tuple[Any, int, int, Sequence[Episode]]
+SourceItem = tuple[Any, int, int | tuple[int, ...], Sequence[Episode]]
 """What a source actor delivers: an item, the environment steps it took, the version of the weights it was made with.
 
 Where actors live elsewhere, the episodes that ended meanwhile come along: asking for them would be one more call that
@@ -59,7 +59,7 @@ class SourceActor:
     ) -> None:
         self.worker = make_worker()
         self.owns_worker = not isinstance(make_worker, _Existing)
-        self.weight_version = 0
+        self.weight_version: int | tuple[int, ...] = 0
         self.with_episodes, self.count = with_episodes, count
         self.stages = [(name, copy.deepcopy(operator)) for name, operator in stages]
         self._failed: SourceFailure | None = None
@@ -72,11 +72,11 @@ class SourceActor:
             if replacing is not None:
                 replacing(replaces)
 
-    def next_items(self, version: int = -1, *weights: Any) -> list[SourceItem]:
+    def next_items(self, version: int | tuple[int, ...] = -1, *weights: Any) -> list[SourceItem]:
         """Takes over newer weights, if there are any, and makes ``count`` items.
 
         Args:
-            version: The version of the weights.
+            version: The version of the weights; of each learner's, if there are several.
             weights: Of each learner; none if there is nothing newer.
 
         Returns:
@@ -91,8 +91,7 @@ class SourceActor:
             raise failed
         if weights:
             try:
-                for learned in weights:
-                    self.set_weights(learned, version)
+                self.take_weights(version, *weights)
             except Exception as error:
                 raise SourceFailure("set_weights") from error
         items: list[SourceItem] = []
@@ -133,11 +132,13 @@ class SourceActor:
         """Whether the worker acts on the learner's own weights."""
         return bool(getattr(self.worker, "shares_weights", False))
 
-    def set_weights(self, weights: Any, version: int) -> None:
-        """Gives the worker newer weights."""
+    def take_weights(self, version: int | tuple[int, ...], *weights: Any) -> None:
+        """Gives the worker newer weights of each learner, with the version of each."""
         self.weight_version = version
         if not self.shares_weights():
-            self.worker.set_weights(weights, version)
+            versions = (version,) if isinstance(version, int) else version
+            for learned, number in zip(weights, versions, strict=True):
+                self.worker.set_weights(learned, number)
 
     def episode_stats(self) -> Sequence[Episode]:
         """The worker's episodes since the last call."""
@@ -150,6 +151,18 @@ class SourceActor:
     def ask(self, method: str, *arguments: Any) -> Any:
         """Calls any method of the worker."""
         return getattr(self.worker, method)(*arguments)
+
+    def stage_state(self, name: str) -> dict[str, Any]:
+        """The state of its copy of an operator."""
+        state: dict[str, Any] = self._stage(name).state_dict()
+        return state
+
+    def load_stage_state(self, name: str, state: Mapping[str, Any]) -> None:
+        """Gives its copy of an operator a state."""
+        self._stage(name).load_state_dict(state)
+
+    def _stage(self, name: str) -> Any:
+        return next(operator for stage, operator in self.stages if stage == name)
 
     def close(self) -> None:
         """Closes the worker if it can be closed and was made here; a worker object belongs to who made it."""

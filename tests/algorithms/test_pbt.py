@@ -208,6 +208,25 @@ def test_the_best_trial_is_evaluated_and_kept(tmp_path):
         again.close()
 
 
+def test_a_trial_that_had_not_heard_whom_to_copy_hears_it_when_the_training_is_restored():
+    """As from the best checkpoint, for which nobody is told anything."""
+    trainer, again = (PBT.make_trainer(config_of(), None) for _ in range(2))
+    try:
+        members = trainer.population.members
+        while not (waiting := [number for number, member in enumerate(members) if member["generation"]]):
+            trainer.plan.pull()
+        (number,) = waiting
+        state = trainer.state_dict(send_weights=False)
+        assert trainer.plan.ask_workers("standing")[number]["generation"] == 0, "not told yet"
+        again.load_state_dict(state)
+        standing = again.plan.ask_workers("standing")[number]
+        assert standing["generation"] == 1
+        assert standing["settings"] == members[number]["settings"]
+    finally:
+        trainer.close()
+        again.close()
+
+
 LEARNER_ELSEWHERE = {"learner": "actor", "agent": SMALL["impala"]}
 
 

@@ -1,11 +1,17 @@
 """Where workers live is a setting: the same algorithm on the learner's own agent, or with agents of their own."""
 
+from itertools import islice
+
 import pytest
 
+from rlweave.algorithms.a3c import A3CTrainConfig, a3c_plan
 from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.es import ESTrainConfig, es_plan
+from rlweave.algorithms.maml import MAMLTrainConfig, maml_plan
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.errors import ConfigError, RlweaveError
-from rlweave.flow import WorkerGroup
+from rlweave.flow import FakeClock, LocalEngine, WorkerGroup
+from tests.flow.test_gradients import Computing, Descending
 
 SMALL = {"env": "CartPole-v1", "backend": "torch", "num_envs": 2, "workers": 2, "steps": 400, "tensorboard": False}
 
@@ -57,3 +63,48 @@ def test_settings_that_contradict_are_refused(sets, where):
         trainer_of("ppo", **sets)
     assert where in str(caught.value)
     assert isinstance(caught.value, RlweaveError)
+
+
+class Mortal(Computing):
+    """Fails from its third item on if it is the second of its group, and so does whoever takes its place, at once."""
+
+    life = 2
+
+    def replacing(self, number):
+        self.life = 0
+
+    def sample(self):
+        if self.number == 1 and self.made >= self.life:
+            raise ValueError("gone")
+        return super().sample()
+
+
+class MortalFactory:
+    makes = Mortal
+
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self):
+        return Mortal(self.number)
+
+
+@pytest.mark.parametrize(
+    ("compose", "config_class", "sets"),
+    [(a3c_plan, A3CTrainConfig, {"gather": "sync"}), (es_plan, ESTrainConfig, {}), (maml_plan, MAMLTrainConfig, {})],
+    ids=["a3c", "es", "maml"],
+)
+def test_algorithms_in_rounds_learn_from_whole_rounds_of_those_who_are_there(compose, config_class, sets):
+    config = config_class(env="any", workers=3, num_envs=3, engine="ray", worker_failure="replace", **sets)
+    learner = Descending()
+    plan = compose(config, WorkerGroup(list(map(MortalFactory, range(3)))), learner).start(LocalEngine(), FakeClock())
+    items = list(islice(plan.items(), 10))
+    makers = [[(source[-1], number) for source, number in item.origins] for item in items]
+    assert makers[:2] == [[("0", n), ("1", n), ("2", n)] for n in range(2)]
+    assert makers[2:] == [[("0", n), ("2", n)] for n in range(2, 10)]
+    report = plan.report()
+    assert report.train_lag == {0: 10}
+    assert report.measures["gather_sync/given_up"] == 1
+    assert report.trained_samples == report.env_steps_sampled == 4 * (2 * 3 + 8 * 2)
+    if config_class is A3CTrainConfig:  # the average over workers 0 and 2: of weight, number, and step
+        assert learner.given[2:] == [[n, 1.0, 4.0 * n] for n in range(2, 10)]

@@ -163,6 +163,41 @@ def test_several_workers_in_turns_are_deterministic_and_resume_exactly(trainers,
         assert [worker.env.num_envs for worker in uncut.parts.workers] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "interval"), [("impala", {"broadcast_interval": 4}), ("ape-x", {"weight_interval": 90})]
+)
+def test_keeping_the_best_changes_nothing_in_the_course_of_an_asynchronous_training(
+    trainers, tmp_path, algorithm, interval
+):
+    """Weights go to the workers at intervals of their own, whoever looks in between."""
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "gather": "async"}
+    sets |= {"placement": "single_learner_coarse", "checkpoint_every": 1000, **interval}
+    plain = trainers(algorithm, evaluate_every=0, **sets)
+    finish(plain)
+    lag, state = plain.plan.report().train_lag, state_of(plain)
+    for run in (tmp_path / "run", None):
+        looked = trainers(algorithm, run, evaluate_every=50, **sets)
+        rows = finish(looked)
+        assert any(row.get("evaluation_return", -1) == row.get("best_evaluation_return", 0) for row in rows)
+        assert looked.plan.report().train_lag == lag
+        assert_same_state(state_of(looked), state)
+
+
+def test_a_training_goes_on_from_its_best_checkpoint(trainers, tmp_path):
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "gather": "async"}
+    sets |= {"placement": "single_learner_coarse"}
+    path = tmp_path / "run"
+    finish(trainers("ppo", path, **sets))
+    resumed = trainers("ppo", path, **sets)
+    resumed.restore(path / "checkpoints" / "best")
+    arrays, meta = load_checkpoint(path / "checkpoints" / "best")
+    assert resumed.env_steps == meta["env_steps"] < resumed.config.steps
+    for name, value in resumed.agent.state_dict().items():
+        np.testing.assert_array_equal(value, arrays[f"agent/{name}"], err_msg=name)
+    assert resumed.best_return == meta["best_return"]
+    assert finish(resumed)[-1]["env_steps_sampled"] >= resumed.config.steps
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_workers_on_ray_train_save_and_resume(trainers, tmp_path, algorithm):

@@ -2,17 +2,21 @@
 
 import copy
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from rlweave.errors import CheckpointError
+from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow import (
+    NOT_READY,
     ConcatBatches,
     Envelope,
     FakeClock,
+    LocalEngine,
+    Operator,
     ParallelRollouts,
     Replay,
     ReportMetrics,
@@ -21,8 +25,9 @@ from rlweave.flow import (
     TrainOneStep,
     Union,
     UpdateWeights,
+    WorkerGroup,
 )
-from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, workers
+from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 
 
 class World:
@@ -30,6 +35,7 @@ class World:
 
     def __init__(self) -> None:
         self.workers, self.learner, self.memory = workers(3), HashingLearner(), FakeMemory(batch_size=6)
+        self.other = HashingLearner()
 
 
 class HashingLearner(FakeLearner):
@@ -77,11 +83,50 @@ def everything(world: World) -> ReportMetrics:
     return ReportMetrics(Union(store, greet, train, weights=[2, 1, 1]), world.workers)
 
 
+def in_rounds(world: World) -> ReportMetrics:
+    rounds = ParallelRollouts(world.workers).gather_sync().batch_rounds().for_each(SampleBatch.concat)
+    return ReportMetrics(rounds.for_each(TrainOneStep(world.learner, world.workers)), world.workers)
+
+
+class Numbering(Operator):
+    """Gives each batch its number at its worker, and the mean of all steps that it saw there: two kinds of state."""
+
+    def __init__(self) -> None:
+        self.seen, self.total = 0, np.zeros(1, np.int64)
+
+    def __call__(self, batch: SampleBatch) -> SampleBatch:
+        self.seen += 1
+        self.total = self.total + batch["step"].sum()
+        return SampleBatch({**batch.data, "seen": batch["step"] * 0 + self.seen, "total": self.total + batch["step"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen, "total": self.total}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.seen, self.total = int(state["seen"]), state["total"]
+
+
+def at_workers(world: World) -> ReportMetrics:
+    rollouts = ParallelRollouts(world.workers).par_for_each(Numbering()).par_for_each(lambda batch: batch)
+    rollouts = rollouts.par_for_each(Numbering()).gather_async(num_async=2)
+    return ReportMetrics(rollouts.for_each(TrainOneStep(world.learner, world.workers)), world.workers)
+
+
+def two_learners(world: World) -> ReportMetrics:
+    left, right = ParallelRollouts(world.workers).gather_async(num_async=2).queue(2).split(2, capacity=3)
+    every = left.for_each(TrainOneStep(world.learner, world.workers)).named("every")
+    third = right.batch(3).for_each(SampleBatch.concat).for_each(TrainOneStep(world.other, world.workers))
+    return ReportMetrics(Union(every, third), world.workers)
+
+
 PLANS: dict[str, Callable[[World], ReportMetrics]] = {
     "ppo": ppo,
     "ppo_sync_mode": ppo_sync_mode,
     "dqn": dqn,
     "everything": everything,
+    "at_workers": at_workers,
+    "in_rounds": in_rounds,
+    "two_learners": two_learners,
 }
 
 
@@ -139,6 +184,31 @@ def test_cut_and_resumed_equals_uncut(name: str, cut: int) -> None:
     assert resumed.counters == plan.counters
     ours, theirs = resumed.report(), plan.report()
     assert ours == theirs
+
+
+def without(state: Any, *keys: str) -> Any:
+    """Nested data without some keys, as earlier releases wrote it."""
+    if isinstance(state, dict):
+        return {key: without(inner, *keys) for key, inner in state.items() if key not in keys}
+    return [without(inner, *keys) for inner in state] if isinstance(state, list) else state
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_checkpoint_from_before_items_knew_their_round_and_all_versions_is_read(name: str) -> None:
+    """The plan goes on with it; items that do not say how old they are for each learner are as old as they can be."""
+    world = World()
+    plan = PLANS[name](world).start(clock=FakeClock())
+    trail(plan, 22)
+    state = through_json(plan.state_dict())
+    old = without(state, "versions", "train_lags", "at_workers")
+    for gather in ("gather_sync", "gather_async"):
+        for kept in (old["operators"].get(gather, {}).get("state", {})).get("arrived", []):
+            assert "versions" not in kept
+    resumed = PLANS[name](copy.deepcopy(world)).start(clock=FakeClock())
+    resumed.load_state_dict(old)
+    expected = [(found[0], found[1]) for found in trail(plan, 30) if isinstance(found, tuple)]
+    assert [(found[0], found[1]) for found in trail(resumed, 30) if isinstance(found, tuple)] == expected
+    assert sum(resumed.report().train_lag.values()) == sum(plan.report().train_lag.values())
 
 
 def test_counters_and_time_go_on() -> None:
@@ -202,8 +272,9 @@ def test_an_item_that_cannot_be_saved_is_named() -> None:
         plan.state_dict()
 
 
-def test_looking_in_between_changes_nothing_that_workers_act_on() -> None:
-    def versions(look: bool) -> list[int]:
+@pytest.mark.parametrize("look", ["drain", "state_dict"])
+def test_looking_in_between_changes_nothing_that_workers_act_on(look: str) -> None:
+    def versions(look: str | None) -> list[int]:
         group = workers(1)
         train = ParallelRollouts(group).gather_async().for_each(TrainOneStep(FakeLearner(), group, publish_every=8))
         plan = ReportMetrics(train, group).start(clock=FakeClock())
@@ -212,8 +283,131 @@ def test_looking_in_between_changes_nothing_that_workers_act_on() -> None:
             item = plan.pull()
             assert isinstance(item, Envelope)
             found.append(item.weight_version)
-            if look and number == 4:
+            if number != 4:
+                continue
+            if look == "drain":
                 plan.drain()
+            elif look is not None:
+                plan.state_dict(send_weights=look != "state_dict")
         return found
 
-    assert versions(look=True) == versions(look=False)
+    assert versions(look) == versions(None)
+    assert versions("scheduled checkpoint") != versions(None), "that one sends weights"
+
+
+def test_a_plan_goes_on_from_a_state_that_was_taken_in_passing() -> None:
+    """With all of its items, and with the newest weights at its workers."""
+    world = World()
+    plan = dqn(world).start(clock=FakeClock())
+    trail(plan, 23)
+    versions = [worker.version for worker in world.workers]
+    state = through_json(plan.state_dict(send_weights=False))
+    assert [worker.version for worker in world.workers] == versions != [world.learner.weight] * 3
+    saved = copy.deepcopy(world)
+    resumed = dqn(saved).start(clock=FakeClock())
+    resumed.load_state_dict(state)
+    assert [worker.version for worker in saved.workers] == [world.learner.weight] * 3
+    assert resumed.counters == plan.counters
+
+    def stored(trail: list[Any]) -> list[tuple[str, int]]:
+        return [found[:2] for found in trail if isinstance(found, tuple) and found[0] != "replay"]
+
+    assert stored(trail(resumed, 60)) == stored(trail(plan, 60))
+
+
+def numbers(plan: ReportMetrics, items: int) -> list[list[int]]:
+    return [[int(item.source[-1]), int(item.payload["seen"][0])] for item in islice(plan.items(), items)]
+
+
+def numbered(n: int) -> ReportMetrics:
+    return ReportMetrics(ParallelRollouts(workers(n)).par_for_each(Numbering()).gather_sync())
+
+
+def test_operators_at_the_workers_go_on_with_the_state_of_their_worker() -> None:
+    plan = numbered(2).start(LocalEngine(), FakeClock())
+    assert numbers(plan, 4) == [[0, 1], [1, 1], [0, 2], [1, 2]]
+    state = through_json(plan.state_dict())
+    states = state["operators"]["numbering"]["state"]["at_workers"]
+    assert [kept["seen"] for kept in states] == [2, 2]
+    states[1]["seen"] = 40  # of the second one
+    resumed = numbered(2).start(LocalEngine(), FakeClock())
+    resumed.load_state_dict(state)
+    assert numbers(resumed, 4) == [[0, 3], [1, 41], [0, 4], [1, 42]]
+
+
+def test_operators_at_the_workers_begin_anew_from_a_checkpoint_without_their_state() -> None:
+    """As the first ones are."""
+    plan = numbered(2).start(LocalEngine(), FakeClock())
+    numbers(plan, 2)
+    state = plan.state_dict()
+    state["operators"]["numbering"]["state"] = {}
+    resumed = numbered(2).start(LocalEngine(), FakeClock())
+    resumed.load_state_dict(state)
+    assert numbers(resumed, 2) == [[0, 1], [1, 1]]
+
+
+def test_a_worker_that_is_gone_has_no_state_and_its_successor_begins_anew() -> None:
+    clock = FakeClock()
+    engine = SimulatedEngine(clock)
+    group = WorkerGroup([FakeWorker, FakeWorker])
+    rollouts = ParallelRollouts(group).on_error("replace", first_delay=100.0, longest_delay=100.0)
+    plan = ReportMetrics(rollouts.par_for_each(Numbering()).gather_async(), group).start(engine, clock)
+    list(islice(plan.items(), 4))
+    engine.crash(plan._context.actors(group)[0])  # type: ignore[union-attr]
+    while not plan.counters.failures:
+        if plan.step() is NOT_READY:
+            plan.wait()
+    first, second = plan.state_dict()["operators"]["numbering"]["state"]["at_workers"]
+    assert first is None
+    assert second["seen"] >= 2
+    state = plan.state_dict()
+    resumed = ReportMetrics(ParallelRollouts(group).par_for_each(Numbering()).gather_async(), group).start(
+        LocalEngine(), FakeClock()
+    )
+    resumed.load_state_dict(state)
+    seen = {int(item.source[-1]): int(item.payload["seen"][0]) for item in islice(resumed.items(), 4, 6)}
+    assert seen[0] < seen[1]
+
+
+def test_who_has_no_state_at_the_workers_is_not_asked() -> None:
+    class Listening(LocalEngine):
+        heard: ClassVar[list[str]] = []
+
+        def call(self, actor: Any, method: str, *arguments: Any) -> Any:
+            self.heard.append(method)
+            return super().call(actor, method, *arguments)
+
+    def asked(*operators: Any) -> set[str]:
+        stream = ParallelRollouts(workers(2))
+        for operator in operators:
+            stream = stream.par_for_each(operator)  # type: ignore[assignment]
+        plan = ReportMetrics(stream.gather_sync()).start(Listening(), FakeClock())
+        Listening.heard.clear()
+        plan.state_dict()
+        return set(Listening.heard)
+
+    assert asked(lambda batch: batch) == set()
+    assert asked(lambda batch: batch, Numbering()) == {"stage_state"}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_checkpoint_of_another_number_of_workers_is_refused(number: int) -> None:
+    plan = numbered(2)
+    plan.step()
+    with pytest.raises(
+        CheckpointError, match=rf"(?s)another number of workers.*'numbering'.*of 2 workers, for {number}"
+    ):
+        numbered(number).load_state_dict(plan.state_dict())
+    plain = ReportMetrics(ParallelRollouts(workers(2)).gather_sync())
+    with pytest.raises(CheckpointError, match=rf"(?s)another number.*'gather_sync'.*of 2 workers, for {number}"):
+        ReportMetrics(ParallelRollouts(workers(number)).gather_sync()).load_state_dict(plain.state_dict())
+
+
+def test_an_operator_at_a_worker_that_cannot_be_saved_is_named() -> None:
+    class Broken(Numbering):
+        def state_dict(self) -> dict[str, Any]:
+            raise RuntimeError("no state today")
+
+    plan = ReportMetrics(ParallelRollouts(workers(2)).par_for_each(Broken()).gather_sync())
+    with pytest.raises(PlanError, match=r"(?s)'broken'.*no state today"):
+        plan.state_dict()

@@ -30,6 +30,7 @@ from rlweave.flow.gather import GatherAsync, GatherSync
 from rlweave.flow.node import Node
 from rlweave.flow.operators import BatchItems, ConcatBatches
 from rlweave.flow.requests import Gather
+from rlweave.flow.rounds import BatchRounds
 from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
 from rlweave.flow.work import Work
 from tests.flow.conftest import Start
@@ -86,6 +87,9 @@ FLUSHING: dict[type, Callable[[], Stream]] = {
     GatherAsync: lambda: ParallelRollouts(
         [FakeWorker(n, steps=2, items=items) for n, items in enumerate((5, 1, 3))], fragments=3
     ).gather_async(num_async=2),
+    BatchRounds: lambda: (
+        finite().gather_sync().filter(lambda batch: batch["worker"][0] != 9).queue(1).batch_rounds().queue(2)
+    ),
     QueueNode: lambda: finite().gather_sync().batch(4).queue(3),
     SplitNode: lambda: Union(*finite().split(2, capacity=2), output=0),
     Flatten: lambda: finite().gather_sync().batch(4).queue(1).flatten(),

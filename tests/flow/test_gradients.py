@@ -71,7 +71,7 @@ def a3c(workers: Workers, learner: Descending, max_lag: int | None = None) -> Re
 
 def a2c(workers: list[Computing], learner: Descending) -> ReportMetrics:
     grads = ParallelRollouts(workers).par_for_each(ComputeGradients()).gather_sync()
-    average = grads.batch(len(workers)).for_each(AverageGradients())
+    average = grads.batch_rounds().for_each(AverageGradients())
     return ReportMetrics(average.for_each(ApplyGradients(learner, workers)), workers)
 
 

@@ -1,6 +1,8 @@
 """Training, storing, weights, priorities, messages."""
 
-from typing import Any
+from collections import Counter
+from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -8,12 +10,14 @@ import pytest
 from rlweave.errors import PlanError
 from rlweave.flow import (
     Envelope,
+    FakeClock,
     LocalEngine,
     ParallelRollouts,
     Replay,
     ReportMetrics,
     SampleBatch,
     StoreToBuffer,
+    Stream,
     TrainOneStep,
     TrainStats,
     Union,
@@ -135,19 +139,126 @@ def test_update_weights_reaches_all_who_made_a_merged_item() -> None:
     assert plan.report().train_lag == {0: 3}
 
 
-def test_two_learners_of_one_group_add_up_to_one_version() -> None:
-    group, one, other = workers(2), FakeLearner(), FakeLearner()
-    left, right = ParallelRollouts(group).split(2)
-    union = Union(
-        left.for_each(TrainOneStep(one, group)).named("ppo"), right.for_each(TrainOneStep(other, group)).named("dqn")
-    )
-    plan = ReportMetrics(union, group)
+def two_learners(stream: Stream, group: list[FakeWorker], every: int = 1) -> ReportMetrics:
+    """One learner trains on each item, another one on so many of them at a time."""
+    left, right = stream.split(2, capacity=every)
+    ppo = left.for_each(TrainOneStep(FakeLearner(), group)).named("ppo")
+    dqn = right.batch(every).for_each(SampleBatch.concat).for_each(TrainOneStep(FakeLearner(), group)).named("dqn")
+    return ReportMetrics(Union(ppo, dqn), group)
+
+
+def test_the_weights_of_each_learner_of_a_group_have_versions_of_their_own() -> None:
+    group = workers(2)
+    plan = two_learners(ParallelRollouts(group).gather_sync(), group)
     for _ in range(5):
         plan.pull()
     report = plan.report()
     assert report.updates == 5
     assert set(report.metrics) == {"ppo/loss", "dqn/loss"}
-    assert group[0].received == [0, 0, 4, 4], "once from each learner, for the first item and for the third"
+    assert group[0].received == [0, 0, 2, 2], "once from each learner, for the first item and for the third"
+
+
+def test_the_lag_of_an_item_is_counted_in_updates_of_the_learner_that_trains_on_it() -> None:
+    group = workers(2)
+    plan = two_learners(ParallelRollouts(group).gather_async(), group).start(LocalEngine(), FakeClock())
+    items = list(islice(plan.items(), 20))
+    assert [(item.weight_version, item.versions) for item in items[:6]] == [
+        *[(0, (0, 0))] * 4,
+        *[(2, (1, 1))] * 2,
+    ]
+    report = plan.report()
+    # as for a single learner: two workers in turns, each one update behind
+    assert report.train_lags == {"ppo": {0: 1, 1: 9}, "dqn": {0: 1, 1: 9}}
+    assert report.train_lag == {0: 2, 1: 18}
+    assert report.gather_lag == {0: 1, 1: 9}
+    flat = report.flat()
+    assert flat["train_lag/mean"] == flat["train_lag/ppo/mean"] == flat["train_lag/dqn/mean"] == 0.9
+    single = ReportMetrics(
+        ParallelRollouts(alone := workers(2)).gather_async().for_each(TrainOneStep(FakeLearner(), alone)), alone
+    )
+    list(islice(single.items(), 10))
+    assert single.report().train_lag == report.train_lags["ppo"]
+    assert "train_lag/train_one_step/mean" not in single.report().flat()
+
+
+class Named(FakeLearner):
+    """Its weights say whose they are; it notes how many updates it has made since the oldest that it trains on."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.lags = name, Counter[int]()
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        self.lags[self.updates - int(batch[self.name].min())] += 1
+        return super().update(batch)
+
+    def get_weights(self) -> dict[str, Any]:
+        return {**super().get_weights(), "of": self.name}
+
+
+class Knowing(FakeWorker):
+    """Its items say how many updates of each learner their weights had seen."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.known: dict[str, int] = {}
+
+    def set_weights(self, weights: Any, version: int) -> None:
+        assert version == weights["w"]
+        self.known[weights["of"]] = version
+
+    def sample(self) -> SampleBatch:
+        batch = super().sample()
+        return SampleBatch({**batch.data, **{name: batch["step"] * 0 + seen for name, seen in self.known.items()}})
+
+
+@pytest.mark.parametrize("slow", [1.0, 4.5])
+def test_lags_of_several_learners_are_those_that_workers_and_learners_see_themselves(slow: float) -> None:
+    """One learner trains on each item, another one on four at a time; a gather sees who has gone furthest."""
+    group, clock = [Knowing(0), Knowing(1)], FakeClock()
+    ppo, dqn = Named("ppo"), Named("dqn")
+    seen: Counter[int] = Counter()
+
+    def look(batch: SampleBatch) -> SampleBatch:
+        seen[max(learner.updates - int(batch[learner.name][0]) for learner in (ppo, dqn))] += 1
+        return batch
+
+    left, right = ParallelRollouts(group).gather_async(num_async=2).for_each(look).queue(3).split(2, capacity=4)
+    each = left.for_each(TrainOneStep(ppo, group)).named("ppo")
+    four = right.batch(4).for_each(SampleBatch.concat).for_each(TrainOneStep(dqn, group)).named("dqn")
+    plan = ReportMetrics(Union(each, four), group)
+    plan.start(SimulatedEngine(clock, lambda index: slow if index == 1 else 1.0), clock)
+    list(islice(plan.items(), 50))
+    report = plan.report()
+    assert report.gather_lag == seen
+    assert report.train_lags == {"ppo": ppo.lags, "dqn": dqn.lags}
+    assert max(ppo.lags) > max(dqn.lags) >= 1
+
+
+@pytest.mark.parametrize("when_old", ["drop", "wait"])
+def test_a_bound_on_the_lag_holds_for_each_learner_and_not_for_their_sum(when_old: Literal["drop", "wait"]) -> None:
+    group = workers(2)
+    stream = ParallelRollouts(group).gather_async(max_lag=1, when_old=when_old)
+    plan = two_learners(stream, group).start(LocalEngine(), FakeClock())
+    list(islice(plan.items(), 20))
+    assert plan.counters.drops == {}
+    assert plan.report().measures.get("gather_async/held_back", 0) == 0
+
+    group, clock = workers(2), FakeClock()
+    stream = ParallelRollouts(group).gather_async(max_lag=1, when_old=when_old)
+    slow = two_learners(stream, group).start(SimulatedEngine(clock, lambda index: 1.0 + 4.0 * index), clock)
+    list(islice(slow.items(), 20))
+    assert max(slow.report().train_lag) == (0 if when_old == "drop" else 1)
+    assert bool(slow.counters.drops) == (when_old == "drop")
+
+
+def test_items_have_no_lag_for_a_learner_whose_weights_nobody_acts_on() -> None:
+    group = workers(1)
+    left, right = ParallelRollouts(group).gather_sync().split(2)
+    acts = left.for_each(TrainOneStep(FakeLearner(), group)).named("acts")
+    plan = ReportMetrics(Union(acts, right.for_each(TrainOneStep(FakeLearner())).named("only_learns")))
+    list(islice(plan.items(), 6))
+    assert plan.report().train_lags == {"acts": {0: 3}}
 
 
 def test_train_stats_say_what_was_done() -> None:

@@ -235,6 +235,8 @@ class GatherAsync(Gather):
         """Binds actors."""
         super().start(context)
         self._holding = False
+        # asked for every item, so nothing is asked where everything is admitted
+        self._admits = None if self.when_old == "drop" or self.max_lag is None else self._admitted
 
     def pull(self, output: int = 0) -> Pulled:
         """The item that was asked for first among those that have arrived."""
@@ -256,7 +258,7 @@ class GatherAsync(Gather):
                 if not self._being_replaced() and (not self._due or self.source.exhausted()):
                     self.ended = True
                     return END
-            request = self._first_done(self._admitted)
+            request = self._first_done(self._admits)
             if request is None:
                 return self._not_ready()
             if self._take(request) is None:
@@ -269,9 +271,8 @@ class GatherAsync(Gather):
             self._absorb(arrival)
             return ABSORBED
         envelope = self._deliver(arrival)
-        self._note_lag(envelope)
-        lag = self._channel.lag
-        if self.max_lag is not None and lag(envelope.weight_version, envelope.versions) > self.max_lag:
+        lag = self._note_lag(envelope)
+        if self.max_lag is not None and lag > self.max_lag:
             self._counters.drop(self.name)
             return ABSORBED
         return envelope
@@ -284,8 +285,7 @@ class GatherAsync(Gather):
 
     def _admitted(self, request: Requested) -> bool:
         """Whether delivering an item leaves every item that is being made young enough."""
-        if self.when_old == "drop" or self.max_lag is None:
-            return True
+        assert self.max_lag is not None
         lag = self._channel.lag
         oldest = max(lag(other.version, other.versions) for other in self._requested)
         admitted = lag(request.version, request.versions) == oldest or oldest < self.max_lag

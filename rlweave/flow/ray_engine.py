@@ -150,6 +150,8 @@ class RayEngine:
 
     def call(self, actor: Actor, method: str, *arguments: Any) -> RayCall:
         """Starts a call. What ``put`` gave and calls of other actors go from actor to actor, not through here."""
+        if not arguments and method == "next_items":  # the usual case, and this runs for every item
+            return RayCall(actor.next_items())
         given = [argument.reference if isinstance(argument, RayCall) else argument for argument in arguments]
         needs = [argument for argument in arguments if isinstance(argument, RayCall)]
         if method == "next_items":

@@ -182,10 +182,14 @@ class Gather(Node):
         self.timer.items += 1
         return arrival.envelope
 
-    def _note_lag(self, envelope: Envelope) -> None:
-        """Counts how old the weights are that an item was made with, when it leaves."""
-        if envelope.weight_version != UNKNOWN_VERSION:
-            self._channel.gather_lag.add(self._channel.lag(envelope.weight_version, envelope.versions))
+    def _note_lag(self, envelope: Envelope) -> int:
+        """Counts how old the weights are that an item was made with, when it leaves; 0 if that is unknown."""
+        version = envelope.weight_version
+        if version == UNKNOWN_VERSION:
+            return 0
+        lag = self._channel.lag(version, envelope.versions)
+        self._channel.gather_lag.add(lag)
+        return lag
 
     def _absorb(self, arrival: Arrival) -> None:
         """Counts what an item took."""

@@ -6,9 +6,9 @@
 
 On Ray there are two workers. With `--until-clear` a run ends at the first report that leaves no doubt; its row says so.
 
-Writes `learning.json` (a row for each run, with the command that repeats it) and a picture of the learning curves of
-each task. Seeds are those of the agent; nothing was tuned on them, and none is left out. Ends with 1 if a task was
-not learned.
+Writes `learning.json` (a row for each run, with the command that repeats it), `learning.md` (a table), and a picture of
+the learning curves of each task. Seeds are those of the agent; nothing was tuned on them, and none is left out. Ends
+with 1 if a task was not learned.
 """
 
 from __future__ import annotations
@@ -366,6 +366,34 @@ def draw(rows: list[dict[str, Any]], output: Path) -> list[Path]:
     return paths
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """All rows as a page: a line for each task, backend and engine, with the result of each seed."""
+    lines = [
+        "# What was learned",
+        "",
+        "Made by `make learning` (`benchmarks/learning.py`) from `learning.json`, which has the curves, versions and",
+        "a command for each run as well. Settings were chosen on other seeds. A result is measured once, on episodes",
+        "(for MAML, tasks) whose seeds chose nothing. On Ray there are two workers, and a run ends at its first clear",
+        "result.",
+        "",
+        "| task | backend | engine | needed | result of seeds 0, 1, ... | steps of the budget | curve |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["task"], row["backend"], _engine(row)), []).append(row)
+    for (name, backend, engine), runs in groups.items():
+        runs.sort(key=lambda row: int(row["seed"]))
+        task = TASKS[name]
+        needed = f"{'at least' if task.higher_is_better else 'below'} {task.threshold:g}"
+        results = ", ".join(f"{row['result']:.4g}" + ("" if row["ok"] else " (**no**)") for row in runs)
+        steps = f"{max(row['steps'] for row in runs):,} of {task.budget:,}"
+        lines.append(f"| {name} | {backend} | {engine} | {needed} | {results} | {steps} | [curve]({name}.png) |")
+    shown = {name for name, _, _ in groups}
+    results_of = [f"* {name}: {task.what}." for name, task in TASKS.items() if name in shown]
+    return "\n".join([*lines, "", "The result of", "", *results_of, ""])
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -420,9 +448,10 @@ def main() -> int:
             )
             rows = [other for other in rows if _key(other) != _key(row)] + [row]
             _write(file, rows)
-    for path in draw(rows, arguments.output):
+    page = arguments.output / "learning.md"
+    page.write_text(table(rows), encoding="utf-8")
+    for path in [*draw(rows, arguments.output), page, file]:
         print(path)
-    print(file)
     return 0 if not failed and all(row["ok"] for row in new) else 1
 
 

@@ -1,10 +1,11 @@
 """Agents learn: one seed of every task of `benchmarks/learning.py` on every backend; `make learning` runs all seeds."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from benchmarks.learning import ENGINES, ON_RAY, TASKS, settings_on, train_task
+from benchmarks.learning import ENGINES, ON_RAY, TASKS, settings_on, table, train_task
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.engines import check_engine
 from rlweave.algorithms.registry import get_algorithm
@@ -95,3 +96,11 @@ def test_a_threshold_is_no_formality(task):
     }
     assert not TASKS[task].reached(untrained[task])
     assert not TASKS[task].reached(float("nan"))
+
+
+def test_the_page_of_results_is_that_of_the_numbers():
+    docs = Path(__file__).parents[2] / "docs"
+    rows = json.loads((docs / "learning.json").read_text(encoding="utf-8"))["rows"]
+    assert (docs / "learning.md").read_text(encoding="utf-8") == table(rows)
+    for row in rows:
+        assert row["ok"] == (TASKS[row["task"]].reached(row["result"]) and row["steps"] <= row["budget"])

@@ -199,9 +199,8 @@ def test_the_plans_are_drawn_with_their_types(trainers):
 
 @pytest.mark.slow
 @pytest.mark.long(minutes=0.5)
-def test_a3c_on_ray_computes_gradients_in_its_workers(trainers, tmp_path):
+def test_a3c_on_ray_computes_gradients_in_its_workers(trainers, ray_engine, tmp_path):
     """Lags are measured there, and bounded where asked; acting on NumPy, gradients on the backend that learns."""
-    pytest.importorskip("ray")
     sets = {"engine": "ray", "object_store_mb": 80, "max_lag": 1, "steps": 2_000, "checkpoint_every": 500}
     trainer = make("a3c", tmp_path / "run", **sets)
     rows = finish(trainer)

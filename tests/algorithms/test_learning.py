@@ -52,8 +52,7 @@ def test_learns(task, backend, learning_seed, tmp_path):
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=pytest.mark.long(minutes=1)) for task in ("ppo-cartpole", "dqn-cartpole")]
 )
-def test_learns_with_two_workers_on_ray(task, tmp_path):
-    pytest.importorskip("ray")
+def test_learns_with_two_workers_on_ray(task, ray_engine, tmp_path):
     row = train_task(task, "torch", 0, tmp_path / "run", ENGINES["ray"], until_clear=True)
     assert row["ok"], f"{row['what']}: {row['result']}, needed {row['threshold']}"
 

@@ -139,8 +139,7 @@ def test_it_is_deterministic_and_a_cut_training_equals_the_uncut_one(tmp_path, p
 
 
 @pytest.mark.slow
-def test_workers_on_ray_adapt_and_send_both_rollouts(tmp_path):
-    pytest.importorskip("ray")
+def test_workers_on_ray_adapt_and_send_both_rollouts(ray_engine, tmp_path):
     trainer = trainer_of("reinforcement", tmp_path / "run", engine="ray", workers=2, object_store_mb=80)
     try:
         rows = list(trainer.train())

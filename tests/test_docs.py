@@ -157,6 +157,7 @@ def test_the_commands_that_look_at_plans(name, tmp_path, monkeypatch, capsys):
             assert "report_metrics" in capsys.readouterr().out or (tmp_path / words[-1]).exists()
 
 
+@pytest.mark.long(minutes=0.5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md"])
 def test_the_commands_that_train(name, ray_engine, tmp_path, monkeypatch, capsys):

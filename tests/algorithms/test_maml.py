@@ -157,6 +157,7 @@ def test_an_environment_without_points_to_draw_is_no_regression():
 
 
 @pytest.mark.learning
+@pytest.mark.long(minutes=1)
 def test_a_tenth_of_the_training_leaves_a_fifth_of_the_loss(learning_seed, tmp_path):
     """The whole training, which `make learning` does, leaves a tenth; who has learned nothing, nearly all."""
     from benchmarks.learning import train_task

@@ -29,7 +29,7 @@ def _compile_equal_programs_once(config):
     """Has JAX keep what it compiled, for tests that build equal agents, which it would compile most of their time.
 
     Each process that runs tests has a directory of its own, since JAX writes there without a lock, and a new one, so
-    that nothing of an earlier run, another version or another machine is found. What a test begins shares it.
+    that nothing of an earlier run, another version or another machine is found. A process that a test begins shares it.
     """
     directory = tempfile.TemporaryDirectory(prefix="rlweave-tests-jax-")
     config.add_cleanup(directory.cleanup)
@@ -82,5 +82,9 @@ def ray_engine():
     pytest.importorskip("ray")
     from rlweave.flow.ray_engine import RayEngine
 
-    with RayEngine(num_cpus=2, object_store_memory=80 * 2**20) as engine:
+    with pytest.MonkeyPatch.context() as patch:
+        # several actors at once would write there
+        patch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+        engine = RayEngine(num_cpus=2, object_store_memory=80 * 2**20)
+    with engine:
         yield engine

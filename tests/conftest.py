@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import signal
+import tempfile
 
 import pytest
 
@@ -15,10 +16,26 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 _EARLY_ON_TENSORFLOW = ("tests/backends/", "tests/ops/", "tests/graph/test_laws", "tests/test_packaging")
 
 
-def pytest_configure():
+def pytest_configure(config):
     # what a shell starts in the background ignores Ctrl-C
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    runs_tests = hasattr(config, "workerinput") or config.getoption("dist", "no") == "no"
+    if runs_tests and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        _compile_equal_programs_once(config)
+
+
+def _compile_equal_programs_once(config):
+    """Has JAX keep what it compiled, for tests that build equal agents, which it would compile most of their time.
+
+    Each process that runs tests has a directory of its own, since JAX writes there without a lock, and a new one, so
+    that nothing of an earlier run, another version or another machine is found. A process that a test begins shares it.
+    """
+    directory = tempfile.TemporaryDirectory(prefix="rlweave-tests-jax-")
+    config.add_cleanup(directory.cleanup)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = directory.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 def pytest_addoption(parser):
@@ -57,8 +74,17 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def ray_engine():
-    """One small Ray cluster on this machine for all tests of a process."""
+    """One small Ray cluster on this machine for all tests of a process.
+
+    A training whose settings say `engine=ray` uses the cluster that is there: a test that asks for this one spares
+    the start and the end of another.
+    """
+    pytest.importorskip("ray")
     from rlweave.flow.ray_engine import RayEngine
 
-    with RayEngine(num_cpus=2, object_store_memory=80 * 2**20) as engine:
+    with pytest.MonkeyPatch.context() as patch:
+        # several actors at once would write there
+        patch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+        engine = RayEngine(num_cpus=2, object_store_memory=80 * 2**20)
+    with engine:
         yield engine

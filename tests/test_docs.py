@@ -132,19 +132,9 @@ def test_the_error_on_the_first_page_is_the_one_that_is_raised(first_plan):
     assert str(caught.value) == shown.rstrip()
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """One cluster for all pages and commands, which would begin one each: they use the one that is there."""
-    pytest.importorskip("ray")
-    from rlweave.flow.ray_engine import RayEngine
-
-    with RayEngine(num_cpus=2, object_store_memory=80 * 2**20) as engine:
-        yield engine
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md"])
-def test_the_pages_on_plans_on_ray(first_plan, cluster, name):
+def test_the_pages_on_plans_on_ray(first_plan, ray_engine, name):
     assert any("RayEngine" in block for block in plan_page(name, dict(first_plan), with_ray=True))
 
 
@@ -167,9 +157,10 @@ def test_the_commands_that_look_at_plans(name, tmp_path, monkeypatch, capsys):
             assert "report_metrics" in capsys.readouterr().out or (tmp_path / words[-1]).exists()
 
 
+@pytest.mark.long(minutes=0.5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md"])
-def test_the_commands_that_train(name, cluster, tmp_path, monkeypatch, capsys):
+def test_the_commands_that_train(name, ray_engine, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     trained = [words for words in commands_of(name) if words[1] in ("train", "resume")]
     assert trained

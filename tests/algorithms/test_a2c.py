@@ -199,11 +199,10 @@ def test_the_plans_are_drawn_with_their_types(trainers):
 
 @pytest.mark.slow
 @pytest.mark.long(minutes=0.5)
-def test_a3c_on_ray_computes_gradients_in_its_workers(trainers, tmp_path):
+def test_a3c_on_ray_computes_gradients_in_its_workers(trainers, ray_engine):
     """Lags are measured there, and bounded where asked; acting on NumPy, gradients on the backend that learns."""
-    pytest.importorskip("ray")
-    sets = {"engine": "ray", "object_store_mb": 80, "max_lag": 1, "steps": 2_000, "checkpoint_every": 500}
-    trainer = make("a3c", tmp_path / "run", **sets)
+    sets = {"engine": "ray", "object_store_mb": 80, "max_lag": 1, "steps": 1_000, "checkpoint_every": 0}
+    trainer = trainers("a3c", **sets)
     rows = finish(trainer)
     report = trainer.plan.report()
     assert set(report.train_lag) <= {0, 1}
@@ -211,8 +210,3 @@ def test_a3c_on_ray_computes_gradients_in_its_workers(trainers, tmp_path):
     dropped = trainer.plan.counters.drops.get("gather_async", 0)
     assert rows[-1]["env_steps_sampled"] == 16 * (report.updates + dropped)
     assert rows[-1]["trained_samples"] == 16 * report.updates == trainer.agent.env_steps
-    trainer.close()
-    resumed = trainers("a3c", tmp_path / "run", **{**sets, "steps": 2_400})
-    resumed.restore(find_checkpoint(tmp_path / "run"))
-    assert resumed.env_steps < 2_000
-    assert finish(resumed)[-1]["env_steps_sampled"] >= 2_400

@@ -127,8 +127,7 @@ def test_it_is_deterministic_and_a_cut_training_equals_the_uncut_one(tmp_path, w
 
 
 @pytest.mark.slow
-def test_workers_on_ray_send_places_in_the_noise_and_returns_only(tmp_path):
-    pytest.importorskip("ray")
+def test_workers_on_ray_send_places_in_the_noise_and_returns_only(ray_engine, tmp_path):
     sets = {"engine": "ray", "workers": 2, "backend": "torch", "agent__acting_backend": "numpy", "object_store_mb": 80}
     trainer = trainer_of(tmp_path / "run", **sets)
     try:

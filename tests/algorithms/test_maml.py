@@ -139,8 +139,7 @@ def test_it_is_deterministic_and_a_cut_training_equals_the_uncut_one(tmp_path, p
 
 
 @pytest.mark.slow
-def test_workers_on_ray_adapt_and_send_both_rollouts(tmp_path):
-    pytest.importorskip("ray")
+def test_workers_on_ray_adapt_and_send_both_rollouts(ray_engine, tmp_path):
     trainer = trainer_of("reinforcement", tmp_path / "run", engine="ray", workers=2, object_store_mb=80)
     try:
         rows = list(trainer.train())
@@ -158,6 +157,7 @@ def test_an_environment_without_points_to_draw_is_no_regression():
 
 
 @pytest.mark.learning
+@pytest.mark.long(minutes=1)
 def test_a_tenth_of_the_training_leaves_a_fifth_of_the_loss(learning_seed, tmp_path):
     """The whole training, which `make learning` does, leaves a tenth; who has learned nothing, nearly all."""
     from benchmarks.learning import train_task

@@ -234,8 +234,7 @@ def test_all_four_policies_begin_to_learn(learning_seed, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_on_ray_train_save_and_resume(trainers, tmp_path):
-    pytest.importorskip("ray")
+def test_workers_on_ray_train_save_and_resume(trainers, ray_engine, tmp_path):
     sets = {"workers": 2, "engine": "ray", "object_store_mb": 80}
     path = tmp_path / "run"
     trainer = trainers(path, **sets)

@@ -333,6 +333,7 @@ def test_wrong_settings_are_refused(sets, where):
 
 
 @pytest.mark.slow
+@pytest.mark.long(minutes=0.5)
 def test_a_killed_trial_is_replaced_and_goes_on_from_one_that_lives(ray_engine):
     ray = pytest.importorskip("ray")
     sets = {"engine": "ray", "worker_cpus": 0.5, "steps": 10_000_000, "population": 2}

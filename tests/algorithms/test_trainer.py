@@ -200,8 +200,7 @@ def test_a_training_goes_on_from_its_best_checkpoint(trainers, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_workers_on_ray_train_save_and_resume(trainers, tmp_path, algorithm):
-    pytest.importorskip("ray")
+def test_workers_on_ray_train_save_and_resume(trainers, ray_engine, tmp_path, algorithm):
     sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
     path = tmp_path / "run"
     trainer = trainers(algorithm, path, **sets)
@@ -222,7 +221,7 @@ def test_workers_on_ray_train_save_and_resume(trainers, tmp_path, algorithm):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers):
+def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_engine):
     ray = pytest.importorskip("ray")
     sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
     trainer = trainers("ppo", worker_failure="replace", **sets)

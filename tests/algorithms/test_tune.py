@@ -82,6 +82,7 @@ def test_restored_equals_gone_on(tuning, tmp_path):
         training.cleanup()
 
 
+@pytest.mark.long(minutes=0.5)
 def test_two_trials_of_tune(tuning, ray_engine, tmp_path, monkeypatch):
     """The page's code as it stands."""
     page = (Path(__file__).parents[2] / "docs/plans-in-plans.md").read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """`torch_compile=True`: runs through torch.compile(fullgraph=True) give the same numbers, without graph breaks."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,17 @@ def counters():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     return torch._dynamo.utils.counters
+
+
+@pytest.fixture
+def no_generated_code(monkeypatch):
+    """Captured, functionalized and differentiated as whole graphs, which are then run without a C++ compiler.
+
+    What is captured is rlweave's. That generated code computes it is shown by the first test of this file, by the agent
+    of `tests/agents/test_torch_compile.py` and by the optimizers; to compile what is captured here takes minutes.
+    """
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
 
 
 class _Agent(Component):
@@ -64,6 +77,7 @@ class _Agent(Component):
         return ops.mean((q - targets) ** 2)
 
 
+@pytest.mark.long(minutes=1)
 def test_acting_and_an_update_by_gradient_descent(counters):
     spaces = {"states": rows(3), "targets": rows(2)}
     plain, compiled = (
@@ -154,7 +168,7 @@ class _Meta(Component):
         return np.asarray(y) * 2.0
 
 
-def test_nested_gradients_branches_loops_vmap_and_host_nodes(counters):
+def test_nested_gradients_branches_loops_vmap_and_host_nodes(counters, no_generated_code):
     spaces = {"x": SCALAR, "flag": BoolBox(), "xs": FloatBox(shape=(3,)), "batch": BATCH}
     plain, compiled = (built(_Meta(), spaces, "torch", rng="portable", torch_compile=flag) for flag in (False, True))
     outer, gradients = compiled.meta(1.0)
@@ -206,7 +220,7 @@ class _Epochs(Component):
         return total + loss
 
 
-def test_bodies_of_loops_are_compiled_once_and_not_unrolled(counters):
+def test_bodies_of_loops_are_compiled_once_and_not_unrolled(counters, no_generated_code):
     spaces = {
         "xs": FloatBox(shape=(3,), add_batch_rank=True, add_time_rank=True),
         "ys": FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=True),

@@ -36,6 +36,7 @@ class PackTrajectories(Operator):
     """
 
     at_source: ClassVar[bool] = False
+    merges: ClassVar[bool] = True
 
     def __init__(self, steps: int, columns: int) -> None:
         self.steps = positive("steps", steps, "pack_trajectories")

@@ -35,6 +35,7 @@ class Context:
         fragments: Items that the workers of a group make per call.
         only_source: Whether everything in the plan waits for one gather.
         patience: Seconds that the present step may wait at that one gather, where nothing else could move meanwhile.
+        waits_until: When that time is over, once the step has begun to wait.
     """
 
     def __init__(self, engine: Engine, clock: Clock, counters: Counters) -> None:
@@ -42,6 +43,7 @@ class Context:
         self.step_number = 0
         self.only_source = False
         self.patience = 0.0
+        self.waits_until: float | None = None
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
         self.train_lags: dict[str, LagHistogram] = {}
@@ -91,12 +93,15 @@ class Context:
         """
         (actor,) = self.engine.create_actors([self._factory(group, index, replaces)], group.resources)
         self._actors[group.key][index] = actor
-        self._buried.discard((group.key, index))
         self.channel(group).replace(index, actor)
         return self.engine.call(actor, "shares_weights")
 
+    def born(self, group: WorkerGroup, index: int) -> None:
+        """Notes that an actor which was made anew is there."""
+        self._buried.discard((group.key, index))
+
     def ask_living(
-        self, group: WorkerGroup, method: str, arguments: Sequence[tuple[Any, ...] | None], operator: str
+        self, group: WorkerGroup, method: str, arguments: Sequence[tuple[Any, ...] | None], operator: str, source: str
     ) -> list[Any]:
         """Calls a method of the actors of a group, and waits for the answers.
 
@@ -105,9 +110,10 @@ class Context:
             method: Of the actors.
             arguments: Of each actor's call; None for one that is not to be called.
             operator: Who asks, for errors.
+            source: Whose actors they are, for errors.
 
         Returns:
-            The answers in order; None for those who were not called, were buried and not replaced yet, or are lost.
+            The answers in order; None for those who were not called, were buried and are not there again, or are lost.
 
         Raises:
             PlanError: If one of them raises, or they do not answer.
@@ -115,7 +121,7 @@ class Context:
         actors = self.actors(group)
         asked = [n for n, own in enumerate(arguments) if own is not None and (group.key, n) not in self._buried]
         calls = [self.engine.call(actors[index], method, *(arguments[index] or ())) for index in asked]
-        names = [f"{operator}/{index}" for index in asked]
+        names = [f"{source}/{index}" for index in asked]
         found = answers_of(self.engine, self.clock, calls, operator, method, names, lost=True)
         answers = dict(zip(asked, found, strict=True))
         return [answers.get(index) for index in range(len(actors))]

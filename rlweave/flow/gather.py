@@ -274,6 +274,8 @@ class GatherAsync(Gather):
         lag = self._note_lag(envelope)
         if self.max_lag is not None and lag > self.max_lag:
             self._counters.drop(self.name)
+            # who sends weights by the items that come through (UpdateWeights) will not see this one
+            self._channel.publish(arrival.actor)
             return ABSORBED
         return envelope
 

@@ -41,10 +41,12 @@ class Operator:
         work: What works on envelopes for it and has its state, if anything does: see `rlweave.flow.work.Work`.
     """
 
-    work: Work = Work()
+    _work: Work = Work()
     """What works on envelopes for it; this one does nothing, and ``process`` calls the operator itself."""
     at_source: ClassVar[bool] = True
     """Whether it may run at the workers; false where it refers to objects of the driver."""
+    merges: ClassVar[bool] = False
+    """Whether it makes items of several ones; then what comes out is of no round."""
     fills: Any = None
     """The memory that it stores into, if any."""
     learner_actor: LearnerActor | None = None
@@ -56,7 +58,7 @@ class Operator:
 
     def __init__(self, work: Work | None = None) -> None:
         if work is not None:
-            self.work, self.group, self.learner_actor = work, work.group, work.learner_actor
+            self._work, self.group, self.learner_actor = work, work.group, work.learner_actor
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy beside a worker takes along: everything but its place in the plan."""
@@ -85,19 +87,19 @@ class Operator:
         """Whether it does more than to make a payload of each payload, so that it has to be behind a gather."""
         kind = type(self)
         processes = kind.process is not Operator.process and kind.__call__ is Operator.__call__
-        return processes or kind.flush is not Operator.flush or self.work is not Operator.work
+        return processes or kind.flush is not Operator.flush or self._work is not Operator._work
 
     def bind(self, worker: Any) -> None:
         """Gives an operator that runs at a source its worker, before the first item."""
 
     def start(self, context: Context, name: str) -> None:
         """Gets ready on the driver, before the first item."""
-        self.work.start(context, name)
+        self._work.start(context, name)
 
     def process(self, envelope: Envelope) -> Pulled:
         """Transforms an envelope: by default its payload alone."""
-        if self.work is not Operator.work:
-            return self.work.process(envelope)
+        if self._work is not Operator._work:
+            return self._work.process(envelope)
         payload: Any = self(envelope.payload)
         if payload is ABSORBED:
             return ABSORBED
@@ -113,11 +115,11 @@ class Operator:
 
     def begin(self, envelope: Envelope) -> Call:
         """Starts the work on an item at an actor; only where there is a ``learner_actor``."""
-        return self.work.begin(envelope)
+        return self._work.begin(envelope)
 
     def finish(self, envelope: Envelope, result: Any) -> Pulled:
         """Makes an envelope of the result of the call that ``begin`` started."""
-        return self.work.finish(envelope, result)
+        return self._work.finish(envelope, result)
 
     def flush(self) -> list[Envelope]:
         """What is still inside when the stream ends."""
@@ -129,7 +131,7 @@ class Operator:
 
     def note(self) -> str:
         """Settings worth a line in ``explain``."""
-        return self.work.note()
+        return self._work.note()
 
     def sends(self) -> list[tuple[Any, str, str, str]]:
         """What it sends beside its items, for ``explain`` and ``draw``.
@@ -142,11 +144,11 @@ class Operator:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: JSON-able data and arrays."""
-        return self.work.state_dict()
+        return self._work.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
-        self.work.load_state_dict(state)
+        self._work.load_state_dict(state)
 
 
 class FunctionOperator(Operator):
@@ -199,6 +201,8 @@ class Buffering(Operator):
         enough: Size from which on the items kept make one.
         size_of: The size of an item; by default each counts as 1.
     """
+
+    merges: ClassVar[bool] = True
 
     def __init__(self, enough: int = 1, size_of: Callable[[Any], int] | None = None) -> None:
         self.enough = enough

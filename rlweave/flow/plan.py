@@ -140,7 +140,7 @@ class ReportMetrics:
                 fix="mend the cause, compose a new plan and load the last checkpoint into it",
             ) from self._failure
         context.step_number += 1
-        context.patience = patience if context.only_source else 0.0
+        context.patience, context.waits_until = patience if context.only_source else 0.0, None
         moved = False
         try:
             for queue in self._queues:
@@ -311,12 +311,13 @@ class ReportMetrics:
     def drain(self) -> None:
         """Waits until nothing is on its way that is not here, to look at the plan in between.
 
-        Nobody is sent anything: workers go on with the weights they have, as if nobody had looked.
+        Nobody is sent anything: workers go on with the weights they have, as if nobody had looked. But where items are
+        held back (``when_old="wait"``) or a failed one is left out, others that are here by now may come before them.
 
         Raises:
             PlanError: If an actor fails meanwhile, and its policy is to stop.
         """
-        self._running()
+        self._running().patience = 0.0  # of the step before
         for node in self.graph.nodes:
             node.drain()
 

@@ -7,7 +7,11 @@ from typing import Any
 import cloudpickle
 
 from rlweave.flow.engine import ArgumentFailed
+from rlweave.flow.owned import owned
 from rlweave.flow.remote_errors import PackedError, packed
+
+_KEEPING = frozenset({"load_state_dict", "load_stage_state"})
+"""Methods that keep what they get: of arrays that Ray maps read-only into this process, they are given copies."""
 
 
 class RayHost:
@@ -38,6 +42,8 @@ class RayHost:
             for argument in arguments:
                 if isinstance(argument, PackedError):  # the result of a call of another actor, which failed
                     raise ArgumentFailed("an argument could not be made") from argument.unpacked()
+            if method in _KEEPING:
+                arguments = owned(arguments)
             return getattr(self._object, method)(*arguments)
         except Exception as error:
             return packed(error)

@@ -124,10 +124,13 @@ class Gather(Node):
 
     def _patience(self) -> float:
         """Seconds that a look may wait: none unless all that could move is what it looks for."""
-        patience = self._context.patience
-        if not patience or self._births or self._supervisor.wakes_at is not None:
+        context = self._context
+        if not context.patience or self._births or self._supervisor.wakes_at is not None:
             return 0.0
-        return max(0.0, min(patience, self._hangs_at - self._now()))
+        now = self._now()
+        if context.waits_until is None:  # all looks of a step together, so that stop() is heeded
+            context.waits_until = now + context.patience
+        return max(0.0, min(context.waits_until, self._hangs_at) - now)
 
     def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
         if self._ready:
@@ -294,6 +297,7 @@ class Gather(Node):
             except Exception as error:
                 self._failed(index, error, asked=False)
             else:
+                self._context.born(self.source.group, index)
                 self.source.born(index)
                 self._asked_of_new_actor(index)
 

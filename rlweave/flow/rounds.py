@@ -12,7 +12,6 @@ from rlweave.flow.envelope import ABSORBED, END, Envelope, Pulled, Signal, merge
 from rlweave.flow.gather import GatherSync
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.node import Node, Port
-from rlweave.flow.operators import Buffering
 from rlweave.flow.transforms import Flatten, ForEach, check_input
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ class BatchRounds(Node):
         """Items of a checkpoint from before items knew their round: the next one is of the same round."""
         self._waiting: deque[Envelope] = deque()
         self._made = 0
+        self._resumed_old = False
 
     def start(self, context: Context) -> None:
         """Binds its upstream."""
@@ -74,8 +74,10 @@ class BatchRounds(Node):
             raise PlanError(
                 "an item belongs to no round",
                 where=f"operator {self.name!r}",
-                received=item.describe(),
-                fix="let operators between gather_sync() and batch_rounds() pass items on one by one, in their "
+                received=item.describe() + (", from a checkpoint of before items knew it" if self._resumed_old else ""),
+                fix="resume from a checkpoint that had no items under way between them, or begin anew"
+                if self._resumed_old
+                else "let operators between gather_sync() and batch_rounds() pass items on one by one, in their "
                 "envelopes (envelope.carrying(payload))",
             )
         kept = self._kept.setdefault(mark.gather, [])
@@ -109,6 +111,7 @@ class BatchRounds(Node):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state, also that of a ``batch(len(workers))`` which stood here before there were rounds."""
         inner = state.get("operator", state)
+        self._resumed_old = "waiting" not in state
         self._made, self._kept, self._unmarked = int(inner["made"]), {}, []
         for item in decode_envelopes(inner["kept"]):
             (self._unmarked if item.round is None else self._kept.setdefault(item.round.gather, [])).append(item)
@@ -119,16 +122,19 @@ def _list_of(item_type: Any) -> Any:
     return list[item_type]
 
 
-def _check_rounds(port: Port, upstream: Port) -> None:
+def _check_rounds(port: Port, upstream: Port) -> set[Node]:
     """Checks that what comes out of a port comes in rounds, one item of each that the gather delivered.
+
+    Returns:
+        The gathers whose rounds come.
 
     Raises:
         PlanError: Naming the operator that it does not come in rounds from.
     """
     node = port.node
     if isinstance(node, GatherSync):
-        return
-    merging = isinstance(node, Flatten) or (isinstance(node, ForEach) and isinstance(node.operator, Buffering))
+        return {node}
+    merging = isinstance(node, Flatten) or (isinstance(node, ForEach) and node.operator.merges)
     if merging or not node.inputs or port.parallel or any(above.parallel for above in node.inputs):
         raise PlanError(
             "batch_rounds() needs items in rounds",
@@ -141,5 +147,15 @@ def _check_rounds(port: Port, upstream: Port) -> None:
     inputs = node.inputs
     if isinstance(node, UnionNode) and node.output is not None:
         inputs = [inputs[node.output]]
+    found: set[Node] = set()
     for above in inputs:
-        _check_rounds(above, upstream)
+        gathers = _check_rounds(above, upstream)
+        if twice := found & gathers:
+            raise PlanError(
+                "the items of a round come by two ways, in any order, so nobody can say where the round ends",
+                where=f"operators {node.name!r} and 'batch'",
+                received=f"both branches bring items of {next(iter(twice)).name!r}",
+                fix="put batch_rounds() before the split, or into one of its branches",
+            )
+        found |= gathers
+    return found

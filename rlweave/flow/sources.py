@@ -149,14 +149,14 @@ class ParForEach(Node):
         while isinstance(source, ParForEach):
             source = source.inputs[0].node
         assert isinstance(source, RolloutSource)
-        self._context, self._group = context, source.group
+        self._context, self._group, self._source = context, source.group, source.name
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the operator at each worker; None for a worker that is gone. Nobody is asked if it has none."""
         if type(self.operator).state_dict is Operator.state_dict:
             return {}
         names: list[tuple[Any, ...]] = [(self.name,)] * len(self._group)
-        return {"at_workers": self._context.ask_living(self._group, "stage_state", names, self.name)}
+        return {"at_workers": self._context.ask_living(self._group, "stage_state", names, self.name, self._source)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Gives each worker's copy its state. The first checkpoints have none: then they begin anew.
@@ -169,7 +169,7 @@ class ParForEach(Node):
             return
         check_workers(len(saved), len(self._group), self.name)
         arguments = [None if kept is None else (self.name, kept) for kept in saved]
-        self._context.ask_living(self._group, "load_stage_state", arguments, self.name)
+        self._context.ask_living(self._group, "load_stage_state", arguments, self.name, self._source)
 
     def placement(self) -> str:
         """Beside each worker."""

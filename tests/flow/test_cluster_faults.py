@@ -14,6 +14,7 @@ from rlweave.flow import (
     Envelope,
     FakeClock,
     LearnerActor,
+    Operator,
     ParallelRollouts,
     ReportMetrics,
     SampleBatch,
@@ -268,3 +269,80 @@ def test_a_learner_that_is_found_dead_too_often_ends_a_checkpoint_with_an_error(
     world.cluster.crash(world.learners[-1])
     with pytest.raises(PlanError, match="operator 'train_one_step' failed: ActorLost"):
         ask_learner(plan, world.learner, "state_dict")
+
+
+class Host:
+    """Holds an object as `RayHost` does: a factory that fails makes every call fail with its error."""
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self.held: Any = None
+        self.error: Exception | None = None
+        try:
+            self.held = factory()
+        except OSError as error:
+            self.error = error
+
+    @property
+    def worker(self) -> Any:
+        return getattr(self.held, "worker", None)
+
+    def __getattr__(self, method: str) -> Any:
+        def fail(*arguments: Any) -> None:
+            assert self.error is not None
+            raise self.error
+
+        return getattr(self.held, method) if self.error is None else fail
+
+
+class HostingCluster(SimulatedCluster):
+    """Makes actors in hosts."""
+
+    def create_actors(self, factories: Any, resources: Any = None) -> list[Any]:
+        return super().create_actors([partial(Host, factory) for factory in factories], resources)
+
+
+class Counting(Operator):
+    """Counts items, at its worker."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, batch: SampleBatch) -> SampleBatch:
+        self.seen += 1
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.seen = state["seen"]
+
+
+def test_a_checkpoint_asks_nothing_of_an_actor_that_is_being_made_anew() -> None:
+    """Its factory fails this once, which is its gather's business; what the others know is in the checkpoint."""
+    made: list[int] = []
+
+    def factory() -> FakeWorker:
+        made.append(len(made))
+        if len(made) == 3:
+            raise OSError("port taken, try again")
+        return FakeWorker(made[-1])
+
+    clock = FakeClock()
+    cluster = HostingCluster(clock, lambda actor, method: 1.0)
+    group = WorkerGroup([factory, factory])
+    stream = ParallelRollouts(group).on_error("replace", first_delay=0.0).par_for_each(Counting()).gather_async()
+    plan = ReportMetrics(stream, group).start(cluster, clock)
+    for _ in zip(range(3), plan.items(), strict=False):
+        pass
+    cluster.crash(cluster.actors[1].worker)
+    states = []
+    while len(made) < 4 or plan.counters.items < 20:
+        if plan.step() is NOT_READY:
+            plan.wait()
+        if len(made) == 3 and not states:
+            states.append(plan.state_dict(send_weights=False)["operators"]["counting"]["state"]["at_workers"])
+    assert states[0][1] is None
+    assert states[0][0]["seen"] > 0
+    assert plan.counters.replacements == {"parallel_rollouts": 2}
+    assert plan.counters.failures["parallel_rollouts"] >= 2

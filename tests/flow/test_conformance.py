@@ -231,7 +231,7 @@ def test_whatever_has_a_state_is_cut_and_resumed_in_a_test() -> None:
     nodes = [node for plan in plans for node in plan.graph.nodes]
     made_of = {kind for node in nodes for kind in type(node).__mro__}
     operators = [node.operator for node in nodes if isinstance(node, ForEach)]
-    made_of |= {kind for operator in operators for made in (operator, operator.work) for kind in type(made).__mro__}
+    made_of |= {kind for operator in operators for made in (operator, operator._work) for kind in type(made).__mro__}
     missing = {kind.__name__ for kind in with_state - made_of}
     assert missing <= set(CUT_ELSEWHERE), f"put {missing - set(CUT_ELSEWHERE)} into a plan of test_checkpoint.py"
     for name in missing:

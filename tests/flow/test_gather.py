@@ -16,6 +16,7 @@ from rlweave.flow import (
     ReportMetrics,
     SampleBatch,
     TrainOneStep,
+    Union,
     WorkerGroup,
 )
 from tests.flow.conftest import Start
@@ -249,6 +250,27 @@ def test_a_plan_that_is_stopped_while_it_waits_for_its_only_source_ends_within_a
     engine.wait = stopped_meanwhile  # type: ignore[method-assign]
     assert list(running) == []
     assert clock.now() == 0.5 + plan.wait_limit
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_nor_does_a_plan_wait_longer_that_looks_several_times_in_a_step(several: bool) -> None:
+    """A barrier whose items trickle in, and a union whose branches all wait for one source."""
+    group = workers(20 if several else 1)
+    stream = ParallelRollouts(group).gather_sync() if several else ParallelRollouts(group).gather_async()
+    branches = stream if several else Union(*stream.split(8, 1))
+    plan, engine, clock = simulated(branches, group, lambda index: 0.9 * (index + 1) if several else 1e6)
+    wait = engine.wait
+
+    def stopped_meanwhile(calls: Any, timeout: float | None = None) -> Any:
+        done = wait(calls, timeout)
+        if clock.now() >= 1.8 and not plan.stopped:
+            plan.stop()
+        return done
+
+    engine.wait = stopped_meanwhile  # type: ignore[method-assign]
+    assert list(plan.run()) == []
+    assert plan.stopped
+    assert clock.now() <= 1.8 + 2 * plan.wait_limit
 
 
 def test_workers_of_a_group_are_made_by_the_engine_and_closed_by_it() -> None:

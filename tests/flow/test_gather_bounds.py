@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlweave.errors import ConfigError
-from rlweave.flow import ABSORBED, FakeClock, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.flow import ABSORBED, FakeClock, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep, UpdateWeights
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeWorker, SimulatedEngine, workers
 
@@ -32,6 +32,22 @@ def test_a_quorum_closes_the_round_after_its_time_and_late_items_say_so() -> Non
     assert found[:6] == [(0, 0, 0, 3.0), (1, 0, 0, 3.0), (0, 1, 0, 6.0), (1, 1, 0, 6.0), (0, 2, 0, 9.0), (1, 2, 0, 9.0)]
     assert found[6:9] == [(0, 3, 0, 10.0), (1, 3, 0, 10.0), (2, 0, 3, 10.0)]
     assert plan.report().measures["gather_sync/late_items"] == 1
+
+
+@pytest.mark.parametrize("when_old", ["drop", "wait"])
+def test_a_worker_whose_item_was_too_old_gets_weights_with_its_next_one(when_old: Any) -> None:
+    """Weights are sent by the items that come through, so one that is left out must not leave its worker behind."""
+    group, learner = workers(3), FakeLearner()
+    stream = ParallelRollouts(group).gather_async(max_lag=1, when_old=when_old).for_each(UpdateWeights(learner, group))
+    plan = ReportMetrics(stream.for_each(TrainOneStep(learner)), group).start()
+    for _ in range(300):
+        plan.step()
+    newest = [worker.received[-1] if worker.received else 0 for worker in group]
+    assert learner.updates > 90
+    assert min(newest) >= learner.updates - 4
+    dropped = plan.report().drops.get("gather_async", 0)
+    on_their_way = sum(worker.made for worker in group) - learner.updates - dropped
+    assert 0 <= on_their_way <= len(group)
 
 
 def test_a_quorum_without_time_takes_the_first_that_come() -> None:

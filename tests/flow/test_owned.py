@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
 from rlweave.flow import Gradients, PolicyBatches, SampleBatch
+from rlweave.flow.owned import owned
 from rlweave.flow.plan_item import PlanItem
-
-ray_engine = pytest.importorskip("rlweave.flow.ray_engine")
+from rlweave.flow.ray_host import RayHost
 
 
 def view() -> np.ndarray:
@@ -54,7 +55,7 @@ ITEMS: dict[str, tuple[Callable[[], Any], Callable[[Any], np.ndarray]]] = {
 @pytest.mark.parametrize("name", ITEMS)
 def test_every_kind_of_item_owns_its_arrays(name: str) -> None:
     make, array = ITEMS[name]
-    ((item, *rest),) = ray_engine.owned([(make(), 3, 0, ())])
+    ((item, *rest),) = owned([(make(), 3, 0, ())])
     assert type(item) is type(make())
     assert rest == [3, 0, ()]
     assert array(item).flags.writeable
@@ -64,6 +65,25 @@ def test_every_kind_of_item_owns_its_arrays(name: str) -> None:
 def test_objects_may_refer_to_each_other() -> None:
     one, other = Slotted(None), Slotted(None)
     one.only, other.only = [other, view()], [one]
-    assert ray_engine.owned(one) is one
+    assert owned(one) is one
     assert one.only[1].flags.writeable
     assert one.only[0].only[0] is one
+
+
+class Keeps:
+    """Keeps what it gets."""
+
+    def load_state_dict(self, state: Any) -> None:
+        self.total = state["total"]
+
+    def add(self) -> np.ndarray:
+        self.total += 1.0
+        return self.total
+
+
+def test_a_state_that_an_object_in_an_actor_keeps_is_its_own() -> None:
+    host = RayHost(cloudpickle.dumps(Keeps))
+    given = view()
+    assert host.invoke("load_state_dict", {"total": given}) is None
+    assert host.invoke("add").tolist() == [1.0, 2.0, 3.0]
+    assert given.tolist() == [0.0, 1.0, 2.0]

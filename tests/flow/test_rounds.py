@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rlweave.algorithms.trajectory_packing import PackTrajectories
 from rlweave.errors import PlanError
 from rlweave.flow import (
     ABSORBED,
@@ -48,6 +49,20 @@ def test_a_list_has_one_item_of_each_source_that_is_not_over(start: Start) -> No
     plan = start(ReportMetrics(ParallelRollouts(group).gather_sync().batch_rounds()))
     assert lists(plan) == [[(0, 0), (1, 0), (2, 0)], [(0, 1), (2, 1)], [(0, 2)]]
     assert plan.pull() is END
+
+
+def test_a_round_that_comes_by_two_ways_is_refused() -> None:
+    first, second = ParallelRollouts(workers(2)).gather_sync().split(2)
+    with pytest.raises(PlanError, match="come by two ways") as caught:
+        Union(first, second).batch_rounds()
+    assert "'gather_sync'" in str(caught.value)
+
+
+def test_what_merges_items_gives_no_rounds() -> None:
+    packed = ParallelRollouts(workers(2)).gather_sync().for_each(PackTrajectories(4, 2))
+    with pytest.raises(PlanError, match="needs items in rounds") as caught:
+        packed.batch_rounds()
+    assert "'pack_trajectories' makes other items" in str(caught.value)
 
 
 def test_several_fragments_per_call_are_one_round(start: Start) -> None:

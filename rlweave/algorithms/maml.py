@@ -57,14 +57,35 @@ def make_worker(config: MAMLTrainConfig, agent: MAMLAgent, env: VectorEnv) -> En
     return NavigationWorker(agent, env)
 
 
+def kind_of(env_id: str) -> Any:
+    """The class, or the function, that makes an environment."""
+    entry = resolve(env_id).entry_point
+    return gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+
+
+def check_tasks(env_id: str) -> None:
+    """Checks that an environment says it has tasks: others ignore the wish for a new one, and nobody would notice.
+
+    Raises:
+        ConfigError: It does not say so.
+    """
+    if not (getattr(kind_of(env_id), "metadata", None) or {}).get("new_task"):
+        raise ConfigError(
+            "this environment does not say that it is a distribution of tasks",
+            where="env",
+            received=env_id,
+            fix="use rlweave/PointNavigation-v0 or rlweave/SineTasks-v0; one of your own draws another task at "
+            "reset(options={'new_task': True}), keeps it until the next time, and says so in metadata['new_task']",
+        )
+
+
 def draw_of(env_id: str) -> Callable[..., Any]:
     """What draws regression tasks: the class method `draw` of an environment.
 
     Raises:
         ConfigError: It has none.
     """
-    entry = resolve(env_id).entry_point
-    kind = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    kind = kind_of(env_id)
     draw = getattr(kind, "draw", None)
     if draw is None:
         raise ConfigError(
@@ -86,6 +107,8 @@ def maml_plan(config: MAMLTrainConfig, workers: Workers, learner: AgentLearner[M
 
 def make_parts(config: MAMLTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
+    if config.agent.problem == "reinforcement":
+        check_tasks(config.env)
     agent_config = config.agent
     updates = -(-config.steps // (2 * agent_config.shots * config.num_envs))
     agent_config = agent_config.model_copy(

@@ -24,7 +24,7 @@ class PointNavigation(gymnasium.Env[FloatArray, FloatArray]):
         horizon: Length of an episode at most.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "new_task": True}  # type: ignore[misc]
 
     def __init__(self, horizon: int = 100, render_mode: str | None = None) -> None:
         self._horizon, self._step, self.render_mode = horizon, 0, render_mode

@@ -26,7 +26,7 @@ class SineTasks(gymnasium.Env[FloatArray, FloatArray]):
         points: Length of an episode.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "new_task": True}  # type: ignore[misc]
     amplitudes, phases, inputs = (0.1, 5.0), (0.0, math.pi), (-5.0, 5.0)
 
     def __init__(self, points: int = 10, render_mode: str | None = None) -> None:

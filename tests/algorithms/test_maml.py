@@ -156,6 +156,13 @@ def test_an_environment_without_points_to_draw_is_no_regression():
         trainer_of("regression", env="CartPole-v1")
 
 
+def test_an_environment_without_tasks_is_refused_where_it_would_ignore_the_wish_for_another_one():
+    with pytest.raises(ConfigError, match="distribution of tasks") as caught:
+        trainer_of("reinforcement", env="CartPole-v1", env_options={})
+    assert "CartPole-v1" in str(caught.value)
+    assert "new_task" in str(caught.value)
+
+
 @pytest.mark.learning
 @pytest.mark.long(minutes=1)
 def test_a_tenth_of_the_training_leaves_a_fifth_of_the_loss(learning_seed, tmp_path):

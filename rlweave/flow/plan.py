@@ -189,7 +189,7 @@ class ReportMetrics:
         counters = self.counters
         every = Every(every_steps, counters.env_steps_sampled)
         unreported = False
-        with stopping_on_interrupt(self.stop):
+        with stopping_on_interrupt(self.stop, lambda: self.stopped):
             while not self.stopped and not (until is not None and until(counters)):
                 item = self._step(self.wait_limit)
                 if item is END:

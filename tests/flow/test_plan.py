@@ -254,6 +254,22 @@ def test_ctrl_c_stops_after_the_item_and_a_second_one_interrupts(monkeypatch: py
     assert signal.getsignal(signal.SIGINT) is found
 
 
+def test_a_run_that_was_left_halfway_does_not_get_the_interrupts_of_the_next_plan() -> None:
+    found = signal.getsignal(signal.SIGINT)
+    left = ppo(workers(1), FakeLearner())
+    halfway = left.run()
+    next(halfway)
+    left.close()  # and the iterator is kept
+    plan = ppo(workers(1), FakeLearner())
+    running = plan.run()
+    next(running)
+    halfway.close()  # as when it is collected at last
+    signal.raise_signal(signal.SIGINT)
+    assert plan.stopped
+    assert list(running) == []
+    assert signal.getsignal(signal.SIGINT) is found
+
+
 def test_a_handler_of_the_programs_own_is_left_alone() -> None:
     def own(number: int, frame: Any) -> None:
         pass

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -68,17 +70,17 @@ def resolve(env_id: str) -> EnvSpec:
         ) from error
 
 
-def registration_to_ship(env_id: str) -> EnvSpec | None:
+def registration_to_ship(env_id: str | Callable[..., gymnasium.Env[Any, Any]]) -> EnvSpec | None:
     """The registration of an id, for a process that has not run what registered it.
 
     Args:
-        env_id: As for `resolve`.
+        env_id: As for `resolve`; or what makes the environment, which travels by itself.
 
     Returns:
         The registration, with the class itself where it names one of the script that runs; None where the other process
         finds it by itself: an id with its module, or of Gymnasium, ALE or rlweave; and where there is none.
     """
-    spec = None if ":" in env_id else gymnasium.registry.get(env_id)
+    spec = gymnasium.registry.get(env_id) if isinstance(env_id, str) and ":" not in env_id else None
     if spec is None or str(spec.entry_point).partition(".")[0] in ("gymnasium", "rlweave", "ale_py"):
         return None
     entry_point = spec.entry_point

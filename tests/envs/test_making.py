@@ -11,6 +11,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from rlweave.envs import AsyncEnv, GymnasiumVectorEnv, SyncEnv, make_env, resolve
+from rlweave.envs.registration import registration_to_ship
 from rlweave.errors import ConfigError, EnvError
 from tests.envs.faulty_envs import Counting
 
@@ -119,3 +120,9 @@ def test_importing_environments_loads_no_framework() -> None:
     script = "import sys, rlweave.envs; print([m for m in ('torch', 'jax', 'tensorflow', 'ray') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_makes_an_environment_travels_without_a_registration() -> None:
+    assert registration_to_ship(Counting) is None
+    assert registration_to_ship("CartPole-v1") is None
+    assert registration_to_ship("somewhere:Mine-v0") is None

@@ -92,11 +92,20 @@ def rllib(case: str, seconds: float, warm_up: float) -> dict[str, float]:
     chosen = CASES[case]
     name = "CartPole-v1"
     if case == "pong":
+        import gymnasium
+        import numpy as np
+
         sys.path.insert(0, str(ROOT))
         from benchmarks.atari_pong import make_pong
 
+        def pong_in_floats(_: object) -> object:
+            """As RLlib's own wrapper for Atari gives frames: its networks take no bytes."""
+            space = gymnasium.spaces.Box(-1.0, 1.0, (84, 84, 4), np.float32)
+            scaled = gymnasium.wrappers.TransformObservation
+            return scaled(make_pong(), lambda frames: frames.astype(np.float32) / 127.5 - 1.0, space)
+
         name = "pong"
-        register_env(name, lambda _: make_pong())
+        register_env(name, pong_in_floats)
     ray.init(num_cpus=WORKERS + 1, object_store_memory=256 * 2**20, include_dashboard=False, log_to_driver=False)
     model = DefaultModelConfig(
         fcnet_hiddens=chosen["hidden"],

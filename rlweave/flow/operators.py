@@ -220,15 +220,11 @@ class Buffering(Operator):
         """One payload made of several."""
         raise NotImplementedError
 
-    def full(self) -> bool:
-        """Whether what is kept makes an item."""
-        return self._size >= self.enough
-
     def process(self, envelope: Envelope) -> Pulled:
         """Keeps the item, and gives the merged one when there is enough."""
         self._size += self._size_in(envelope)
         self._kept.append(envelope)
-        return self._release() if self.full() else ABSORBED
+        return self._release() if self._size >= self.enough else ABSORBED
 
     def _size_in(self, envelope: Envelope) -> int:
         return 1 if self._size_of is None else self._size_of(envelope.payload)
@@ -259,16 +255,11 @@ class BatchItems(Buffering):
     """Makes lists of n items; the last one of a stream may be shorter. Behind ``Stream.batch``."""
 
     def __init__(self, n: int) -> None:
-        super().__init__()
-        self.n = positive("n", n, "batch")
+        super().__init__(positive("n", n, "batch"))
 
     def merged(self, payloads: list[Any]) -> list[Any]:
         """The list itself."""
         return payloads
-
-    def full(self) -> bool:
-        """Whether there are n."""
-        return len(self._kept) >= self.n
 
     def default_name(self) -> str:
         """``batch``."""
@@ -284,7 +275,7 @@ class BatchItems(Buffering):
 
     def note(self) -> str:
         """The length of the lists."""
-        return f"n={self.n}"
+        return f"n={self.enough}"
 
 
 class ConcatBatches(Buffering):

@@ -7,6 +7,53 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
+
+
+class PlanInterrupt:
+    """The handler of Ctrl-C while a plan runs: stops it, and gives the handler before it its place back.
+
+    A plan may run while another one does: in its operators, or because somebody keeps an iterator over reports that was
+    left halfway. The handler of the newest one stops them all, so that the second Ctrl-C always interrupts at once.
+
+    Args:
+        stop: Stops the plan.
+        stopped: Whether there is nothing more to stop.
+        found: The handler that was there before.
+    """
+
+    only_sets_a_flag = True
+    """What a component graph looks for, which delays interrupts by handlers that would tear a call apart."""
+
+    def __init__(self, stop: Callable[[], None], stopped: Callable[[], bool], found: Any) -> None:
+        self.stop, self.stopped = stop, stopped
+        self.older = found if isinstance(found, PlanInterrupt) else None
+        self.base: Any = found if self.older is None else self.older.base
+        self.over = False
+        """Whether its run has ended: then it is not put back when a newer one ends."""
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Stops all plans that run; interrupts if they were stopped already."""
+        signal.signal(signal.SIGINT, self.base)
+        running = [handler for handler in self._chain() if not (handler.over or handler.stopped())]
+        for handler in running:
+            handler.stop()
+        if not running:
+            signal.raise_signal(signal.SIGINT)
+
+    def give_back(self) -> None:
+        """Puts the handler back that was there before, unless a newer one is there now."""
+        self.over = True
+        current: Any = signal.getsignal(signal.SIGINT)
+        if current is self:
+            older = (handler for handler in self._chain() if not (handler.over or handler.stopped()))
+            signal.signal(signal.SIGINT, next(older, self.base))
+
+    def _chain(self) -> Iterator[PlanInterrupt]:
+        handler: PlanInterrupt | None = self
+        while handler is not None:
+            yield handler
+            handler = handler.older
 
 
 @contextlib.contextmanager
@@ -17,9 +64,6 @@ def stopping_on_interrupt(stop: Callable[[], None], stopped: Callable[[], bool])
     its own. (A handler that only delays interrupts, as component graphs install one, says by `hands_on_to` whom it
     hands them to; it is put back afterwards, and gets the second Ctrl-C.)
 
-    An iterator over reports that is left halfway keeps its handler for as long as somebody keeps the iterator. Where
-    its plan is stopped, a newer one takes its place; and whenever it goes, it leaves newer handlers alone.
-
     Args:
         stop: Called at the first Ctrl-C.
         stopped: Whether there is nothing more to stop.
@@ -27,25 +71,17 @@ def stopping_on_interrupt(stop: Callable[[], None], stopped: Callable[[], bool])
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    found = signal.getsignal(signal.SIGINT)
-    while getattr(found, "stopped", bool)():  # of a plan that is over
-        found = getattr(found, "before", signal.default_int_handler)
-    hands_on_to = getattr(found, "hands_on_to", None)
-    behind = found if hands_on_to is None else hands_on_to()
+    handler = PlanInterrupt(stop, stopped, signal.getsignal(signal.SIGINT))
+    hands_on_to = getattr(handler.base, "hands_on_to", None)
+    behind = handler.base if hands_on_to is None else hands_on_to()
     if behind is not signal.default_int_handler:
         yield
         return
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, found)
-        stop()
-
-    on_interrupt.only_sets_a_flag = True  # type: ignore[attr-defined]
-    on_interrupt.stopped, on_interrupt.before = stopped, found  # type: ignore[attr-defined]
-    signal.signal(signal.SIGINT, on_interrupt)
+    signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
-        in_main = threading.current_thread() is threading.main_thread()  # others may be who lets go of the iterator
-        if in_main and signal.getsignal(signal.SIGINT) is on_interrupt:
-            signal.signal(signal.SIGINT, found)
+        if threading.current_thread() is threading.main_thread():  # others may be who lets go of the iterator
+            handler.give_back()
+        else:
+            handler.over = True

@@ -1,6 +1,7 @@
 """Running a plan: one item at a time, not ready as a value, reports, failures, stopping, nothing to do."""
 
 import signal
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -23,6 +24,7 @@ from rlweave.flow import (
     TrainOneStep,
     Union,
 )
+from rlweave.graph import guard
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 
@@ -233,9 +235,15 @@ def test_stop_lets_the_item_on_its_way_go_through() -> None:
         next(plan.run())
 
 
-def test_ctrl_c_stops_after_the_item_and_a_second_one_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
-    # the default one, or that of a component graph which was built before
-    found = signal.getsignal(signal.SIGINT)
+@pytest.fixture
+def ctrl_c() -> Iterator[Any]:
+    """The handler that interrupts at once, whatever ran in this process before; gives back what it found."""
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, found)
+
+
+def test_ctrl_c_stops_after_the_item_and_a_second_one_interrupts(ctrl_c: Any) -> None:
     presses = {8: 1, 20: 2}
 
     def press(batch: SampleBatch) -> SampleBatch:
@@ -246,28 +254,81 @@ def test_ctrl_c_stops_after_the_item_and_a_second_one_interrupts(monkeypatch: py
     plan = ReportMetrics(ParallelRollouts(workers(1)).gather_sync().for_each(press))
     assert [report.env_steps_sampled for report in plan.run()] == [4, 8, 12]
     assert plan.stopped
-    assert signal.getsignal(signal.SIGINT) is found
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
     presses.pop(8)
     plan = ReportMetrics(ParallelRollouts(workers(1)).gather_sync().for_each(press))
     with pytest.raises(KeyboardInterrupt):
         list(plan.run())
-    assert signal.getsignal(signal.SIGINT) is found
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
 
 
-def test_a_run_that_was_left_halfway_does_not_get_the_interrupts_of_the_next_plan() -> None:
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_of_a_program_that_built_a_graph_stops_plans_too() -> None:
+    guard.install()
     found = signal.getsignal(signal.SIGINT)
-    left = ppo(workers(1), FakeLearner())
+    assert found is not signal.default_int_handler
+    plan = ppo(workers(1), FakeLearner())
+    running = plan.run()
+    next(running)
+    signal.raise_signal(signal.SIGINT)
+    assert plan.stopped
+    assert list(running) == []
+    assert signal.getsignal(signal.SIGINT) is found
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_that_was_left_halfway_does_not_keep_the_interrupts_of_the_next_plan(ctrl_c: Any) -> None:
+    left, plan = ppo(workers(1), FakeLearner()), ppo(workers(1), FakeLearner())
+    halfway = left.run()
+    next(halfway)  # and the iterator is kept
+    running = plan.run()
+    next(running)
+    signal.raise_signal(signal.SIGINT)
+    assert plan.stopped
+    assert left.stopped
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert list(running) == list(halfway) == []
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_run_that_was_left_halfway_leaves_newer_handlers_alone(closed: bool, ctrl_c: Any) -> None:
+    left, plan = ppo(workers(1), FakeLearner()), ppo(workers(1), FakeLearner())
     halfway = left.run()
     next(halfway)
-    left.close()  # and the iterator is kept
-    plan = ppo(workers(1), FakeLearner())
+    if closed:
+        left.close()
     running = plan.run()
     next(running)
     halfway.close()  # as when it is collected at last
     signal.raise_signal(signal.SIGINT)
     assert plan.stopped
     assert list(running) == []
-    assert signal.getsignal(signal.SIGINT) is found
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_stopped_plan_does_not_swallow_an_interrupt() -> None:
+    left = ppo(workers(1), FakeLearner())
+    halfway = left.run()
+    next(halfway)
+    left.close()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_outer_plan_gets_its_interrupts_back_when_an_inner_one_ends(ctrl_c: Any) -> None:
+    outer, inner = ppo(workers(1), FakeLearner()), ppo(workers(1), FakeLearner())
+    running = outer.run()
+    next(running)
+    list(inner.run(until=lambda counters: counters.env_steps_sampled >= 8))
+    signal.raise_signal(signal.SIGINT)
+    assert outer.stopped
+    assert not inner.stopped
+    assert list(running) == []
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
 
 
 def test_a_handler_of_the_programs_own_is_left_alone() -> None:

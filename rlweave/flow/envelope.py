@@ -95,13 +95,6 @@ class Envelope(NamedTuple):
 Pulled = Envelope | Signal
 
 
-def made_with(payload: Any, source: str, sequence: int, version: int | tuple[int, ...]) -> Envelope:
-    """An item of a worker, which had weights of this version, or of these versions of several learners' weights."""
-    if isinstance(version, int):
-        return Envelope(payload, source, sequence, version)
-    return Envelope(payload, source, sequence, sum(version), versions=version)
-
-
 def merge(envelopes: Sequence[Envelope], payload: Any, source: str, sequence: int) -> Envelope:
     """Wraps a payload made of several items: it is as old as the oldest of them and remembers all of them.
 

@@ -67,6 +67,7 @@ class GatherSync(Gather):
                 fix=f"give both, as quorum={max(1, size - 1)}, timeout=1.0, or neither to wait for all",
             )
         self.concat, self.quorum, self.timeout = concat, quorum, timeout
+        self.waits_for_all = timeout is None
         self.in_flight = size * self.source.fragments
         self.late_items = 0
         self._rounds = 0
@@ -146,9 +147,6 @@ class GatherSync(Gather):
             return arrivals
         self.late_items += len(arrivals)
         return [arrival._replace(envelope=arrival.envelope._replace(rounds_late=late)) for arrival in arrivals]
-
-    def _patience(self) -> float:
-        return super()._patience() if self.timeout is None else 0.0  # a round that need not wait for all has a time
 
     def _enough(self) -> bool:
         if self.quorum is None or self.timeout is None or self._now() < self._opened_at + self.timeout:
@@ -240,14 +238,16 @@ class GatherAsync(Gather):
 
     def pull(self, output: int = 0) -> Pulled:
         """The item that was asked for first among those that have arrived."""
-        if self.source.watched_by_others or self._being_replaced():
+        source, failed = self.source, self._last_error is not None
+        if failed or source.watched_by_others:
             self._replace_due()
+            failed = self._last_error is not None
         if self._due:
             due, self._due = self._due, []
             for index in due:
-                if self._over[index] or self._buried(index):
+                if self._over[index] or (failed and self._buried(index)):
                     continue
-                if self.source.may_ask(index):
+                if source.always_asked or source.may_ask(index):
                     self._request(index)
                 else:
                     self._due.append(index)
@@ -255,7 +255,7 @@ class GatherAsync(Gather):
         if not arrived:
             if not self._requested:
                 self._check_alive()
-                if not self._being_replaced() and (not self._due or self.source.exhausted()):
+                if not self._being_replaced() and (not self._due or source.exhausted()):
                     self.ended = True
                     return END
             request = self._first_done(self._admits)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 _ATOMS = frozenset({int, float, bool, str, bytes, type(None)})
+_NOTHING = ()
+"""The one empty tuple: items that came without an episode have it, and need no look into it."""
 _PARTS: dict[type, tuple[str, ...]] = {}
 """What `_parts_of` found, since it is asked for every item."""
 
@@ -30,7 +32,7 @@ def owned(value: Any, within: tuple[int, ...] = ()) -> Any:
     kind = type(value)
     if kind is np.ndarray:
         return value if value.flags.writeable else value.copy()
-    if kind in _ATOMS:
+    if kind in _ATOMS or value is _NOTHING:
         return value
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -43,7 +45,9 @@ def owned(value: Any, within: tuple[int, ...] = ()) -> Any:
     if isinstance(value, (list, tuple)):
         parts: list[Any] | None = None
         for index, inner in enumerate(value):
-            if type(inner) not in _ATOMS and (own := owned(inner, within)) is not inner:
+            if type(inner) in _ATOMS or inner is _NOTHING:
+                continue  # the usual case again
+            if (own := owned(inner, within)) is not inner:
                 parts = parts or list(value)
                 parts[index] = own
         if parts is None or isinstance(value, list):

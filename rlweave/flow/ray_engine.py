@@ -164,15 +164,17 @@ class RayEngine:
             if not call.done:
                 call.done = bool(ray.wait([call.reference], num_returns=1, timeout=timeout)[0])
             return [call] if call.done else []
-        known = [call for call in mine if call.done]
+        known: list[Call] = [call for call in mine if call.done]
         if known or not mine:
-            return known  # type: ignore[return-value]
-        references = {call.reference: call for call in mine}
-        number = len(references) if timeout == 0 else 1
-        ready, _ = ray.wait(list(references), num_returns=number, timeout=timeout)
-        for reference in ready:
-            references[reference].done = True
-        return [call for call in mine if call.done]
+            return known
+        references = [call.reference for call in mine]
+        ready, _ = ray.wait(references, num_returns=len(references) if timeout == 0 else 1, timeout=timeout)
+        found: list[Call] = []
+        for call in mine:
+            if call.reference in ready:
+                call.done = True
+                found.append(call)
+        return found
 
     def put(self, value: Any) -> Any:
         """Puts a value into the object store, once for all actors."""

@@ -11,7 +11,7 @@ from rlweave.errors import PlanError
 from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
 from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled, made_with
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
 from rlweave.flow.failure_policy import FailurePolicy, Hanging, Supervisor
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
@@ -55,7 +55,10 @@ class Gather(Node):
         """Before this time nobody counts as hanging."""
         self._births: dict[int, tuple[Call, float]] = {}
         """New actors that are being made: a call that is done when they are there, and since when."""
+        self.waits_for_all = True
+        """Whether an item of each source that was asked is waited for, however long that takes."""
         self._last_error: Exception | None = None
+        """The newest failure that the plan went on after. Without one, nobody is buried or being replaced."""
         self._blocking: list[Call] = []
         self._blocked_in_step = -1
 
@@ -87,50 +90,60 @@ class Gather(Node):
         return [index for index, over in enumerate(self._over) if not over and not self._buried(index)]
 
     def _buried(self, index: int) -> bool:
+        if self._last_error is None:
+            return False
         return self._supervisor.given_up[index] or self._supervisor.waiting(index) or index in self._births
 
     def _being_replaced(self) -> bool:
-        return self._supervisor.wakes_at is not None or bool(self._births)
+        return self._last_error is not None and (self._supervisor.wakes_at is not None or bool(self._births))
+
+    # What follows runs for every item, and mostly cold, between two items of workers that use the same cores: each
+    # call of a function costs many times what it costs in a tight loop. So these are few, and failures, which are
+    # rare, are looked for at one place (`_last_error`).
 
     def _request(self, index: int, in_round: int = 0) -> None:
-        started = self._now()
+        now, channel, source = self._now, self._channel, self.source
+        started = now()
         try:
-            newer = self._channel.due(index)
+            newer = channel.due(index)
         except Exception as error:  # the learner's, which reads its weights
-            envelope = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
-            raise failure(f"weights for {self.source.name}", envelope, error) from error
+            envelope = Envelope(None, self._names[index], self._sequence[index], channel.version)
+            raise failure(f"weights for {source.name}", envelope, error) from error
         call = self._engine.call(self._actors[index], "next_items", *newer)
-        self.source.timer.seconds += self._now() - started
-        self.source.asked()
+        source.timer.seconds += now() - started
+        if not source.always_asked:
+            source.asked()
         self._may_skip_look = self._context.only_source and not self._engine.in_process
-        sent, versions = self._channel.sent[index], self._channel.sent_versions[index]
+        sent, versions = channel.sent[index], channel.sent_versions[index]
         self._requested.append(Requested(index, call, sent, started, in_round, versions))
 
     def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
         """The call that was started first among those that are known to be done; looks again if there is none."""
-        found = self._known_done(admitted) if self._ready else None
-        if found is None:
-            patience = self._patience()
-            if self._may_skip_look and not patience:
-                # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
-                self._may_skip_look = False
-                return None
-            ready = self._ready
-            unknown = [request.call for request in self._requested if id(request.call) not in ready]
-            if unknown:
-                ready.update(map(id, self._engine.wait(unknown, patience)))
-                found = self._known_done(admitted)
-        return found
-
-    def _patience(self) -> float:
-        """Seconds that a look may wait: none unless all that could move is what it looks for."""
+        ready = self._ready
+        found = self._known_done(admitted) if ready else None
+        if found is not None:
+            return found
         context = self._context
-        if not context.patience or self._births or self._supervisor.wakes_at is not None:
-            return 0.0
-        now = self._now()
-        if context.waits_until is None:  # all looks of a step together, so that stop() is heeded
-            context.waits_until = now + context.patience
-        return max(0.0, min(context.waits_until, self._hangs_at) - now)
+        patience = 0.0  # none unless all that could move is what it looks for
+        if context.patience and self.waits_for_all and (self._last_error is None or not self._being_replaced()):
+            now, until = self._now(), self._hangs_at
+            if context.waits_until is None:  # all looks of a step together, so that stop() is heeded
+                context.waits_until = now + context.patience
+            if context.waits_until < until:
+                until = context.waits_until
+            if until > now:
+                patience = until - now
+        if self._may_skip_look and not patience:
+            # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
+            self._may_skip_look = False
+            return None
+        requested = self._requested
+        unknown = [request.call for request in requested if id(request.call) not in ready]
+        done = self._engine.wait(unknown, patience) if unknown else []
+        if len(requested) == 1 and admitted is None:  # nothing to choose among, and this runs for every item
+            return requested[0] if done else None
+        ready.update(map(id, done))
+        return self._known_done(admitted)
 
     def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
         if self._ready:
@@ -147,7 +160,9 @@ class Gather(Node):
 
     def _take(self, request: Requested) -> list[Arrival] | None:
         """Takes over the items of a call that is done; None if there is none, because it failed or was the end."""
-        self._forget(request)
+        self._requested.remove(request)
+        if self._ready:
+            self._ready.discard(id(request.call))
         index = request.actor
         self._heard_of[index] = self._now()
         try:
@@ -155,7 +170,8 @@ class Gather(Node):
         except Exception as error:
             self._failed(index, error, version=request.version)
             return None
-        self._supervisor.delivered(index)
+        if self._last_error is not None:
+            self._supervisor.delivered(index)
         name, sequence, left = self._names[index], self._sequence[index], len(items)
         arrivals = []
         for payload, num_steps, version, episodes in items:
@@ -164,7 +180,10 @@ class Gather(Node):
                 self._keep_episodes(episodes)
                 break
             left -= 1
-            envelope = made_with(payload, name, sequence, version)
+            if isinstance(version, int):
+                envelope = Envelope(payload, name, sequence, version)
+            else:  # of each learner's weights
+                envelope = Envelope(payload, name, sequence, sum(version), versions=version)
             arrivals.append(Arrival(envelope, num_steps, index, not left, episodes))
             sequence += 1
         self._sequence[index] = sequence
@@ -172,7 +191,8 @@ class Gather(Node):
             return None
         if not arrivals[-1].last:  # the END came after it
             arrivals[-1] = arrivals[-1]._replace(last=True)
-        arrivals = self._mark(request, arrivals)
+        if not self.waits_for_all:
+            arrivals = self._mark(request, arrivals)
         self._arrived.extend(arrivals)
         return arrivals
 
@@ -196,9 +216,11 @@ class Gather(Node):
 
     def _absorb(self, arrival: Arrival) -> None:
         """Counts what an item took."""
-        self.source.timer.items += 1
-        self.source.count(self._counters, arrival.num_steps)
-        self._keep_episodes(arrival.episodes)
+        source = self.source
+        source.timer.items += 1
+        source.count(self._counters, arrival.num_steps)
+        if arrival.episodes:
+            self._keep_episodes(arrival.episodes)
 
     def _not_absorbed(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
         """Those that came through all operators at their source; the steps of the others are counted."""
@@ -306,7 +328,7 @@ class Gather(Node):
 
     def _check_alive(self) -> None:
         """Raises the last error when no actor is left that could work."""
-        if not self._supervisor.gave_up or self._requested or self._arrived:
+        if self._last_error is None or not self._supervisor.gave_up or self._requested or self._arrived:
             return
         given_up = self._supervisor.given_up
         if all(gone or over for gone, over in zip(given_up, self._over, strict=True)):

@@ -34,6 +34,7 @@ class ShardSource(RolloutSource):
     """
 
     in_rounds = False
+    always_asked = False
     watched_by_others = True
 
     def __init__(self, shards: ReplayShards, min_size: int, save: bool) -> None:

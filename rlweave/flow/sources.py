@@ -33,6 +33,8 @@ class RolloutSource(Node):
     place = "sources"
     in_rounds = True
     """Whether one item of each source makes a round."""
+    always_asked = True
+    """Whether its actors may be asked for an item at any time, and it need not hear of it."""
     watched_by_others = False
     """Whether others than the gather may find an actor dead."""
 

@@ -78,7 +78,11 @@ class WeightChannel:
             versions: Of each learner's, where there are several, as in an envelope.
             learner: Whose updates count; by default of those of the learner that made most since.
         """
-        if len(self.learners) < 2 or (version and not versions):
+        if len(self.learners) == 1:  # the usual case, and this runs for every item
+            return self.learners[0].updates - version
+        if not self.learners:
+            return -version
+        if version and not versions:
             return self.version - version  # of several: at most this, for items of checkpoints that do not say more
         seen = versions or (0,) * len(self.learners)
         lags = [record.updates - number for record, number in zip(self.learners, seen, strict=True)]
@@ -99,7 +103,9 @@ class WeightChannel:
 
         Who asks passes it on: it counts as sent. Messages that wait for the worker go out before.
         """
-        self._outboxes[index].send_waiting()
+        outbox = self._outboxes[index]
+        if outbox.waiting:
+            outbox.send_waiting()
         return self._newer(index) if self._published[index] else ()
 
     def _newer(self, index: int) -> tuple[Any, ...]:

@@ -188,7 +188,11 @@ def compare(engine, steps, workers, rounds, seconds):
     for system in systems.values():
         system.close()
     rows = []
-    cases = (("plan", "loop", 0.95, round(1 / 1.05, 3)), ("plan", "flow", 1.0, 1.0), ("five", "loop", 0.95, round(1 / 1.05, 3)))
+    cases = (
+        ("plan", "loop", 0.95, round(1 / 1.05, 3)),
+        ("plan", "flow", 1.0, 1.0),
+        ("five", "loop", 0.95, round(1 / 1.05, 3)),
+    )
     for mine, peer, items_bar, cpu_bar in cases:
         for what, column, bar in (("items/s", 0, items_bar), ("driver CPU", 1, cpu_bar)):
             pairs = zip(found[mine], found[peer], strict=True)

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from rlweave.agents.a2c import A2C
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state
-from rlweave.algorithms.trainer import linear_schedule, mask_leaf_of, state_space_of
+from rlweave.algorithms.schedule_lengths import linear_schedule
+from rlweave.algorithms.trainer import mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import Gradients, SampleBatch

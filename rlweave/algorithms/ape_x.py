@@ -17,7 +17,8 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
+from rlweave.algorithms.schedule_lengths import linear_schedule
+from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
     ComputePriorities,

@@ -17,10 +17,10 @@ from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.schedule_lengths import linear_schedule
 from rlweave.algorithms.trainer import (
     Parts,
     PlanTrainer,
-    linear_schedule,
     mask_leaf_of,
     state_space_of,
 )

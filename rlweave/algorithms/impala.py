@@ -16,7 +16,8 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.remote_learner import RemoteLearner
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
+from rlweave.algorithms.schedule_lengths import linear_schedule
+from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep, Workers

@@ -17,11 +17,11 @@ from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.schedule_lengths import linear_schedule
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
 from rlweave.algorithms.trainer import (
     Parts,
     PlanTrainer,
-    linear_schedule,
     mask_leaf_of,
     observation_options,
     state_space_of,

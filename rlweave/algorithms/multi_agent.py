@@ -19,8 +19,9 @@ from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.registry import AlgorithmSpec, Report
 from rlweave.algorithms.rollout_workers import build_acting, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.schedule_lengths import linear_schedule
 from rlweave.algorithms.threads import set_threads
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, state_space_of
+from rlweave.algorithms.trainer import Parts, PlanTrainer, state_space_of
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.multi_agent import MultiAgentEnv

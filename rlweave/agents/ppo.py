@@ -273,7 +273,7 @@ class PPO(Agent):
                 "another action was observed than the one this agent chose",
                 where=f"environment {env_id!r}",
                 received=f"{action}, chosen was {self.env_actions(chosen)}",
-                fix="PPO learns from its own actions only; pass the action of the last get_actions",
+                fix=f"{self.name} learns from its own actions only; pass the action of the last get_actions",
             )
         self._trajectories.observe(env_id, state, chosen, reward, terminated, truncated, next_state, **extra)
         del self._acted[env_id]

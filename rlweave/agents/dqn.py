@@ -362,7 +362,9 @@ class DQN(Agent):
         else:
             samples = _rows(batch["rewards"]) * (self.config.unroll if self.recurrent else 1)
             if not samples:
-                raise ExecutionError("a batch without transitions", where=f"{self.name}.update", fix="pass at least one")
+                raise ExecutionError(
+                    "a batch without transitions", where=f"{self.name}.update", fix="pass at least one"
+                )
             loss = self.executor.update_from(batch)
         self._sync_target_when_due()
         self._copy_to_actor()

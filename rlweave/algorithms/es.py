@@ -23,7 +23,11 @@ from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep, Work
 
 
 class ESTrainConfig(TrainConfig):
-    """Settings of a training by evolution strategies."""
+    """Settings of a training by evolution strategies.
+
+    Its item is a worker's share of a generation, which is never cut: what a part of the members gained says nothing.
+    So a training may take more steps than `steps`, by less than one share: `2 * agent.pairs / workers` episodes.
+    """
 
     agent: ESConfig = setting(ESConfig(), "the agent")
 

@@ -17,7 +17,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.schedule_lengths import linear_schedule
+from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
@@ -167,12 +167,15 @@ def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, 
 def make_parts(config: ApeXTrainConfig) -> Parts:
     """Agent, workers and plan of a training.
 
-    A schedule of the learning rate without a length of its own counts `samples_per_step / batch_size` updates for every
-    environment step. The first `learning_starts` steps make none, so the training ends that much short of its end.
+    A schedule of the learning rate without a length of its own counts the updates of the training: `samples_per_step /
+    batch_size` for every environment step after the first `learning_starts`, which make none.
     """
-    updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
-    agent_config = config.agent.model_copy(
-        update={"lr": linear_schedule(config.agent.lr, updates), "mask_leaf": mask_leaf_of(config, config.agent)}
+    agent_config = config.agent
+    updates = replay_updates(
+        config.steps, agent_config.learning_starts, agent_config.samples_per_step, agent_config.batch_size
+    )
+    agent_config = agent_config.model_copy(
+        update={"lr": linear_schedule(agent_config.lr, updates), "mask_leaf": mask_leaf_of(config, agent_config)}
     )
     config = config.model_copy(update={"agent": agent_config})
     agent, workers, elsewhere = place(config, make_agent, make_worker)

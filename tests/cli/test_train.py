@@ -229,7 +229,7 @@ def test_settings_are_shown_with_default_and_unit(rlweave):
 
 def test_the_help_names_default_and_unit_of_each_option(rlweave):
     text = " ".join(rlweave("train", "--help").out.split())
-    assert "Length of the training, in environment steps [default: 100000]" in text
+    assert "of all its tasks, in environment steps [default: 100000]" in text
     assert "[default: jax]" in text
     for command in ("evaluate", "resume", "plot", "graph", "list"):
         assert rlweave(command, "--help").code == 0

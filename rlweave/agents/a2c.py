@@ -17,12 +17,8 @@ from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.components import (
     ActorCriticLoss,
     GeneralizedAdvantageEstimation,
-    Policy,
-    RunningNormalization,
-    ValueFunction,
 )
 from rlweave.errors import ExecutionError
-from rlweave.graph import Component
 from rlweave.spaces import Space
 
 
@@ -65,6 +61,8 @@ class A2CConfig(ActorCriticConfig):
 class A3CConfig(ActorCriticConfig):
     """Settings of A3C. Gradients travel to the learner, and no observations that it could find statistics of."""
 
+    normalize_states: ClassVar[bool] = False
+
 
 class A2C(PPO):
     """A2C for discrete, multi-discrete, box and nested action spaces, with and without recurrent networks.
@@ -91,24 +89,12 @@ class A2C(PPO):
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""
         config = self.config
-        encoder: dict[str, Any] = {
-            "network": config.network,
-            "image_network": config.image_network or None,
-            "state_space": self.state_space,
-            "initializer": "orthogonal",
-        }
         return {
-            "policy": Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder),
-            "value_function": ValueFunction(**encoder),
+            **self.network_arguments(),
             "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
             "loss": ActorCriticLoss(config.value_coefficient, config.entropy_coefficient),
-            "optimizer": Component.from_spec(
-                {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
-            ),
-            "normalization": RunningNormalization() if getattr(config, "normalize_states", False) else None,
             "epochs": config.epochs,
             "minibatches": config.minibatches,
-            "reward_scale": config.reward_scale,
         }
 
     def batch_space(self) -> Space:

@@ -18,6 +18,7 @@ from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backen
 from rlweave.agents.config import Config, setting
 from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
+from rlweave.backends import get_backend
 from rlweave.components.network import is_recurrent
 from rlweave.errors import CheckpointError, ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
@@ -147,6 +148,17 @@ class Agent(RecurrentActing, ABC):
     def static_arguments(self) -> dict[str, dict[str, Any]]:
         """Static arguments by API method that are known beforehand, so that these variants are traced by the build."""
         return {}
+
+    def check_components(self) -> None:
+        """Composes the components and builds nothing of them: a setting that they refuse is an error here.
+
+        Raises:
+            BackendError: There is no such backend to act on.
+            RlweaveError: They refuse a setting, such as a layer of an unknown type.
+        """
+        self.make_root()
+        if self.config.acting_backend not in (None, AUTO):
+            get_backend(self.config.acting_backend)
 
     def build(self, options: Mapping[str, Any] | None = None) -> Self:
         """Builds the graphs.

@@ -100,7 +100,7 @@ class DQN(Agent):
             )
         if not _has_q_values(self.action_space):
             raise ConfigError(
-                "DQN needs one discrete action space, with the same number of choices in each component",
+                f"{self.name} needs one discrete action space, with the same number of choices in each component",
                 where="action_space",
                 received=repr(self.action_space),
                 fix="use PPO, which takes any action space",
@@ -362,7 +362,9 @@ class DQN(Agent):
         else:
             samples = _rows(batch["rewards"]) * (self.config.unroll if self.recurrent else 1)
             if not samples:
-                raise ExecutionError("a batch without transitions", where="dqn.update", fix="pass at least one")
+                raise ExecutionError(
+                    "a batch without transitions", where=f"{self.name}.update", fix="pass at least one"
+                )
             loss = self.executor.update_from(batch)
         self._sync_target_when_due()
         self._copy_to_actor()
@@ -379,7 +381,7 @@ class DQN(Agent):
         if not self.ready():
             raise ExecutionError(
                 "there is not enough to learn from yet",
-                where="dqn.update",
+                where=f"{self.name}.update",
                 received=f"{self.env_steps} environment steps, {self.inserted} transitions",
                 fix=f"observe {self.config.learning_starts} steps first (learning_starts), or ask agent.ready()",
             )

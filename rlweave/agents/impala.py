@@ -9,8 +9,7 @@ from rlweave.agents.agent import AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
 from rlweave.agents.impala_graph import IMPALAGraph, RecurrentIMPALAGraph
 from rlweave.agents.ppo import PPO
-from rlweave.components import IMPALALoss, Policy, RunningNormalization, ValueFunction, VTrace
-from rlweave.graph import Component
+from rlweave.components import IMPALALoss, VTrace
 from rlweave.spaces import Space
 
 Correction = Literal["vtrace", "none"]
@@ -83,25 +82,13 @@ class IMPALA(PPO):
 
     def graph_arguments(self) -> dict[str, Any]:
         config = self.config
-        encoder: dict[str, Any] = {
-            "network": config.network,
-            "image_network": config.image_network or None,
-            "state_space": self.state_space,
-            "initializer": "orthogonal",
-        }
         return {
-            "policy": Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder),
-            "value_function": ValueFunction(**encoder),
+            **self.network_arguments(),
             "vtrace": VTrace(
                 config.discount, config.rho_clip, config.c_clip, config.policy_rho_clip, config.trace_decay
             ),
             "corrected": config.off_policy_correction == "vtrace",
             "loss": IMPALALoss(config.value_coefficient, config.entropy_coefficient),
-            "optimizer": Component.from_spec(
-                {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
-            ),
-            "normalization": RunningNormalization() if config.normalize_states else None,
-            "reward_scale": config.reward_scale,
         }
 
     @property

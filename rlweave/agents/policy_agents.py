@@ -44,6 +44,11 @@ class PolicyAgents(Mapping[str, Agent]):
         """Steps of all agents together."""
         return sum(agent.env_steps for agent in self._agents.values())
 
+    def check_components(self) -> None:
+        """Composes the components of all agents; see `Agent.check_components`."""
+        for agent in self._agents.values():
+            agent.check_components()
+
     def greedy_players(self) -> dict[str, Callable[[Any, Any], Any]]:
         """What plays greedily, by policy: see `Agent.greedy_player`."""
         return {policy: agent.greedy_player() for policy, agent in self._agents.items()}

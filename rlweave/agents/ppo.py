@@ -127,6 +127,23 @@ class PPO(Agent):
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of the root component."""
         config = self.config
+        return {
+            **self.network_arguments(),
+            "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
+            "loss": PPOLoss(
+                clip=config.clip,
+                value_clip=config.value_clip,
+                value_coefficient=config.value_coefficient,
+                entropy_coefficient=config.entropy_coefficient,
+                normalize_advantages=config.normalize_advantages,
+            ),
+            "epochs": config.epochs,
+            "minibatches": config.minibatches,
+        }
+
+    def network_arguments(self) -> dict[str, Any]:
+        """Those that A2C, A3C and IMPALA have as well: networks, their optimizer, and what is made of inputs."""
+        config = self.config
         encoder: dict[str, Any] = {
             "network": config.network,
             "image_network": config.image_network or None,
@@ -136,20 +153,10 @@ class PPO(Agent):
         return {
             "policy": Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder),
             "value_function": ValueFunction(**encoder),
-            "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
-            "loss": PPOLoss(
-                clip=config.clip,
-                value_clip=config.value_clip,
-                value_coefficient=config.value_coefficient,
-                entropy_coefficient=config.entropy_coefficient,
-                normalize_advantages=config.normalize_advantages,
-            ),
             "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
             ),
             "normalization": RunningNormalization() if config.normalize_states else None,
-            "epochs": config.epochs,
-            "minibatches": config.minibatches,
             "reward_scale": config.reward_scale,
         }
 
@@ -273,7 +280,7 @@ class PPO(Agent):
                 "another action was observed than the one this agent chose",
                 where=f"environment {env_id!r}",
                 received=f"{action}, chosen was {self.env_actions(chosen)}",
-                fix="PPO learns from its own actions only; pass the action of the last get_actions",
+                fix=f"{self.name} learns from its own actions only; pass the action of the last get_actions",
             )
         self._trajectories.observe(env_id, state, chosen, reward, terminated, truncated, next_state, **extra)
         del self._acted[env_id]

@@ -7,7 +7,8 @@ from typing import Any
 from rlweave.agents.a2c import A2C as A2CAgent  # noqa: N811 - a class of that name
 from rlweave.agents.a2c import A2CConfig
 from rlweave.agents.config import setting
-from rlweave.algorithms.actor_critic import ActorCriticLearner, make_agent_of, make_trajectory_worker, with_schedules
+from rlweave.algorithms.actor_critic import ActorCriticLearner, make_trajectory_worker, with_schedules
+from rlweave.algorithms.agent_making import make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
@@ -37,7 +38,7 @@ class A2CTrainConfig(TrainConfig):
 
 def make_agent(config: A2CTrainConfig, env: VectorEnv, seed: int) -> A2CAgent:
     """The agent for an environment; not built yet."""
-    return make_agent_of(A2CAgent, config, env, seed)
+    return make_agent_of(A2CAgent, config, env, seed, num_envs=config.num_envs)
 
 
 def a2c_plan(config: A2CTrainConfig, workers: Workers, learner: ActorCriticLearner) -> ReportMetrics:

@@ -7,7 +7,8 @@ from typing import Any
 from rlweave.agents.a2c import A3C as A3CAgent  # noqa: N811 - a class of that name
 from rlweave.agents.a2c import A3CConfig
 from rlweave.agents.config import setting
-from rlweave.algorithms.actor_critic import ActorCriticLearner, GradientWorker, make_agent_of, with_schedules
+from rlweave.algorithms.actor_critic import ActorCriticLearner, GradientWorker, with_schedules
+from rlweave.algorithms.agent_making import make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import gradients_config
 from rlweave.algorithms.placement import gathered, place, rollouts
@@ -29,7 +30,7 @@ class A3CTrainConfig(TrainConfig):
 
 def make_agent(config: A3CTrainConfig, env: VectorEnv, seed: int) -> A3CAgent:
     """The agent for an environment; not built yet."""
-    return make_agent_of(A3CAgent, config, env, seed)
+    return make_agent_of(A3CAgent, config, env, seed, num_envs=config.num_envs)
 
 
 def make_worker(config: A3CTrainConfig, agent: A3CAgent, env: VectorEnv) -> GradientWorker:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from rlweave.agents.a2c import A2C
+from rlweave.algorithms.agent_learner import AgentLearner
+from rlweave.algorithms.agent_making import completed
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.rollout_workers import TrajectoryWorker, acting_state
-from rlweave.algorithms.trainer import linear_schedule, mask_leaf_of, state_space_of
+from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import Gradients, SampleBatch
 
 ConfigT = TypeVar("ConfigT", bound=TrainConfig)
-AgentT = TypeVar("AgentT", bound=A2C)
 
 
 def gradients_of(agent: A2C, batch: SampleBatch) -> Gradients:
@@ -22,21 +22,8 @@ def gradients_of(agent: A2C, batch: SampleBatch) -> Gradients:
     return Gradients(values, batch.num_steps, metrics)
 
 
-class ActorCriticLearner:
-    """The agent as a plan's learner: takes rollouts, or gradients.
-
-    Args:
-        agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
-    """
-
-    def __init__(self, agent: A2C, counts: bool = False) -> None:
-        self.agent, self.counts = agent, counts
-
-    def update(self, batch: SampleBatch) -> dict[str, Any]:
-        """One optimizer step on a rollout (T, B, ...)."""
-        self._count(batch.num_steps)
-        return self.agent.update(batch.data)
+class ActorCriticLearner(AgentLearner[A2C]):
+    """The agent as a plan's learner: takes rollouts, or gradients."""
 
     def compute_gradients(self, batch: SampleBatch) -> Gradients:
         """The gradients of a rollout, or of some of its columns."""
@@ -48,14 +35,6 @@ class ActorCriticLearner:
         self.agent.apply_gradients(gradients.values)
         return {}
 
-    def _count(self, steps: int) -> None:
-        if self.counts:
-            self.agent.count_steps(steps)
-
-    def get_weights(self) -> dict[str, Any]:
-        """What workers need."""
-        return acting_state(self.agent)
-
 
 class GradientWorker(TrajectoryWorker):
     """Collects rollouts, and computes gradients of them with the weights that it acted with."""
@@ -65,18 +44,6 @@ class GradientWorker(TrajectoryWorker):
     def compute_gradients(self, batch: SampleBatch) -> Gradients:
         """The gradients of one of its rollouts."""
         return gradients_of(self.agent, batch)
-
-
-def make_agent_of(agent_class: type[AgentT], config: Any, env: VectorEnv, seed: int) -> AgentT:
-    """An agent for an environment; not built yet."""
-    return agent_class(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        num_envs=config.num_envs,
-        backend=config.backend,
-        seed=seed,
-    )
 
 
 def make_trajectory_worker(config: Any, agent: A2C, env: VectorEnv) -> TrajectoryWorker:
@@ -97,7 +64,4 @@ def with_schedules(config: ConfigT, steps_per_update: int) -> ConfigT:
             received="fused",
             fix="use local or single_learner_coarse; ppo and dqn can be fused",
         )
-    agent: Any = config.agent  # type: ignore[attr-defined]
-    steps = max(1, -(-config.steps // steps_per_update))
-    update = {"lr": linear_schedule(agent.lr, steps), "mask_leaf": mask_leaf_of(config, agent)}
-    return config.model_copy(update={"agent": agent.model_copy(update=update)})
+    return completed(config, max(1, -(-config.steps // steps_per_update)))

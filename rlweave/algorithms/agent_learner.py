@@ -24,9 +24,13 @@ class AgentLearner(Generic[AgentT]):
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
         """One update on what workers sent."""
-        if self.counts:
-            self.agent.count_steps(batch.num_steps)
+        self._count(batch.num_steps)
         return dict(self.agent.update(batch.data))
+
+    def _count(self, steps: int) -> None:
+        """Counts environment steps that nobody has counted on this agent."""
+        if self.counts:
+            self.agent.count_steps(steps)
 
     def get_weights(self) -> dict[str, Any]:
         """What acting needs."""

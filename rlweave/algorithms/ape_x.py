@@ -10,14 +10,17 @@ import numpy as np
 from rlweave.agents.ape_x import ApeX as ApeXAgent
 from rlweave.agents.ape_x import ApeXConfig
 from rlweave.agents.config import setting
+from rlweave.algorithms.agent_learner import AgentLearner
+from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere, worker_failure
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.replay_shard import ShardFactory
-from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state, derived_seed
+from rlweave.algorithms.rollout_workers import TransitionWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
+from rlweave.algorithms.schedule_lengths import replay_updates
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
     ComputePriorities,
@@ -92,16 +95,8 @@ class ApeXWorker(TransitionWorker):
         return self.agent.priorities(batch.data)
 
 
-class ApeXLearner:
-    """The agent as a plan's learner.
-
-    Args:
-        agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
-    """
-
-    def __init__(self, agent: ApeXAgent, counts: bool = False) -> None:
-        self.agent, self.counts = agent, counts
+class ApeXLearner(AgentLearner[ApeXAgent]):
+    """The agent as a plan's learner. Environment steps are counted as they come, not by updates."""
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
         """One update on what a shard drew; finds its new priorities."""
@@ -110,24 +105,13 @@ class ApeXLearner:
 
     def count_steps(self, batch: SampleBatch) -> SampleBatch:
         """Counts the steps of an item."""
-        if self.counts:
-            self.agent.count_steps(batch.num_steps)
+        self._count(batch.num_steps)
         return batch
-
-    def get_weights(self) -> Any:
-        """What acting needs."""
-        return acting_state(self.agent)
 
 
 def make_agent(config: ApeXTrainConfig, env: VectorEnv, seed: int) -> ApeXAgent:
     """The agent for an environment; not built yet."""
-    return ApeXAgent(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        backend=config.backend,
-        seed=seed,
-    )
+    return make_agent_of(ApeXAgent, config, env, seed)
 
 
 def make_worker(config: ApeXTrainConfig, agent: ApeXAgent, env: VectorEnv) -> ApeXWorker:
@@ -166,14 +150,12 @@ def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, 
 def make_parts(config: ApeXTrainConfig) -> Parts:
     """Agent, workers and plan of a training.
 
-    A schedule of the learning rate without a length of its own counts `samples_per_step / batch_size` updates for every
-    environment step. The first `learning_starts` steps make none, so the training ends that much short of its end.
+    A schedule of the learning rate without a length of its own counts the updates of the training: `samples_per_step /
+    batch_size` for every environment step after the first `learning_starts`, which make none.
     """
-    updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
-    agent_config = config.agent.model_copy(
-        update={"lr": linear_schedule(config.agent.lr, updates), "mask_leaf": mask_leaf_of(config, config.agent)}
-    )
-    config = config.model_copy(update={"agent": agent_config})
+    own = config.agent
+    updates = replay_updates(config.steps, own.learning_starts, own.samples_per_step, own.batch_size)
+    config = completed(config, updates)
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     learner = ApeXLearner(agent, counts=elsewhere)
     return Parts(agent, workers, lambda: ape_x_plan(config, workers, learner, make_shards(config, agent)))

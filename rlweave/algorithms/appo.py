@@ -7,6 +7,7 @@ from typing import Any
 from rlweave.agents.appo import APPO as APPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.appo import APPOConfig
 from rlweave.agents.config import setting
+from rlweave.algorithms.agent_making import make_agent_of
 from rlweave.algorithms.impala import (
     OffPolicyTrainConfig,
     impala_plan,
@@ -18,7 +19,7 @@ from rlweave.algorithms.impala import (
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, state_space_of
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 
 
@@ -30,14 +31,7 @@ class APPOTrainConfig(OffPolicyTrainConfig):
 
 def make_agent(config: APPOTrainConfig, env: VectorEnv, seed: int) -> APPOAgent:
     """The agent for an environment; not built yet."""
-    return APPOAgent(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        num_envs=trajectories_of_a_batch(config),
-        backend=config.backend,
-        seed=seed,
-    )
+    return make_agent_of(APPOAgent, config, env, seed, num_envs=trajectories_of_a_batch(config))
 
 
 def make_worker(config: APPOTrainConfig, agent: APPOAgent, env: VectorEnv) -> TrajectoryWorker:

@@ -63,7 +63,10 @@ class TrainConfig(Config):
     threads: int | None = setting(
         None, "threads of torch's kernels; null: 1 for small observations, else what torch chooses", ge=1
     )
-    steps: int = setting(100_000, "length of the training", ge=0, unit="environment steps")
+    steps: int = setting(
+        100_000, "length of the training; the item that reaches it is finished and counted: mostly a rollout, of es a "
+        "worker's share of a whole generation, of maml episodes of all its tasks", ge=0, unit="environment steps",
+    )  # fmt: skip
     report_every: int = setting(2_000, "distance of two lines in the metrics", ge=1, unit="environment steps")
     evaluate_every: int = setting(
         10_000, "distance of two greedy evaluations, which choose the best checkpoint; 0: none", ge=0,

@@ -10,6 +10,7 @@ from rlweave.agents.config import setting
 from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that name
 from rlweave.agents.dqn import DQNConfig, DrawnBatch
 from rlweave.agents.fused_dqn import FusedDQN
+from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere
 from rlweave.algorithms.fused import FusedLearner, fused_plan
@@ -17,13 +18,8 @@ from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import (
-    Parts,
-    PlanTrainer,
-    linear_schedule,
-    mask_leaf_of,
-    state_space_of,
-)
+from rlweave.algorithms.schedule_lengths import replay_updates
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
@@ -120,13 +116,7 @@ class GraphLearner:
 
 def make_agent(config: DQNTrainConfig, env: VectorEnv, seed: int) -> DQNAgent:
     """The agent for an environment; not built yet."""
-    return DQNAgent(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        backend=config.backend,
-        seed=seed,
-    )
+    return make_agent_of(DQNAgent, config, env, seed)
 
 
 def make_worker(config: DQNTrainConfig, agent: DQNAgent, env: VectorEnv) -> TransitionWorker:
@@ -163,19 +153,17 @@ def dqn_branch(
 def make_parts(config: DQNTrainConfig) -> Parts:
     """Agent, workers and plan of a training.
 
-    A schedule of the learning rate without a length of its own counts `samples_per_step / batch_size` updates for every
-    environment step. The first `learning_starts` steps make none, so the training ends that much short of its end.
+    A schedule of the learning rate without a length of its own counts the updates of the training: `samples_per_step /
+    batch_size` for every environment step after the first `learning_starts`, which make none.
     """
-    updates = max(1, int(config.steps * config.agent.samples_per_step / config.agent.batch_size))
-    agent_config = config.agent.model_copy(
-        update={"lr": linear_schedule(config.agent.lr, updates), "mask_leaf": mask_leaf_of(config, config.agent)}
-    )
+    own = config.agent
+    updates = replay_updates(config.steps, own.learning_starts, own.samples_per_step, own.batch_size)
+    config = completed(config, updates)
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)
-        fused = FusedDQN(environment, agent_config, backend=config.backend, seed=config.seed)
+        fused = FusedDQN(environment, config.agent, backend=config.backend, seed=config.seed)
         learner = FusedLearner(fused, fused.iterations_per_call)
         return Parts(fused, [learner], lambda: fused_plan(learner))
-    config = config.model_copy(update={"agent": agent_config})
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     return Parts(agent, workers, lambda: dqn_plan(config, workers, agent, counts=elsewhere))
 

@@ -11,19 +11,24 @@ from rlweave.agents.es import ES as ESAgent  # noqa: N811 - a class of that name
 from rlweave.agents.es import ESConfig
 from rlweave.agents.generation import Generation
 from rlweave.algorithms.agent_learner import AgentLearner
+from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, mask_leaf_of, state_space_of
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep, Workers
 
 
 class ESTrainConfig(TrainConfig):
-    """Settings of a training by evolution strategies."""
+    """Settings of a training by evolution strategies.
+
+    Its item is a worker's share of a generation, which is never cut: what a part of the members gained says nothing.
+    So a training may take more steps than `steps`, by less than one share: `2 * agent.pairs / workers` episodes.
+    """
 
     agent: ESConfig = setting(ESConfig(), "the agent")
 
@@ -70,14 +75,7 @@ class PopulationWorker(EnvWorker):
 
 def make_agent(config: ESTrainConfig, env: VectorEnv, seed: int) -> ESAgent:
     """The agent for an environment; not built yet."""
-    return ESAgent(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        slots=env.num_envs,
-        backend=config.backend,
-        seed=seed,
-    )
+    return make_agent_of(ESAgent, config, env, seed, slots=env.num_envs)
 
 
 def make_worker(config: ESTrainConfig, agent: ESAgent, env: VectorEnv) -> PopulationWorker:
@@ -98,16 +96,15 @@ def make_parts(config: ESTrainConfig) -> Parts:
     Raises:
         ConfigError: The population cannot be shared out, or has fewer members than there are environments.
     """
-    agent_config = config.agent
-    if agent_config.pairs % config.workers or 2 * agent_config.pairs < config.num_envs:
+    pairs = config.agent.pairs
+    if pairs % config.workers or 2 * pairs < config.num_envs:
         raise ConfigError(
             "the population cannot be shared out",
             where="agent.pairs",
-            received=f"{agent_config.pairs} pairs for {config.workers} workers and {config.num_envs} environments",
+            received=f"{pairs} pairs for {config.workers} workers and {config.num_envs} environments",
             fix="choose a multiple of the number of workers, with at least as many members as environments",
         )
-    agent_config = agent_config.model_copy(update={"mask_leaf": mask_leaf_of(config, agent_config)})
-    config = config.model_copy(update={"agent": agent_config})
+    config = completed(config)  # a schedule has to say its length: how many updates there will be depends on episodes
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     return Parts(agent, workers, lambda: es_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
 

@@ -9,6 +9,7 @@ from rlweave.agents.config import setting
 from rlweave.agents.impala import IMPALA as IMPALAAgent  # noqa: N811 - a class of that name
 from rlweave.agents.impala import IMPALAConfig
 from rlweave.algorithms.agent_learner import AgentLearner
+from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere
 from rlweave.algorithms.placement import gathered, place, rollouts
@@ -16,7 +17,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.remote_learner import RemoteLearner
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, mask_leaf_of, state_space_of
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep, Workers
@@ -147,9 +148,7 @@ def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
             received=f"{config.rollouts_ahead} with gather sync",
             fix="leave one of them out",
         )
-    agent = config.agent  # type: ignore[attr-defined]
-    update = {"lr": linear_schedule(agent.lr, optimizer_steps), "mask_leaf": mask_leaf_of(config, agent)}
-    return config.model_copy(update={"agent": agent.model_copy(update=update)})
+    return completed(config, optimizer_steps)
 
 
 def parts_of(config: ConfigT, make_agent: Any, make_worker: Any, plan: Callable[..., ReportMetrics]) -> Parts:
@@ -171,14 +170,7 @@ def parts_of(config: ConfigT, make_agent: Any, make_worker: Any, plan: Callable[
 
 def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAgent:
     """The agent for an environment; not built yet."""
-    return IMPALAAgent(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        num_envs=trajectories_of_a_batch(config),
-        backend=config.backend,
-        seed=seed,
-    )
+    return make_agent_of(IMPALAAgent, config, env, seed, num_envs=trajectories_of_a_batch(config))
 
 
 def make_worker(config: IMPALATrainConfig, agent: IMPALAAgent, env: VectorEnv) -> TrajectoryWorker:

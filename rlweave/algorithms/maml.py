@@ -12,20 +12,14 @@ from rlweave.agents.config import setting
 from rlweave.agents.maml import MAML as MAMLAgent  # noqa: N811 - a class of that name
 from rlweave.agents.maml import MAMLConfig
 from rlweave.algorithms.agent_learner import AgentLearner
+from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
-from rlweave.algorithms.trainer import (
-    Parts,
-    PlanTrainer,
-    linear_schedule,
-    mask_leaf_of,
-    observation_options,
-    state_space_of,
-)
+from rlweave.algorithms.trainer import Parts, PlanTrainer, observation_options
 from rlweave.envs import Episode, Evaluation, VectorEnv, make_env, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.errors import ConfigError
@@ -40,14 +34,7 @@ class MAMLTrainConfig(TrainConfig):
 
 def make_agent(config: MAMLTrainConfig, env: VectorEnv, seed: int) -> MAMLAgent:
     """The agent for an environment; not built yet."""
-    return MAMLAgent(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        tasks=env.num_envs,
-        backend=config.backend,
-        seed=seed,
-    )
+    return make_agent_of(MAMLAgent, config, env, seed, tasks=env.num_envs)
 
 
 def make_worker(config: MAMLTrainConfig, agent: MAMLAgent, env: VectorEnv) -> EnvWorker:
@@ -109,15 +96,8 @@ def make_parts(config: MAMLTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     if config.agent.problem == "reinforcement":
         check_tasks(config.env)
-    agent_config = config.agent
-    updates = -(-config.steps // (2 * agent_config.shots * config.num_envs))
-    agent_config = agent_config.model_copy(
-        update={
-            "lr": linear_schedule(agent_config.lr, max(1, updates * agent_config.epochs)),
-            "mask_leaf": mask_leaf_of(config, agent_config),
-        }
-    )
-    config = config.model_copy(update={"agent": agent_config})
+    updates = -(-config.steps // (2 * config.agent.shots * config.num_envs))
+    config = completed(config, max(1, updates * config.agent.epochs))
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     return Parts(agent, workers, lambda: maml_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
 

@@ -19,8 +19,9 @@ from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.registry import AlgorithmSpec, Report
 from rlweave.algorithms.rollout_workers import build_acting, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.threads import set_threads
-from rlweave.algorithms.trainer import Parts, PlanTrainer, linear_schedule, state_space_of
+from rlweave.algorithms.trainer import Parts, PlanTrainer, state_space_of
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.multi_agent import MultiAgentEnv
@@ -91,7 +92,7 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
     """The validated settings of a policy's agent.
 
     A learning rate that falls over the whole training falls over as many updates as the policy makes if all agents
-    act equally often; of DQN over those of all its steps, also of the first `learning_starts`, which make none.
+    act equally often; of DQN over those of its steps after the first `learning_starts`, which make none.
 
     Raises:
         ConfigError: Names the policy and the setting.
@@ -122,7 +123,7 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
             )
     else:
         assert isinstance(settings, DQNConfig)
-        total = max(1, int(steps * settings.samples_per_step / settings.batch_size))
+        total = replay_updates(steps, settings.learning_starts, settings.samples_per_step, settings.batch_size)
     return settings.model_copy(update={"lr": linear_schedule(settings.lr, total)})
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rlweave.agents.config import setting
+from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.placement import gathered, rollouts
@@ -187,11 +188,14 @@ class PopulationTrainer(PlanTrainer):
         self.population, self._trials, self._first = made.population, made.workers, made.first
         self._shown: PlanTrainer | None = None
         self._shown_of: tuple[Any, Any] = None, None
+        plan, trials = made.plan(), get_algorithm(config.trial_algorithm)
+        if trials.make_parts is not None:
+            compose_plan(trials, made.first)  # what a trial would refuse, before there are processes
         self.engine = make_engine(config)
         # holds the cluster that trials share whose workers live on Ray
         self._inner_engine = make_engine(made.first)
         try:
-            self.plan = self._composed()
+            self.plan = plan.start(self.engine)
         except BaseException:
             self._close_engines()
             raise

@@ -9,19 +9,14 @@ from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO as PPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.ppo import PPOConfig
 from rlweave.algorithms.agent_learner import AgentLearner
+from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.fused import FusedLearner, fused_plan
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import (
-    Parts,
-    PlanTrainer,
-    linear_schedule,
-    mask_leaf_of,
-    state_space_of,
-)
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
@@ -40,14 +35,7 @@ class PPOTrainConfig(TrainConfig):
 
 def make_agent(config: PPOTrainConfig, env: VectorEnv, seed: int) -> PPOAgent:
     """The agent for an environment; not built yet."""
-    return PPOAgent(
-        state_space_of(config, env, config.agent.image_network),
-        env.action_space,
-        config.agent,
-        num_envs=config.num_envs,
-        backend=config.backend,
-        seed=seed,
-    )
+    return make_agent_of(PPOAgent, config, env, seed, num_envs=config.num_envs)
 
 
 def make_worker(config: PPOTrainConfig, agent: PPOAgent, env: VectorEnv) -> TrajectoryWorker:
@@ -64,18 +52,13 @@ def ppo_plan(config: PPOTrainConfig, workers: Workers, learner: AgentLearner[PPO
 
 def make_parts(config: PPOTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
-    agent_config = config.agent
-    updates = -(-config.steps // (agent_config.rollout_steps * config.num_envs))
-    steps = max(1, updates * agent_config.epochs * agent_config.minibatches)
-    agent_config = agent_config.model_copy(
-        update={"lr": linear_schedule(agent_config.lr, steps), "mask_leaf": mask_leaf_of(config, agent_config)}
-    )
+    updates = -(-config.steps // (config.agent.rollout_steps * config.num_envs))
+    config = completed(config, max(1, updates * config.agent.epochs * config.agent.minibatches))
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)
-        fused = FusedPPO(environment, agent_config, backend=config.backend, seed=config.seed)
+        fused = FusedPPO(environment, config.agent, backend=config.backend, seed=config.seed)
         learner = FusedLearner(fused)
         return Parts(fused, [learner], lambda: fused_plan(learner))
-    config = config.model_copy(update={"agent": agent_config})
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     return Parts(agent, workers, lambda: ppo_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
 

@@ -75,15 +75,23 @@ class PlanTrainer:
         #: What a user should read once, a line each.
         self.notes: list[str] = []
         check_engine(config)
-        self.engine = make_engine(config)  # first: it begins processes, which backends with threads do not like
+        self.parts = make_parts(config)
+        self.agent: Any = self.parts.agent
         try:
-            self.parts = make_parts(config)
-            self.agent: Any = self.parts.agent
+            plan = self.parts.plan()
+            self.agent.check_components()
+        except BaseException:
+            self._close_environments()
+            raise
+        # now that settings are right, and before the build: backends with threads do not like processes to begin
+        self.engine = make_engine(config)
+        try:
             self._prepare_agent()
-            self.plan = self.parts.plan().start(self.engine)
+            self.plan = plan.start(self.engine)
             self._begin_episodes(0)
         except BaseException:
             close_engine(self.engine)
+            self._close_environments()
             raise
         self._count_events_from(0)
         self.best_return = -np.inf
@@ -320,6 +328,9 @@ class PlanTrainer:
         """Closes plan, environments, and what was begun for the engine."""
         self.plan.close()
         close_engine(self.engine)
+        self._close_environments()
+
+    def _close_environments(self) -> None:
         if not isinstance(self.parts.workers, WorkerGroup):
             for worker in self.parts.workers:
                 worker.env.close()
@@ -381,16 +392,3 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
                 fix="env_options are keyword arguments of the environment",
             ) from error
         raise  # with its traceback: a fault inside the environment
-
-
-def linear_schedule(value: Any, steps: int) -> Any:
-    """Gives a schedule spec without a length the length of the whole training.
-
-    >>> linear_schedule({"type": "linear", "start": 0.001, "end": 0.0}, 100)["steps"]
-    100
-    """
-    if isinstance(value, dict) and value.get("type") in ("linear", "polynomial") and "steps" not in value:
-        if steps < 1:
-            raise ConfigError("a schedule over the whole training needs a training", received=f"{steps} steps")
-        return {**value, "steps": steps}
-    return value

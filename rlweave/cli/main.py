@@ -11,6 +11,7 @@ import rlweave
 from rlweave.cli.console import fail
 from rlweave.cli.evaluate import evaluate
 from rlweave.cli.graph_command import graph
+from rlweave.cli.kept_settings import ResumeCommand
 from rlweave.cli.list_command import list_names
 from rlweave.cli.plan_command import plan
 from rlweave.cli.plot import plot
@@ -26,7 +27,7 @@ app = typer.Typer(
 )
 app.command(epilog=EPILOG)(train)
 app.command()(evaluate)
-app.command()(resume)
+app.command(cls=ResumeCommand)(resume)
 app.command()(plot)
 app.command()(graph)
 app.command()(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.learner_record import LearnerRecord
 from rlweave.flow.protocols import Episode, Learner
 from rlweave.flow.replay_shards import ReplayShards, ShardRecord
+from rlweave.flow.reports import UnreportedEpisodes
 from rlweave.flow.weights import WeightChannel
 from rlweave.flow.workers import SourceActor, WorkerGroup
 
@@ -30,7 +32,7 @@ class Context:
         metrics: Where learners put their metrics until the next report.
         train_lag: Weight lag of items when a learner trains on them, in updates of that learner.
         train_lags: The same by the operator that trains.
-        episodes: Episodes that came with items, by worker group, until the next report.
+        episodes: Episodes that came with items, by worker group, until the next report: the newest of each.
         stages: Operators that run beside the workers of a group, by name.
         fragments: Items that the workers of a group make per call.
         only_source: Whether everything in the plan waits for one gather.
@@ -47,7 +49,7 @@ class Context:
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
         self.train_lags: dict[str, LagHistogram] = {}
-        self.episodes: dict[tuple[int, ...], list[Episode]] = {}
+        self.episodes: defaultdict[tuple[int, ...], UnreportedEpisodes] = defaultdict(UnreportedEpisodes)
         self.stages: dict[tuple[int, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
         self.fragments: dict[tuple[int, ...], int] = {}
         self._actors: dict[tuple[int, ...], list[Actor]] = {}
@@ -166,16 +168,16 @@ class Context:
         """Number of updates of all learners of the plan."""
         return sum(record.updates for record in self._learners.values())
 
-    def new_episodes(self, group: WorkerGroup) -> list[Episode]:
+    def new_episodes(self, group: WorkerGroup) -> UnreportedEpisodes:
         """The episodes of a group since the last call."""
+        found = self.episodes.pop(group.key, UnreportedEpisodes())
         if not self.engine.in_process:  # they came with the items
-            return self.episodes.pop(group.key, [])
-        found: list[Episode] = []
+            return found
         for actor in self.actors(group):
             call = self.engine.call(actor, "episode_stats")
             self.engine.wait([call], None)
             try:
-                found += [Episode(*episode) for episode in call.result()]
+                found.extend([Episode(*episode) for episode in call.result()])
             except ActorLost:
                 continue  # so are its episodes
         return found

@@ -54,7 +54,8 @@ class LearnerSteps(Work):
             self.learner_actor = learner
         else:
             require(learner, protocol, operator, "learner")
-        self.learner, self.method, self.brings = learner, method, brings
+        self.learner = self.trains = learner
+        self.method, self.brings = method, brings
         self.group = None if workers is None else WorkerGroup.of(workers, operator)
         self.publish_every = positive("publish_every", publish_every, operator)
         self._channel: WeightChannel | None = None

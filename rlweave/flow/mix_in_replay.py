@@ -13,10 +13,16 @@ from rlweave.flow.batch import SampleBatch
 from rlweave.flow.envelope import Envelope, Pulled
 from rlweave.flow.item_state import decode, encode
 from rlweave.flow.item_types import Signature
+from rlweave.flow.learners_behind import LearnersBehind
 from rlweave.flow.operators import Operator, positive
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
+
+
+MadeWith = tuple[int, tuple[int, ...]]
 
 
 class MixInReplay(Operator):
@@ -28,7 +34,7 @@ class MixInReplay(Operator):
 
     The item stays what it was otherwise: it counts the environment steps that are new in it (``num_steps``), and its
     weight version is theirs. How old the weights behind the replayed ones are is the metric ``<name>/lag``, the mean
-    in updates.
+    in updates of the learner that trains on the items (of several, the one that made most).
 
     Args:
         capacity: Trajectories that are kept.
@@ -51,8 +57,9 @@ class MixInReplay(Operator):
                 fix="give the replayed trajectories for each new one, or leave the operator out",
             )
         self.proportion, self.seed = float(proportion), seed
-        #: One trajectory each, (T, 1, ...), and the version of the weights it was made with.
-        self._kept: deque[tuple[SampleBatch, int]] = deque(maxlen=capacity)
+        #: One trajectory each, (T, 1, ...), and the weights it was made with: version and versions, as envelopes have.
+        self._kept: deque[tuple[SampleBatch, MadeWith]] = deque(maxlen=capacity)
+        self._learners = LearnersBehind()
         self._items = 0
         self._owed = 0.0
         self._context: Context | None = None
@@ -62,9 +69,14 @@ class MixInReplay(Operator):
         """Takes and gives batches."""
         return Signature(SampleBatch, SampleBatch)
 
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+        """Finds who trains on the items."""
+        self._learners.find(node, graph)
+
     def start(self, context: Context, name: str) -> None:
         """Learns where updates are counted."""
         self._context, self._name = context, name
+        self._learners.start(context)
 
     def process(self, envelope: Envelope) -> Pulled:
         """Keeps the item's trajectories, and glues others to it.
@@ -82,7 +94,8 @@ class MixInReplay(Operator):
             )
         steps, columns = fresh.leading
         for column in range(columns):
-            self._kept.append((fresh.slice(column, column + 1).copy(), envelope.weight_version))
+            trajectory = fresh.slice(column, column + 1).copy()
+            self._kept.append((trajectory, (envelope.weight_version, envelope.versions)))
         self._owed += self.proportion * columns
         number, self._items = int(self._owed), self._items + 1
         self._owed -= number
@@ -91,9 +104,9 @@ class MixInReplay(Operator):
         # a generator for each item: the number of items is all of its state
         chosen = np.random.default_rng((self.seed, self._items)).integers(len(self._kept), size=number)
         replayed = [self._kept[index] for index in chosen]
-        if self._context is not None:
-            lag = self._context.version() - float(np.mean([version for _, version in replayed]))
-            self._context.metrics.add(self._name, {"lag": lag})
+        lags = self._learners.weight_lags(envelope, [made_with for _, made_with in replayed])
+        if lags and self._context is not None:
+            self._context.metrics.add(self._name, {"lag": float(np.mean(lags))})
         mixed = SampleBatch.concat([fresh, *(batch for batch, _ in replayed)])
         return envelope.carrying(SampleBatch(mixed.data, mixed.layout, mixed.per_trajectory, steps * columns))
 
@@ -106,7 +119,8 @@ class MixInReplay(Operator):
         batches = [batch for batch, _ in self._kept]
         return {
             "kept": encode(SampleBatch.concat(batches), self._name) if batches else None,
-            "versions": [version for _, version in self._kept],
+            "versions": [version for _, (version, _) in self._kept],
+            "versions_by_learner": [list(versions) for _, (_, versions) in self._kept],
             "items": self._items,
             "owed": self._owed,
         }
@@ -117,5 +131,7 @@ class MixInReplay(Operator):
         self._kept.clear()
         if state["kept"] is not None:
             kept = decode(state["kept"])
-            for column, version in enumerate(state["versions"]):
-                self._kept.append((kept.slice(column, column + 1).copy(), int(version)))
+            made_with = zip(state["versions"], state["versions_by_learner"], strict=True)
+            for column, (version, versions) in enumerate(made_with):
+                trajectory = kept.slice(column, column + 1).copy()
+                self._kept.append((trajectory, (int(version), tuple(map(int, versions)))))

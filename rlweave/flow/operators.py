@@ -12,7 +12,7 @@ from rlweave.flow.envelope import ABSORBED, Envelope, Pulled, merge
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import Signature, signature_of
 from rlweave.flow.node import Node, snake_case
-from rlweave.flow.protocols import BatchType, steps_of
+from rlweave.flow.protocols import BatchType, Learner, steps_of
 from rlweave.flow.work import Work
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ class Operator:
     """Whether it makes items of several ones; then what comes out is of no round."""
     fills: Any = None
     """The memory that it stores into, if any."""
+    trains: Learner | LearnerActor | None = None
+    """The learner that it has work on its items, if any."""
     learner_actor: LearnerActor | None = None
-    """The learner that it works with, if that lives in an actor; then it has ``begin`` and ``finish``."""
+    """The same, if it lives in an actor; then the operator has ``begin`` and ``finish``."""
     group: WorkerGroup | None = None
     """The workers that it sends something to, if any."""
     gate: Callable[[], bool] | None = None
@@ -58,7 +60,7 @@ class Operator:
 
     def __init__(self, work: Work | None = None) -> None:
         if work is not None:
-            self._work, self.group, self.learner_actor = work, work.group, work.learner_actor
+            self._work, self.group, self.trains, self.learner_actor = work, work.group, work.trains, work.learner_actor
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy beside a worker takes along: everything but its place in the plan."""

@@ -19,7 +19,7 @@ from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.protocols import Episode
-from rlweave.flow.reports import EpisodeWindow, Report, report_of
+from rlweave.flow.reports import EpisodeWindow, Report, UnreportedEpisodes, report_of
 from rlweave.flow.sink import Sink
 from rlweave.flow.starting import running_context
 from rlweave.flow.stream import Stream
@@ -174,7 +174,7 @@ class ReportMetrics:
         Args:
             until: Looks at the absolute counters after every step.
             every_steps: Environment steps from one report to the next; 0 reports each item that reaches the end.
-                What has happened since is reported when the run ends.
+                What has happened since is reported when the run ends; of its episodes, the newest 10,000.
 
         Raises:
             PlanError: If an operator fails; if nothing can move any more; or if the plan was stopped before.
@@ -266,17 +266,17 @@ class ReportMetrics:
         """What happened so far; episodes and means are those since the last report."""
         context, counters = self._running(), self.counters
         episodes = self._new_episodes()
-        self._episodes.add(episodes)
+        self._episodes.add(episodes.newest, episodes.earlier)
         seconds, steps = self.seconds, counters.env_steps_sampled
         last_seconds, last_steps = self._last_report
         elapsed = seconds - last_seconds
         self._last_report = (seconds, steps)
         speed = (steps - last_steps) / elapsed if elapsed > 0 else 0.0
-        return report_of(context, self.graph.nodes, self._episodes, episodes, seconds, speed)
+        return report_of(context, self.graph.nodes, self._episodes, episodes.newest, seconds, speed)
 
-    def _new_episodes(self) -> list[Episode]:
+    def _new_episodes(self) -> UnreportedEpisodes:
         if self._group is None or self._closed:
-            return []
+            return UnreportedEpisodes()
         return self._running().new_episodes(self._group)
 
     def ask_workers(self, method: str, arguments: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
@@ -302,9 +302,9 @@ class ReportMetrics:
         names = [f"{source.name}/{index}" for index in range(len(calls))]
         return answers_of(context.engine, context.clock, calls, source.name, method, names, lost=True)
 
-    def _unreported(self, context: Context) -> list[Episode]:
+    def _unreported(self, context: Context) -> UnreportedEpisodes:
         """Episodes that came with items since the last report."""
-        return [] if self._group is None else context.episodes.setdefault(self._group.key, [])
+        return UnreportedEpisodes() if self._group is None else context.episodes[self._group.key]
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
@@ -355,7 +355,8 @@ class ReportMetrics:
             "seconds": self.seconds,
             "last_report": list(self._last_report),
             "episodes": self._episodes.state_dict(),
-            "unreported_episodes": [episode.to_data() for episode in self._unreported(context)],
+            "unreported_episodes": [episode.to_data() for episode in self._unreported(context).newest],
+            "unreported_earlier": self._unreported(context).earlier,
             "metrics": context.metrics.state_dict(),
             "train_lag": context.train_lag.state_dict(),
             "train_lags": {name: lag.state_dict() for name, lag in context.train_lags.items()},
@@ -384,7 +385,8 @@ class ReportMetrics:
             )
         self.counters.load_state_dict(state["counters"])
         self._episodes.load_state_dict(state["episodes"])
-        self._unreported(context).extend(Episode.from_data(kept) for kept in state.get("unreported_episodes", []))
+        unreported = [Episode.from_data(kept) for kept in state.get("unreported_episodes", [])]
+        self._unreported(context).extend(unreported, int(state.get("unreported_earlier", 0)))
         context.metrics.load_state_dict(state["metrics"])
         context.train_lag.load_state_dict(state["train_lag"])
         for name, counts in state.get("train_lags", {}).items():

@@ -8,6 +8,7 @@ from rlweave.errors import PlanError
 from rlweave.flow.branching import QueueNode
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.node import Node
+from rlweave.flow.protocols import Learner
 from rlweave.flow.resources import Resources, alike
 from rlweave.flow.sources import RolloutSource
 from rlweave.flow.transforms import ForEach, ForEachAtActor
@@ -123,6 +124,12 @@ class PlanGraph:
     def ancestors(self, node: Node) -> set[Node]:
         """All nodes whose items can reach ``node``."""
         return self._ancestors[node]
+
+    def learners_behind(self, node: Node) -> list[Learner | LearnerActor]:
+        """The learners that train on items which have come through ``node``, each once."""
+        below = [other for other in self.nodes if isinstance(other, ForEach) and node in self._ancestors[other]]
+        found = [other.operator.trains for other in below if other.operator.trains is not None]
+        return list({id(learner): learner for learner in found}.values())
 
     def stores_into(self, memory: Any) -> list[Node]:
         """All operators that store into a memory."""

@@ -10,10 +10,13 @@ from rlweave.flow.counters import LagHistogram
 from rlweave.flow.envelope import ABSORBED, Envelope, Pulled
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import Signature
+from rlweave.flow.learners_behind import LearnersBehind
 from rlweave.flow.operators import Operator, positive
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
 
 Item = TypeVar("Item")
 
@@ -22,8 +25,9 @@ class Prefetch(Operator):
     """Holds n items back, each staged when it comes: copied to a device, say, while the learner is still busy.
 
     Order stays; at the end of a stream the last n follow. An item is n items old when it goes on: a sample of a
-    memory does not see what was stored, or which priorities were set, in between. How many learner updates that were
-    is counted in ``lags`` and reported as the metric ``<name>/lag``.
+    memory does not see what was stored, or which priorities were set, in between. How many updates of the learner that
+    trains on the items that were (of several, the one that made most) is counted in ``lags`` and reported as the metric
+    ``<name>/lag``.
 
     Args:
         n: Items held back, at least 1.
@@ -39,8 +43,9 @@ class Prefetch(Operator):
     def __init__(self, n: int, stage: Callable[[Any], Any]) -> None:
         self.n, self.stage = positive("n", n, "prefetch"), stage
         self.lags = LagHistogram()
-        #: (item as it came, what was made of it, learner updates at that time)
-        self._kept: deque[tuple[Envelope, Any, int]] = deque()
+        #: (item as it came, what was made of it, updates of the learners behind at that time)
+        self._kept: deque[tuple[Envelope, Any, tuple[int, ...]]] = deque()
+        self._learners = LearnersBehind()
         self._context: Context | None = None
         self._name = "prefetch"
 
@@ -48,21 +53,23 @@ class Prefetch(Operator):
         """What goes in comes out."""
         return Signature(Item, Item)
 
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+        """Finds who trains on the items."""
+        self._learners.find(node, graph)
+
     def start(self, context: Context, name: str) -> None:
         """Learns where updates are counted."""
         self._context, self._name = context, name
-
-    def _version(self) -> int:
-        return 0 if self._context is None else self._context.version()
+        self._learners.start(context)
 
     def process(self, envelope: Envelope) -> Pulled:
         """Stages the item, and lets the oldest go when there are more than n."""
-        self._kept.append((envelope, self.stage(envelope.payload), self._version()))
+        self._kept.append((envelope, self.stage(envelope.payload), self._learners.updates()))
         return self._release() if len(self._kept) > self.n else ABSORBED
 
     def _release(self) -> Envelope:
-        envelope, staged, version = self._kept.popleft()
-        lag = self._version() - version
+        envelope, staged, before = self._kept.popleft()
+        lag = max((now - then for now, then in zip(self._learners.updates(), before, strict=True)), default=0)
         self.lags.add(lag)
         if self._context is not None:
             self._context.metrics.add(self._name, {"lag": lag})
@@ -81,7 +88,7 @@ class Prefetch(Operator):
         """The items as they came, the learner updates before each, and the lags so far."""
         return {
             "kept": encode_envelopes([envelope for envelope, _, _ in self._kept], self._name),
-            "versions": [version for _, _, version in self._kept],
+            "updates": [list(updates) for _, _, updates in self._kept],
             "lags": self.lags.state_dict(),
         }
 
@@ -89,6 +96,6 @@ class Prefetch(Operator):
         """Takes over a state, and stages its items again."""
         self.lags.load_state_dict(state["lags"])
         self._kept = deque(
-            (envelope, self.stage(envelope.payload), int(version))
-            for envelope, version in zip(decode_envelopes(state["kept"]), state["versions"], strict=True)
+            (envelope, self.stage(envelope.payload), tuple(map(int, updates)))
+            for envelope, updates in zip(decode_envelopes(state["kept"]), state["updates"], strict=True)
         )

@@ -26,8 +26,8 @@ class Report:
         updates: Learner updates so far.
         replay_ratio: Trained samples per environment step so far.
         env_steps_per_second: Environment steps per second since the last report (0.0 if no time has passed).
-        episodes: Episodes that finished since the last report.
-        episodes_finished: Number of episodes so far.
+        episodes: Episodes that finished since the last report: the newest 10,000, if there were more.
+        episodes_finished: Number of episodes so far, all of them.
         episode_return: Mean return of the last 100 episodes; None before the first one.
         episode_length: Mean length of the last 100 episodes; None before the first one.
         policy_returns: Mean return of the last 100 episodes of each policy, where there are several.
@@ -102,6 +102,31 @@ class Report:
         return values
 
 
+class UnreportedEpisodes:
+    """Episodes since the last report: the newest of them, so that one that is far off costs no memory.
+
+    Attributes:
+        newest: In order.
+        earlier: How many came before those.
+    """
+
+    limit = 10_000
+
+    def __init__(self) -> None:
+        self.newest: deque[Episode] = deque(maxlen=self.limit)
+        self._count = 0
+
+    @property
+    def earlier(self) -> int:
+        """How many there were that are not kept."""
+        return self._count - len(self.newest)
+
+    def extend(self, episodes: Sequence[Episode], earlier: int = 0) -> None:
+        """Adds episodes in order, and to the count also those before them that are not kept."""
+        self._count += len(episodes) + earlier
+        self.newest.extend(episodes)
+
+
 class EpisodeWindow:
     """The last episodes, and how many there have been."""
 
@@ -110,9 +135,9 @@ class EpisodeWindow:
         self._last: deque[Episode] = deque(maxlen=size)
         self._by_policy: dict[str, deque[Episode]] = {}
 
-    def add(self, episodes: Sequence[Episode]) -> None:
-        """Adds episodes in order."""
-        self.finished += len(episodes)
+    def add(self, episodes: Sequence[Episode], earlier: int = 0) -> None:
+        """Adds episodes in order, and to the count also those before them that are not kept."""
+        self.finished += len(episodes) + earlier
         self._last.extend(episodes)
         for episode in episodes:
             if episode.policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
@@ -230,9 +230,9 @@ class Gather(Node):
             else:
                 yield arrival
 
-    def _keep_episodes(self, episodes: Iterable[Episode]) -> None:
+    def _keep_episodes(self, episodes: Sequence[Episode]) -> None:
         if episodes:
-            self._context.episodes.setdefault(self.source.group.key, []).extend(episodes)
+            self._context.episodes[self.source.group.key].extend(episodes)
 
     # -- failures -----------------------------------------------------------------------------------------------
 

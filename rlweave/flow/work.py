@@ -11,6 +11,7 @@ from rlweave.flow.envelope import Envelope, Pulled
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
     from rlweave.flow.learner_actor import LearnerActor
+    from rlweave.flow.protocols import Learner
     from rlweave.flow.workers import WorkerGroup
 
 
@@ -23,8 +24,10 @@ class Work:
 
     group: WorkerGroup | None = None
     """The workers that are sent something, if any."""
+    trains: Learner | LearnerActor | None = None
+    """The learner that works on the items, if one does."""
     learner_actor: LearnerActor | None = None
-    """The learner that works on the items, if that lives in an actor: by ``begin`` and ``finish``."""
+    """The same, if it lives in an actor: by ``begin`` and ``finish``."""
 
     def start(self, context: Context, name: str) -> None:
         """Gets ready on the driver, before the first item."""

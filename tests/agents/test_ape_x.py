@@ -145,3 +145,8 @@ def test_what_needs_a_memory_is_refused():
         agent(network=[{"type": "lstm", "units": 4}])
     with pytest.raises(ConfigError, match="unknown setting 'epsilon'"):
         agent(epsilon=0.1)
+
+
+def test_what_it_shares_with_dqn_names_ape_x_in_errors():
+    with pytest.raises(ConfigError, match="^ape-x needs one discrete action space"):
+        ApeX(FloatBox(shape=(3,)), FloatBox(-1, 1, shape=(1,)), SETTINGS, backend="numpy")

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from rlweave.agents.a2c import A2C, A3C
+from rlweave.agents.appo import APPO
+from rlweave.agents.impala import IMPALA
 from rlweave.agents.ppo import PPO
 from rlweave.errors import CheckpointError, ConfigError, ExecutionError
 from rlweave.spaces import FloatBox, IntBox
@@ -203,3 +206,13 @@ def test_a_training_that_diverges_is_noticed(backend):
 def test_a_single_action_to_choose_from(backend):
     agent = make(backend, actions=IntBox(1))
     assert agent.get_actions(np.zeros((4, 3), np.float32)).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C, A3C, APPO, IMPALA])
+def test_agents_that_share_its_code_are_named_in_its_errors(kind):
+    settings = {"network": [], "rollout_steps": 4, **({"minibatches": 1} if kind in (PPO, APPO) else {})}
+    agent = kind(FloatBox(shape=(3,)), IntBox(3), settings, backend="numpy")
+    state = np.zeros(3, np.float32)
+    action = int(agent.get_actions(state))
+    with pytest.raises(ExecutionError, match=f"fix: +{agent.name} learns from its own actions only"):
+        agent.observe(state, (action + 1) % 3, 0.0, False, False, state)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlweave.agents.config import describe_settings
 from rlweave.agents.es import ES
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.checkpoint import find_checkpoint
@@ -105,6 +106,30 @@ def test_workers_share_a_generation_and_each_update_takes_all_of_it():
         trainer.close()
     assert [len(offsets) for offsets in updates] == [4, 4, 4]
     assert len({offset for offsets in updates for offset in offsets}) > 8  # no two workers, no two times the same
+
+
+def test_the_generation_that_reaches_the_length_of_the_training_is_finished_and_counted():
+    shares = []
+
+    class Spy(PopulationWorker):
+        def sample(self):
+            shares.append(super().sample())
+            return shares[-1]
+
+    trainer = trainer_of(steps=700, evaluate_every=0, checkpoint_every=0)
+    try:
+        for worker in trainer.parts.workers:
+            worker.__class__ = Spy
+        row = list(trainer.train())[-1]
+        taken = [share.num_steps for share in shares]
+        assert sum(taken[:-1]) < 700 <= sum(taken)  # not one more than needed
+        assert row["updates"] == len(taken)
+        assert row["env_steps_sampled"] == trainer.env_steps == trainer.agent.env_steps == sum(taken)
+        assert sum(taken) == trainer.parts.workers[0].env.tracker.steps
+    finally:
+        trainer.close()
+    text = next(setting.help for setting in describe_settings(ESTrainConfig) if setting.key == "steps")
+    assert "of es a worker's share of a whole generation" in text
 
 
 @pytest.mark.parametrize("where", [{}, {"placement": "single_learner_coarse"}, {"gather": "async"}], ids=str)

@@ -329,6 +329,24 @@ def test_wrong_settings_are_refused(sets, where):
         PBT.make_trainer(config_of(**sets), None)
 
 
+@pytest.mark.parametrize(
+    ("sets", "where"),
+    [
+        ({"max_lag": 1, "gather": "sync"}, "items gathered in rounds have no lag"),
+        ({"trial": {"max_lag": 1}}, "items gathered in rounds have no lag"),
+        ({"trial": {"workers": 3}}, "cannot be shared out evenly"),
+        ({"trial": {"agent": {"minibatches": 7}}}, "equal minibatches"),
+    ],
+)
+def test_settings_of_trials_are_checked_before_any_process_begins(monkeypatch, sets, where):
+    def never(*arguments, **options):
+        raise AssertionError("something has begun")
+
+    monkeypatch.setattr("rlweave.algorithms.pbt.make_engine", never)
+    with pytest.raises(ConfigError, match=where):
+        PBT.make_trainer(config_of(engine="ray", **sets), None)
+
+
 # -- on Ray -----------------------------------------------------------------------------------------------------------
 
 

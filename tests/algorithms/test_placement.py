@@ -65,6 +65,40 @@ def test_settings_that_contradict_are_refused(sets, where):
     assert isinstance(caught.value, RlweaveError)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "sets", "where"),
+    [
+        ("ape-x", {"env": "Pendulum-v1"}, "action_space"),
+        ("dqn", {"agent.learning_starts": 200_000}, "learning_starts"),
+        ("es", {"agent.pairs": 7}, "agent.pairs"),
+        ("impala", {"rollouts_ahead": 2, "gather": "sync"}, "rollouts_ahead"),
+        ("ppo", {"agent.minibatches": 7}, "minibatches"),
+        ("ppo", {"max_lag": 1}, "max_lag"),
+        ("ppo", {"agent.network": [{"type": "denze", "units": 8}]}, "denze"),
+        ("ppo", {"agent.acting_backend": "numpyy"}, "numpyy"),
+        ("a3c", {"agent.lr": {"type": "linaer"}}, "linaer"),
+        ("impala", {"learner": "actor", "agent.lr": {"type": "linaer"}}, "linaer"),
+        ("multi-agent", {"env": "rlweave/MultiCartPole-v0", "max_lag": 1, "gather": "sync"}, "max_lag"),
+    ],
+)
+def test_settings_are_checked_before_any_process_begins_or_any_graph_is_built(monkeypatch, algorithm, sets, where):
+    def never(*arguments, **options):
+        raise AssertionError("something has begun")
+
+    monkeypatch.setattr("rlweave.algorithms.trainer.make_engine", never)
+    monkeypatch.setattr("rlweave.agents.agent.build", never)
+    with pytest.raises(RlweaveError, match=where):
+        trainer_of(algorithm, engine="ray", **sets)
+
+
+def test_environments_are_closed_where_settings_are_wrong(monkeypatch):
+    closed = []
+    monkeypatch.setattr("rlweave.envs.VectorEnv.close", lambda env: closed.append(env.worker))
+    with pytest.raises(ConfigError, match="max_lag"):
+        trainer_of("ppo", max_lag=1)
+    assert closed == [0, 1]
+
+
 class Mortal(Computing):
     """Fails from its third item on if it is the second of its group, and so does whoever takes its place, at once."""
 

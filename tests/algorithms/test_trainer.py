@@ -135,6 +135,23 @@ def assert_same_state(first, second):
     np.testing.assert_equal(counters, other_counters)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "sets"),
+    [
+        ("dqn", {}),
+        # a call ends with the training
+        ("dqn", {"placement": "fused", "agent.n_step": 1, "agent.target_update_interval": 40}),
+        ("ape-x", {}),
+    ],
+    ids=["dqn", "fused", "ape-x"],
+)
+def test_a_schedule_over_the_whole_training_ends_with_it(trainers, algorithm, sets):
+    trainer = trainers(algorithm, steps=500, agent__learning_starts=300, evaluate_every=0, backend="torch", **sets)
+    updates = finish(trainer)[-1]["gradient_steps"]
+    assert trainer.agent.config.lr["steps"] == (500 - 300) * 4 // 16
+    assert trainer.agent.config.lr["steps"] - updates in (0, 1)  # the last item is stored, and nobody learns any more
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(
     "where",

@@ -175,6 +175,23 @@ def test_resume_can_lengthen_a_complete_training_and_else_says_so(rlweave, tmp_p
     assert parse_yaml((tmp_path / "run/config.yaml").read_text())["steps"] == 150
 
 
+@pytest.mark.parametrize(
+    "words", [["--workers", "3"], ["--workers=3"], ["--set", "agent.lr=0.1"], ["--no-presets"], ["--config", "f.yaml"]]
+)
+def test_resume_says_that_a_run_keeps_its_settings(rlweave, tmp_path, words):
+    train(rlweave)
+    before = (tmp_path / "run/config.yaml").read_text()
+    for arguments in (["run", *words], [*words, "run"]):
+        result = rlweave("resume", *arguments, "--steps", 150)
+        assert result.code == 2
+        assert "a run keeps its settings" in result.err
+        asked = " ".join(words)
+        assert f"received: {asked}\n" in result.err
+        assert f"rlweave train counting --config run/config.yaml {asked};" in result.err
+    assert (tmp_path / "run/config.yaml").read_text() == before
+    assert "--steps" in rlweave("resume", "run", "--stepz", 150).err
+
+
 def test_resume_passes_over_a_damaged_checkpoint_and_says_so(rlweave, tmp_path):
     train(rlweave)
     damaged = list_checkpoints(tmp_path / "run/checkpoints")[-1]
@@ -212,7 +229,7 @@ def test_settings_are_shown_with_default_and_unit(rlweave):
 
 def test_the_help_names_default_and_unit_of_each_option(rlweave):
     text = " ".join(rlweave("train", "--help").out.split())
-    assert "Length of the training, in environment steps [default: 100000]" in text
+    assert "of all its tasks, in environment steps [default: 100000]" in text
     assert "[default: jax]" in text
     for command in ("evaluate", "resume", "plot", "graph", "list"):
         assert rlweave(command, "--help").code == 0

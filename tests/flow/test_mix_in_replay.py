@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow import MixInReplay, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.flow import MixInReplay, ParallelRollouts, ReportMetrics, SampleBatch, Stream, TrainOneStep, Union
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeWorker
 
@@ -70,6 +70,33 @@ def test_the_age_of_what_is_replayed_is_reported_and_the_items_lag_is_its_own(st
     assert plan.report().train_lag == {0: 3}
     for update, (report, batch) in enumerate(zip(reports, learner.batches, strict=False)):
         assert report.metrics["mix_in_replay/lag"] == pytest.approx(update - batch["version"][0, 2:].mean())
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["for the same workers", "for others"])
+def test_the_age_is_in_updates_of_the_learner_that_trains_on_the_items(start: Start, shared: bool) -> None:
+    """Beside another learner that makes as many updates."""
+    group, learner, other = [TrajectoryWorker(2, 6)], FakeLearner(), FakeLearner()
+    operator = MixInReplay(100, 1.0)
+
+    def trained(stream: Stream) -> Stream:
+        return stream.for_each(operator).for_each(TrainOneStep(learner, group))
+
+    if shared:
+        first, second = ParallelRollouts(group).gather_async().split(2)
+        plan = ReportMetrics(Union(trained(first), second.for_each(TrainOneStep(other, group))), group)
+    else:
+        group_of_other = [TrajectoryWorker(2, 6)]
+        beside = ParallelRollouts(group_of_other).gather_async().for_each(TrainOneStep(other, group_of_other))
+        plan = ReportMetrics(Union(trained(ParallelRollouts(group).gather_async()), beside), group)
+    plan = start(plan)
+    lags = [report.metrics["mix_in_replay/lag"] for report in plan.run() if "mix_in_replay/lag" in report.metrics]
+    assert learner.updates == other.updates == 6
+    assert lags == [
+        pytest.approx(update - batch["version"][0, 2:].mean()) for update, batch in enumerate(learner.batches)
+    ]
+    assert max(lags) > 1
+    state = plan.state_dict()["operators"]["mix_in_replay"]["state"]["operator"]
+    assert state["versions_by_learner"] == [[n, n] if shared else [] for n in range(6) for _ in range(2)]
 
 
 def test_a_checkpoint_holds_the_buffer_and_the_draws(start: Start) -> None:

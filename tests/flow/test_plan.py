@@ -1,5 +1,6 @@
 """Running a plan: one item at a time, not ready as a value, reports, failures, stopping, nothing to do."""
 
+import json
 import signal
 from collections.abc import Iterator
 from itertools import islice
@@ -23,10 +24,13 @@ from rlweave.flow import (
     StoreToBuffer,
     TrainOneStep,
     Union,
+    WorkerGroup,
 )
 from rlweave.flow.interrupt import PlanInterrupt
+from rlweave.flow.reports import UnreportedEpisodes
 from rlweave.graph import guard
 from tests.flow.conftest import Start
+from tests.flow.fake_cluster import SimulatedCluster
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 
 
@@ -181,6 +185,40 @@ def test_the_mean_return_is_over_the_last_hundred_episodes() -> None:
     assert report.episodes_finished == 250
     assert len(report.episodes) == 250
     assert report.episode_return == pytest.approx(sum(range(150, 250)) / 100)
+
+
+def elsewhere(group: list[FakeWorker]) -> ReportMetrics:
+    """A plan whose workers' episodes come with their items, as from another process."""
+    clock = FakeClock()
+    factories = WorkerGroup([lambda worker=worker: worker for worker in group])
+    plan = ReportMetrics(ParallelRollouts(factories).gather_sync(), factories)
+    return plan.start(SimulatedCluster(clock, lambda actor, method: 1.0), clock)
+
+
+def test_episodes_that_nobody_reports_take_bounded_memory_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UnreportedEpisodes, "limit", 120)
+    worker = FakeWorker()
+    plan = elsewhere([worker])
+
+    def go_on(plan: ReportMetrics, last: int) -> None:
+        while worker.made < last:
+            worker.number = worker.made
+            next(plan.items())
+
+    go_on(plan, 250)
+    (kept,) = plan._running().episodes.values()
+    assert (len(kept.newest), kept.earlier) == (120, 130)
+    state = plan.state_dict()
+    resumed = elsewhere([worker])
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    go_on(resumed, 300)
+    report = resumed.report()
+    assert report.episodes_finished == 300
+    assert [episode.episode_return for episode in report.episodes] == list(range(180, 300))
+    assert report.episode_return == pytest.approx(sum(range(200, 300)) / 100)
+    go_on(resumed, 301)
+    report = resumed.report()
+    assert (report.episodes_finished, len(report.episodes)) == (301, 1)
 
 
 def test_saving_every_50_000_steps_with_32_environments_fires_once_per_crossing() -> None:

@@ -70,6 +70,17 @@ def test_lag_is_the_number_of_updates_in_between() -> None:
     assert learner.updates == 6
 
 
+def test_lag_counts_the_updates_of_the_learner_that_trains_on_the_items(start: Start) -> None:
+    """Beside another learner that makes as many: neither the other's own ones count, nor those of both."""
+    learner, other, group = FakeLearner(), FakeLearner(), workers(1, steps=1, items=12)
+    own = ParallelRollouts(workers(1, steps=1, items=6)).gather_async().for_each(Prefetch(1, Stager()))
+    beside = ParallelRollouts(group).gather_async().for_each(TrainOneStep(other, group))
+    plan = start(ReportMetrics(Union(own.for_each(TrainOneStep(learner)), beside)))
+    lags = [report.metrics["prefetch/lag"] for report in plan.run() if "prefetch/lag" in report.metrics]
+    assert (learner.updates, other.updates) == (6, 12)
+    assert lags == [0, 1, 1, 1, 1, 1]
+
+
 def test_it_is_typed_named_and_explained() -> None:
     plan, _, _ = prefetching(2)
     assert "prefetch" in plan.explain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
     ComputePriorities,
+    ItemReference,
     ParallelReplay,
     ReplayShards,
     ReportMetrics,
@@ -36,6 +37,8 @@ from rlweave.flow import (
     UpdateWeights,
     Workers,
 )
+
+Item = TypeVar("Item", SampleBatch, ItemReference[SampleBatch])
 
 
 class ApeXTrainConfig(TrainConfig):
@@ -103,10 +106,10 @@ class ApeXLearner(AgentLearner[ApeXAgent]):
         metrics, errors = self.agent.learn(batch["records"], batch["weights"])
         return {**metrics, "priorities": (batch["numbers"], errors)}
 
-    def count_steps(self, batch: SampleBatch) -> SampleBatch:
+    def count_steps(self, item: Item) -> Item:
         """Counts the steps of an item."""
-        self._count(batch.num_steps)
-        return batch
+        self._count(item.num_steps)
+        return item
 
 
 def make_agent(config: ApeXTrainConfig, env: VectorEnv, seed: int) -> ApeXAgent:
@@ -135,7 +138,8 @@ def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, 
     failure = worker_failure(config)
     made = rollouts(config, workers).par_for_each(ComputePriorities())
     ahead = 1 if config.engine == "local" else config.items_ahead  # in this process nobody acts meanwhile
-    stored = gathered(config, made, "async", ahead).for_each(StoreToBuffer(shards)).for_each(learner.count_steps)
+    items = gathered(config, made, "async", ahead, by_reference=True)  # from worker to shard, and not through here
+    stored = items.for_each(StoreToBuffer(shards)).for_each(learner.count_steps)
     every = config.weight_interval if learner.counts else 0  # on the learner's own agent, weights are always the newest
     store_op = stored.for_each(UpdateWeights(learner, workers, every_steps=every))
 

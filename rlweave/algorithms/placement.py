@@ -119,7 +119,13 @@ def rollouts(config: TrainConfig, workers: Workers, fragments: int = 1) -> Strea
     return ParallelRollouts(workers, fragments=fragments).on_error(failure.policy, failure.timeout)
 
 
-def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "async"], num_async: int = 1) -> Stream:
+def gathered(
+    config: TrainConfig,
+    stream: Stream,
+    default: Literal["sync", "async"],
+    num_async: int = 1,
+    by_reference: bool = False,
+) -> Stream:
     """Gathers a parallel stream as the settings say, or else as the algorithm has it.
 
     Args:
@@ -127,6 +133,7 @@ def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "asyn
         stream: The stream.
         default: ``"sync"``, a barrier, or ``"async"``, items as they come.
         num_async: Items that an asynchronous gather asks each worker for ahead.
+        by_reference: Whether it leaves items where they are made.
 
     Raises:
         ConfigError: A bound on the lag of a barrier, whose items are made with the same weights.
@@ -140,7 +147,7 @@ def gathered(config: TrainConfig, stream: Stream, default: Literal["sync", "asyn
                 fix="--set gather=async, or leave max_lag out",
             )
         return stream.gather_sync()
-    return stream.gather_async(num_async, config.max_lag)
+    return stream.gather_async(num_async, config.max_lag, by_reference=by_reference)
 
 
 def shared_out(config: TrainConfig, stream: Stream) -> Stream:

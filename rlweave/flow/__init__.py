@@ -30,6 +30,7 @@ from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
 from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients
 from rlweave.flow.gradients import Gradients
+from rlweave.flow.item_reference import ItemReference
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.mix_in_replay import MixInReplay
 from rlweave.flow.nesting import NestedPlan, PlanWorker
@@ -84,6 +85,7 @@ __all__ = [
     "FakeClock",
     "GradientLearner",
     "Gradients",
+    "ItemReference",
     "Learner",
     "LearnerActor",
     "LocalEngine",

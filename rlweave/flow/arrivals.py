@@ -14,7 +14,8 @@ from rlweave.flow.protocols import Episode
 class Requested(NamedTuple):
     """A call for items that was started: of which source, with which weights, when, and in which round.
 
-    Where several learners train for the source, ``versions`` says which weights of each, as in an envelope.
+    Where several learners train for the source, ``versions`` says which weights of each, as in an envelope. Where items
+    stay where they are made, ``payloads`` has a call for each of them.
     """
 
     actor: int
@@ -23,6 +24,7 @@ class Requested(NamedTuple):
     asked_at: float
     round: int
     versions: tuple[int, ...] = ()
+    payloads: Sequence[Call] = ()
 
 
 class Arrival(NamedTuple):

@@ -144,7 +144,7 @@ class Context:
     def shards(self, shards: ReplayShards) -> ShardRecord:
         """The record of a memory in shards, the same one for the same memory."""
         if shards.key not in self._shards:
-            self._shards[shards.key] = ShardRecord(shards, self.engine, self.clock, self.actors(shards))
+            self._shards[shards.key] = ShardRecord(shards, self.engine, self.clock, self.actors(shards), self.counters)
         return self._shards[shards.key]
 
     def note_train_lag(self, operator: str, lag: int) -> None:

@@ -63,6 +63,20 @@ class Engine(Protocol):
         """
         ...
 
+    def call_in_parts(self, actor: Actor, method: str, parts: int, *arguments: Any) -> Sequence[Call]:
+        """Starts a call of a method that returns a tuple, and returns at once.
+
+        Each value of the tuple gets a call of its own. So one can be fetched, and another one be given to another actor
+        without coming here. All are done at the same time. Where the method raises, so does each of them.
+
+        Args:
+            actor: Whose method.
+            method: Its name.
+            parts: Length of the tuple.
+            arguments: As in ``call``.
+        """
+        ...
+
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """Calls that are done, in the given order, after waiting until at least one of them is.
 
@@ -138,6 +152,13 @@ class LocalEngine:
             return LocalCall(getattr(actor, method)(*map(value_of, arguments)), None)
         except Exception as error:
             return LocalCall(None, error)
+
+    def call_in_parts(self, actor: Actor, method: str, parts: int, *arguments: Any) -> list[LocalCall]:
+        """Runs the method now."""
+        try:
+            return [LocalCall(value, None) for value in self.call(actor, method, *arguments).result()]
+        except Exception as error:
+            return [LocalCall(None, error)] * parts
 
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """All of them: they have run."""

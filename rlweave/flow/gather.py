@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.arrivals import Arrival, Requested, encode_arrival
 from rlweave.flow.envelope import ABSORBED, END, Pulled, RoundMark, merge
+from rlweave.flow.item_reference import ItemReference
 from rlweave.flow.item_types import fits
 from rlweave.flow.node import Port, failure, wrong_type
 from rlweave.flow.operators import positive
@@ -203,12 +204,21 @@ class GatherAsync(Gather):
             all.
         when_old: ``"drop"`` leaves older items out and counts them. ``"wait"`` holds items of faster sources back
             where they would make one that is being made too old; what is too old even so is dropped and counted.
+        by_reference: Whether items stay where they are made, and an `ItemReference` goes through the plan for each.
     """
 
     def __init__(
-        self, upstream: Port, num_async: int = 1, max_lag: int | None = None, when_old: WhenOld = "drop"
+        self,
+        upstream: Port,
+        num_async: int = 1,
+        max_lag: int | None = None,
+        when_old: WhenOld = "drop",
+        by_reference: bool = False,
     ) -> None:
         super().__init__("gather_async", upstream)
+        self.by_reference = by_reference
+        if by_reference:
+            self.outputs = [Port(self, 0, ItemReference[upstream.item_type])]  # type: ignore[name-defined]
         self.num_async = positive("num_async", num_async, "gather_async")
         if max_lag is not None and (isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 0):
             raise ConfigError(
@@ -298,7 +308,7 @@ class GatherAsync(Gather):
     def note(self) -> str:
         """Settings."""
         bound = "" if self.max_lag is None else f", max_lag={self.max_lag}, {self.when_old}"
-        return f"num_async={self.num_async}{bound}"
+        return f"num_async={self.num_async}{bound}{', by reference' if self.by_reference else ''}"
 
     def measures(self) -> dict[str, float]:
         """How often items were held back so that others would not get too old."""

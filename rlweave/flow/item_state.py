@@ -9,8 +9,10 @@ import numpy as np
 
 from rlweave.errors import CheckpointError
 from rlweave.flow.batch import SampleBatch
+from rlweave.flow.engine import ActorLost
 from rlweave.flow.envelope import Envelope, RoundMark
 from rlweave.flow.gradients import Gradients
+from rlweave.flow.item_reference import ItemReference
 from rlweave.flow.plan_item import PlanItem
 from rlweave.flow.policy_batches import PolicyBatches
 from rlweave.flow.train_stats import TrainStats
@@ -23,11 +25,12 @@ def encode(value: Any, operator: str) -> Any:
 
     Args:
         value: A SampleBatch, PolicyBatches, an array, a JSON value, or lists, tuples and dicts (with string keys) of
-            them.
+            them; or a reference to one, which is fetched.
         operator: Who keeps the item, for the error message.
 
     Raises:
         CheckpointError: If the item is of another type.
+        ActorLost: If it was only referred to, and is lost.
     """
     if value is None or isinstance(value, bool | int | float | str | np.ndarray):
         return value
@@ -43,6 +46,8 @@ def encode(value: Any, operator: str) -> Any:
         return {**value.state_dict(), _KIND: "train_stats"}
     if isinstance(value, Gradients):
         return {**value.state_dict(), _KIND: "gradients"}
+    if isinstance(value, ItemReference):
+        return {_KIND: "item_reference", "item": encode(value.fetch(), operator)}
     if isinstance(value, PlanItem):
         return {**value.state_dict(), _KIND: "plan_item"}
     if isinstance(value, tuple):
@@ -74,6 +79,8 @@ def decode(value: Any) -> Any:
             return TrainStats.from_state(value)
         if kind == "gradients":
             return Gradients.from_state(value)
+        if kind == "item_reference":
+            return ItemReference.to(decode(value["item"]))
         if kind == "plan_item":
             return PlanItem.from_state(value)
         if kind == "tuple":
@@ -83,10 +90,14 @@ def decode(value: Any) -> Any:
 
 
 def encode_envelopes(envelopes: Iterable[Envelope], operator: str) -> list[dict[str, Any]]:
-    """Envelopes as JSON-able data and arrays."""
+    """Envelopes as JSON-able data and arrays.
+
+    Raises:
+        CheckpointError: If an item is of a type that cannot be saved, or was only referred to, and is lost.
+    """
     return [
         {
-            "payload": encode(envelope.payload, operator),
+            "payload": _payload(envelope, operator),
             "source": envelope.source,
             "sequence": envelope.sequence,
             "weight_version": envelope.weight_version,
@@ -97,6 +108,18 @@ def encode_envelopes(envelopes: Iterable[Envelope], operator: str) -> list[dict[
         }
         for envelope in envelopes
     ]
+
+
+def _payload(envelope: Envelope, operator: str) -> Any:
+    try:
+        return encode(envelope.payload, operator)
+    except ActorLost as lost:
+        raise CheckpointError(
+            "an item that an operator keeps by reference is lost",
+            where=f"operator {operator!r}",
+            received=envelope.describe(),
+            fix="let items that are kept for long come here: leave by_reference=True out of their gather",
+        ) from lost
 
 
 def decode_envelopes(states: Sequence[Mapping[str, Any]]) -> list[Envelope]:

@@ -12,6 +12,7 @@ from rlweave.flow.counters import Timer
 from rlweave.flow.engine import Call
 from rlweave.flow.envelope import Envelope, Pulled
 from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.item_reference import stands_for
 from rlweave.flow.item_types import type_name
 
 if TYPE_CHECKING:
@@ -199,12 +200,15 @@ def failure(operator: str, envelope: Envelope, error: Exception) -> PlanError:
 
 def wrong_type(producer: Port, consumer: str, takes: Any) -> PlanError:
     """The error for items that do not fit."""
+    fix = f"put an operator between them that makes {type_name(takes)} of {type_name(producer.item_type)}, "
+    fix += "or correct the annotations"
+    if stands_for(producer.item_type):
+        fix = "leave by_reference=True out of the gather, or put for_each(ItemReference.fetch) between them"
     return PlanError(
         f"the items of {producer.node.name!r} do not fit {consumer!r}",
         where=f"operators {producer.node.name!r} and {consumer!r}",
         received=f"{producer.describe()}; {consumer!r} takes {type_name(takes)}",
-        fix=f"put an operator between them that makes {type_name(takes)} of {type_name(producer.item_type)}, "
-        "or correct the annotations",
+        fix=fix,
     )
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rlweave.errors import ConfigError, PlanError, nearest
+from rlweave.flow.item_reference import stands_for
 from rlweave.flow.operators import Operator, positive
 from rlweave.flow.workers import WorkerGroup
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.node import Node
 
 Item = TypeVar("Item")
 
@@ -47,6 +49,17 @@ class Notify(Operator):
                     received=f"{method!r}",
                     fix=nearest(method, [name for name in dir(owner) if not name.startswith("_")]),
                 )
+
+    def check(self, node: Node) -> None:
+        """A reference to an item is no message."""
+        (port,) = node.inputs
+        if self.message is None and stands_for(port.item_type):
+            raise PlanError(
+                "an item that is left where it was made is no message",
+                where=f"operators {port.node.name!r} and 'notify'",
+                received=port.describe(),
+                fix="give message=, a function that makes the message of the reference, as ItemReference.fetch",
+            )
 
     def __call__(self, item: Item) -> Item:
         """Sends the message if it is time."""

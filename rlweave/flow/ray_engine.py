@@ -35,13 +35,25 @@ FETCH_SECONDS = 60.0
 
 
 class RayCall:
-    """A call of an actor on Ray."""
+    """A call of an actor on Ray.
 
-    __slots__ = ("done", "needs", "reference")
+    Args:
+        reference: Ray's reference to what the method returns.
+        needs: The calls among its arguments of which nobody knows yet what becomes of them.
+        is_part: Whether it is one value of several, which is used only when another one of them has come.
+        given_part: Whether such a value is among its arguments. It is made, so the call fails only if it is lost.
+    """
 
-    def __init__(self, reference: Any, needs: Sequence[RayCall] = ()) -> None:
-        self.reference, self.needs = reference, needs
+    __slots__ = ("done", "given_part", "is_part", "needs", "reference")
+
+    def __init__(
+        self, reference: Any, needs: Sequence[RayCall] = (), is_part: bool = False, given_part: bool = False
+    ) -> None:
+        self.reference, self.needs, self.is_part, self.given_part = reference, needs, is_part, given_part
         self.done = False
+
+    def __deepcopy__(self, memo: Any) -> RayCall:
+        return self  # its result is made anew for each who asks
 
     def result(self) -> Any:
         """What the method returned, in arrays of this process; raises what it raised, with cause and traceback."""
@@ -51,6 +63,10 @@ class RayCall:
             self._check_needs()  # Ray gives the same error where it was the actor of an argument that died
             raise ActorLost(_first_line(error)) from None
         except (ray.exceptions.ObjectLostError, ray.exceptions.GetTimeoutError) as error:
+            if self.given_part and isinstance(
+                error, ray.exceptions.ObjectLostError
+            ):  # its own result is never so large
+                raise ArgumentFailed("an argument is lost") from ActorLost(_first_line(error))
             raise ActorLost(f"its result is lost: {_first_line(error)}") from None
         if isinstance(value, PackedError):
             raise value.unpacked()
@@ -69,11 +85,13 @@ class RayCall:
 class RayActor:
     """Ray's handle on an actor, with its methods looked up once."""
 
-    __slots__ = ("handle", "invoke", "next_items")
+    __slots__ = ("handle", "in_parts", "invoke", "next_items")
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.invoke, self.next_items = handle.invoke.remote, handle.next_items.remote
+        self.in_parts: dict[int, Callable[..., Any]] = {}
+        """By the number of parts."""
 
 
 class RayEngine:
@@ -150,11 +168,20 @@ class RayEngine:
         """Starts a call. What ``put`` gave and calls of other actors go from actor to actor, not through here."""
         if not arguments and method == "next_items":  # the usual case, and this runs for every item
             return RayCall(actor.next_items())
-        given = [argument.reference if isinstance(argument, RayCall) else argument for argument in arguments]
-        needs = [argument for argument in arguments if isinstance(argument, RayCall)]
+        given, needs = _given(arguments)
         if method == "next_items":
             return RayCall(actor.next_items(*given), needs)
-        return RayCall(actor.invoke(method, *given), needs)
+        # a part is not kept as something needed: it is to go as soon as the call is done
+        part = any(isinstance(argument, RayCall) and argument.is_part for argument in arguments)
+        return RayCall(actor.invoke(method, *given), needs, given_part=part)
+
+    def call_in_parts(self, actor: Actor, method: str, parts: int, *arguments: Any) -> list[RayCall]:
+        """Starts a call. The object store has each value of its own."""
+        remote = actor.in_parts.get(parts)
+        if remote is None:
+            remote = actor.in_parts[parts] = actor.handle.in_parts.options(num_returns=parts).remote
+        given, needs = _given(arguments)
+        return [RayCall(reference, needs, is_part=True) for reference in remote(parts, method, *given)]
 
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """Calls that are done: those that are known to be, else those that ``ray.wait`` finds."""
@@ -209,6 +236,12 @@ class RayEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _given(arguments: Sequence[Any]) -> tuple[list[Any], list[RayCall]]:
+    """What Ray takes for arguments, and the calls among them that may still fail."""
+    given = [argument.reference if isinstance(argument, RayCall) else argument for argument in arguments]
+    return given, [argument for argument in arguments if isinstance(argument, RayCall) and not argument.is_part]
 
 
 def _pickled(factory: Callable[[], Any]) -> bytes:

@@ -34,6 +34,11 @@ class RayHost:
         """The call that is made for every item has a method of its own: on Ray, an argument takes its time."""
         return self.invoke("next_items", *arguments)
 
+    def in_parts(self, parts: int, method: str, *arguments: Any) -> tuple[Any, ...]:
+        """Calls a method whose values travel each by itself; an error comes back in place of each of them."""
+        answer = self.invoke(method, *arguments)
+        return (answer,) * parts if isinstance(answer, PackedError) else answer
+
     def invoke(self, method: str, *arguments: Any) -> Any:
         """Calls a method; an error comes back as a `PackedError`, since Ray would lose its cause."""
         if self._failed is not None:

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 from rlweave.errors import PlanError
 from rlweave.flow.calls import ANSWER_SECONDS, answers_of, wait_for_all
 from rlweave.flow.clock import Clock
-from rlweave.flow.engine import Actor, ActorLost, Call, Engine
+from rlweave.flow.counters import Counters
+from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine
 from rlweave.flow.envelope import UNKNOWN_VERSION
+from rlweave.flow.item_reference import argument_of, has_rows
 from rlweave.flow.operators import positive
 from rlweave.flow.protocols import require, steps_of
 from rlweave.flow.resources import Resources
@@ -107,10 +109,13 @@ class ShardRecord:
         engine: Where the shards live.
         clock: Where the time is read.
         actors: The plan's handles on them, in which replacements take the place of those that failed.
+        counters: The plan's.
     """
 
-    def __init__(self, shards: ReplayShards, engine: Engine, clock: Clock, actors: list[Actor]) -> None:
-        self.shards, self.actors = shards, actors
+    def __init__(
+        self, shards: ReplayShards, engine: Engine, clock: Clock, actors: list[Actor], counters: Counters
+    ) -> None:
+        self.shards, self.actors, self._counters = shards, actors, counters
         self.stored = [0] * len(actors)
         """Environment steps that were given to each shard that lives now."""
         self.filled = [False] * len(actors)
@@ -118,11 +123,13 @@ class ShardRecord:
         self.alive = [True] * len(actors)
         self._found_dead: list[int] = []
         self.lost_steps = 0
-        """Environment steps that were in shards which failed."""
+        """Environment steps that were in shards which failed, or that were lost before their shard could fetch them."""
         self.late_priorities = 0
         """Priorities that came when their items had been overwritten, or lost with their shard."""
         self._engine, self._clock = engine, clock
         self._calls: list[list[Call]] = [[] for _ in actors]
+        self._given: dict[int, tuple[int, str]] = {}
+        """By the identity of the call that stores an item: its environment steps, and the operator that gave it."""
         self._heard_of = [0.0] * len(actors)
         """When each of them last did what it was called for, or began to have something to do."""
         self._error: Exception | None = None
@@ -140,6 +147,8 @@ class ShardRecord:
         """Notes that a shard is gone, with all it held."""
         if self.alive[index]:
             self.lost_steps += self.held(index)
+        for call in self._calls[index]:
+            self._given.pop(id(call), None)
         self.alive[index], self.filled[index], self.stored[index], self._calls[index] = False, False, 0, []
 
     def born(self, index: int) -> None:
@@ -173,15 +182,21 @@ class ShardRecord:
             self._confirm(index)
         return self._error is not None or (self.alive[index] and len(self._calls[index]) < CALLS_AHEAD)
 
-    def store(self, batch: Any) -> None:
-        """Gives an item to the next shard in turn; ``may_store`` must hold. Raises what an earlier call raised."""
+    def store(self, batch: Any, operator: str) -> None:
+        """Gives an item to the next shard in turn; ``may_store`` must hold. Raises what an earlier call raised.
+
+        Args:
+            batch: The item, or a reference to it.
+            operator: Who gives it.
+        """
         self._raise_error()
         index = self._next()
         assert index is not None
         self._turn = (index + 1) % len(self.actors)
-        self.stored[index] += steps_of(batch)
-        self.filled[index] |= bool(getattr(batch, "data", True))
-        self._call(index, "insert", batch)
+        steps = steps_of(batch)
+        self.stored[index] += steps
+        self.filled[index] |= has_rows(batch)
+        self._call(index, "insert", argument_of(batch), given=(steps, operator))
 
     def update_priorities(self, index: int, indices: Any, priorities: Any) -> None:
         """Gives a shard priorities of items that were sampled from it. Raises what an earlier call raised."""
@@ -201,11 +216,12 @@ class ShardRecord:
         count = len(self.actors)
         return next((i for k in range(count) if self.alive[i := (self._turn + k) % count]), None)
 
-    def _call(self, index: int, method: str, *arguments: Any) -> None:
+    def _call(self, index: int, method: str, *arguments: Any, given: tuple[int, str] = (0, "")) -> None:
         calls = self._calls[index]
         if not calls:
             self._heard_of[index] = self._clock.now()
         calls.append(self._engine.call(self.actors[index], method, *arguments))
+        self._given[id(calls[-1])] = given
         if self._engine.in_process or len(calls) >= CALLS_AHEAD:
             self._confirm(index)
             self._raise_error()
@@ -225,7 +241,7 @@ class ShardRecord:
             self._heard_of[index] = self._clock.now()
         finished = {id(call) for call in done}
         self._calls[index] = [call for call in calls if id(call) not in finished]
-        for call in done:
+        for call, (steps, operator) in [(call, self._given.pop(id(call))) for call in done]:
             try:
                 self.late_priorities += call.result() or 0
             except ActorLost:
@@ -233,6 +249,10 @@ class ShardRecord:
                     self.bury(index)
                     self._found_dead.append(index)
                 return
+            except ArgumentFailed:  # the item is lost where it was made, and the shard is as it was
+                self.stored[index] -= steps
+                self.lost_steps += steps
+                self._counters.lose(operator, 1)
             except Exception as error:
                 self._error = error
 

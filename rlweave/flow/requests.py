@@ -13,6 +13,7 @@ from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
 from rlweave.flow.failure_policy import FailurePolicy, Hanging, Supervisor
+from rlweave.flow.item_reference import referenced
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
 from rlweave.flow.sources import ParForEach, RolloutSource, check_workers
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 class Gather(Node):
     """Asks sources for items, and takes delivery of them."""
+
+    by_reference = False
+    """Whether items stay where they are made."""
 
     def __init__(self, name: str, upstream: Port) -> None:
         super().__init__(name, [upstream])
@@ -109,13 +113,18 @@ class Gather(Node):
         except Exception as error:  # the learner's, which reads its weights
             envelope = Envelope(None, self._names[index], self._sequence[index], channel.version)
             raise failure(f"weights for {source.name}", envelope, error) from error
-        call = self._engine.call(self._actors[index], "next_items", *newer)
+        payloads: Sequence[Call] = ()
+        if self.by_reference:
+            parts = 1 + source.fragments
+            call, *payloads = self._engine.call_in_parts(self._actors[index], "next_apart", parts, *newer)
+        else:
+            call = self._engine.call(self._actors[index], "next_items", *newer)
         source.timer.seconds += now() - started
         if not source.always_asked:
             source.asked()
         self._may_skip_look = self._context.only_source and not self._engine.in_process
         sent, versions = channel.sent[index], channel.sent_versions[index]
-        self._requested.append(Requested(index, call, sent, started, in_round, versions))
+        self._requested.append(Requested(index, call, sent, started, in_round, versions, payloads))
 
     def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
         """The call that was started first among those that are known to be done; looks again if there is none."""
@@ -170,6 +179,8 @@ class Gather(Node):
         except Exception as error:
             self._failed(index, error, version=request.version)
             return None
+        if request.payloads:
+            items = referenced(items, request.payloads)
         if self._last_error is not None:
             self._supervisor.delivered(index)
         name, sequence, left = self._names[index], self._sequence[index], len(items)
@@ -426,8 +437,21 @@ class Gather(Node):
             "sequence": list(self._sequence),
             "replaced": list(self._supervisor.replaced),
             "over": list(self._over),
-            "arrived": [encode_arrival(arrival, self.name) for arrival in self._arrived],
+            "arrived": self._encoded(),
         }
+
+    def _encoded(self) -> list[dict[str, Any]]:
+        """What has arrived. Items that were left where they were made, and are lost there, are counted."""
+        kept = []
+        for arrival in list(self._arrived):
+            try:
+                kept.append(encode_arrival(arrival, self.name))
+            except ActorLost:
+                self._arrived.remove(arrival)
+                self._lose(1)
+                if arrival.last:
+                    self._after_failed_drain(arrival.actor)
+        return kept
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state; that of another number of workers is refused."""

@@ -9,11 +9,13 @@ from rlweave.errors import PlanError
 from rlweave.flow.counters import Every
 from rlweave.flow.engine import Call
 from rlweave.flow.envelope import Envelope, Pulled
+from rlweave.flow.item_reference import ItemReference
 from rlweave.flow.item_types import Signature
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.learner_steps import LearnerSteps
 from rlweave.flow.operators import Operator
 from rlweave.flow.protocols import (
+    Batch,
     BatchType,
     Learner,
     Memory,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from rlweave.flow.plan_graph import PlanGraph
 
 Item = TypeVar("Item")
+Stored = TypeVar("Stored", bound=Batch | ItemReference[Any])
 
 
 class TrainOneStep(Operator):
@@ -54,7 +57,11 @@ class TrainOneStep(Operator):
 
 
 class StoreToBuffer(Operator):
-    """Stores each item into a memory and passes it on. Shards of a memory get items in turns."""
+    """Stores each item into a memory and passes it on.
+
+    Shards of a memory get items in turns. They also take references to items (``gather_async(by_reference=True)``),
+    and have the items from where they were made.
+    """
 
     at_source: ClassVar[bool] = False
 
@@ -70,14 +77,20 @@ class StoreToBuffer(Operator):
 
     def start(self, context: Context, name: str) -> None:
         """Finds the shards, if the memory has some."""
+        self._name = name
         if isinstance(self.memory, ReplayShards):
             self._shards = context.shards(self.memory)
             self.gate = self._shards.may_store
 
-    def __call__(self, batch: BatchType) -> BatchType:
+    def signature(self) -> Signature:
+        """What goes in comes out."""
+        takes = BatchType if self.group is None else Stored
+        return Signature(takes, takes)
+
+    def __call__(self, batch: Any) -> Any:
         """Stores the batch."""
         if self._shards is not None:
-            self._shards.store(batch)
+            self._shards.store(batch, self._name)
         else:
             assert not isinstance(self.memory, ReplayShards)
             self.memory.insert(batch)

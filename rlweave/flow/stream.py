@@ -111,7 +111,13 @@ class Stream:
         """
         return Stream(GatherSync(self.port, quorum=quorum, timeout=timeout).outputs[0])
 
-    def gather_async(self, num_async: int = 1, max_lag: int | None = None, when_old: WhenOld = "drop") -> Stream:
+    def gather_async(
+        self,
+        num_async: int = 1,
+        max_lag: int | None = None,
+        when_old: WhenOld = "drop",
+        by_reference: bool = False,
+    ) -> Stream:
         """Fetches items as they come.
 
         Args:
@@ -119,8 +125,10 @@ class Stream:
             max_lag: Most weight versions that an item is old when it leaves here, of whichever learner has gone
                 furthest; None sets no bound.
             when_old: ``"drop"`` leaves out older items, and counts them; ``"wait"`` holds faster sources back.
+            by_reference: Leaves items where they are made, and passes an `ItemReference` on for each: an actor that
+                gets it, as a shard does from `StoreToBuffer`, has the item from there, and it never comes here.
         """
-        return Stream(GatherAsync(self.port, num_async, max_lag, when_old).outputs[0])
+        return Stream(GatherAsync(self.port, num_async, max_lag, when_old, by_reference).outputs[0])
 
     def for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:
         """Puts every item through an operator, in order."""

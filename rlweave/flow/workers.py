@@ -9,6 +9,7 @@ from typing import Any
 from rlweave.errors import PlanError
 from rlweave.flow.engine import ArgumentFailed
 from rlweave.flow.envelope import ABSORBED, END
+from rlweave.flow.item_reference import apart
 from rlweave.flow.item_types import signature_of
 from rlweave.flow.protocols import Episode, Worker, require, steps_of
 from rlweave.flow.resources import Resources
@@ -106,6 +107,10 @@ class SourceActor:
             if items[-1][0] is END:
                 break
         return items
+
+    def next_apart(self, *newer: Any) -> tuple[Any, ...]:
+        """The same, as ``1 + count`` values: what a plan needs to know of the items, and each item by itself."""
+        return apart(self.next_items(*newer), 1 + self.count)
 
     def _next_item(self) -> SourceItem:
         """Samples, then applies the operators; an END payload says that the worker has no more."""

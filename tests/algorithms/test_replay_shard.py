@@ -45,6 +45,18 @@ def test_new_records_are_drawn_by_the_priorities_they_came_with():
     np.testing.assert_allclose(weights["weights"], expected[weights["numbers"]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [3, 8, 12])
+def test_what_is_kept_is_a_copy(size):
+    """On Ray, an item is a view into the object store, which it would pin as long as somebody keeps it."""
+    memory, given = shard(capacity=8), batch(np.arange(size), np.ones(size))
+    leaves = [given["states"], given["actions"], given["priorities"]]
+    memory.insert(given)
+    before = sorted(set(drawn(memory)))
+    for leaf in leaves:
+        leaf[:] = 2
+    assert sorted(set(drawn(memory))) == before == [(n, float(n)) for n in range(max(0, size - 8), size)]
+
+
 @pytest.mark.parametrize("sizes", [[3, 3, 3, 3], [12], [7, 1, 4], [20, 5]])
 def test_numbers_go_on_when_the_ring_goes_round(sizes):
     memory = shard(capacity=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,11 @@ class ClusterCall:
     ) -> None:
         self._cluster, self._actor, self._value, self._error = cluster, actor, value, error
         self.ends, self.needs = ends, needs
+        self.gone = False
+        """Whether it was lost after it was done."""
+
+    def __deepcopy__(self, memo: Any) -> ClusterCall:
+        return ClusterCall(self._cluster, self._actor, copy.deepcopy(self._value), self._error, self.ends, self.needs)
 
     def lost_at(self) -> float | None:
         """When its actor died, if that was before it was done."""
@@ -35,9 +41,9 @@ class ClusterCall:
         return min(time for time in times if time is not None)
 
     def result(self) -> Any:
-        if self.lost_at() is not None:
+        if self.gone or self.lost_at() is not None:
             raise ActorLost("crashed")
-        if any(need.lost_at() is not None for need in self.needs):
+        if any(need.gone or need.lost_at() is not None for need in self.needs):
             raise ArgumentFailed("an argument could not be made") from ActorLost("crashed")
         if self._error is not None:
             raise self._error
@@ -77,11 +83,18 @@ class SimulatedCluster:
             return ClusterCall(self, actor, None, None, now, needs)
         ends = begins + self.seconds(actor, method)
         self._busy_until[id(actor)] = ends
+        if any(need.gone or ((died := need.lost_at()) is not None and died <= now) for need in needs):
+            return ClusterCall(self, actor, None, None, ends, needs)
         given = [argument._value if isinstance(argument, ClusterCall) else argument for argument in arguments]
         try:
             return ClusterCall(self, actor, getattr(actor, method)(*given), None, ends, needs)
         except Exception as error:
             return ClusterCall(self, actor, None, error, ends, needs)
+
+    def call_in_parts(self, actor: Any, method: str, parts: int, *arguments: Any) -> list[ClusterCall]:
+        whole = self.call(actor, method, *arguments)
+        values = [None] * parts if whole._value is None else whole._value
+        return [ClusterCall(self, actor, value, whole._error, whole.ends, whole.needs) for value in values]
 
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         self.waits += 1

@@ -154,13 +154,18 @@ class SimulatedEngine:
     def call(self, actor: Any, method: str, *arguments: Any) -> SimulatedCall:
         if id(actor) in self.crashed:
             return SimulatedCall(None, ActorLost("crashed"), self.clock.now())
-        cost = self.seconds(self.number[id(actor)]) if method in ("next_items", "update") else 0.0
+        cost = self.seconds(self.number[id(actor)]) if method in ("next_items", "next_apart", "update") else 0.0
         arrives = max(self.clock.now(), self.busy_until.get(id(actor), 0.0)) + cost
         self.busy_until[id(actor)] = arrives
         try:
             return SimulatedCall(getattr(actor, method)(*map(value_of, arguments)), None, arrives)
         except Exception as error:
             return SimulatedCall(None, error, arrives)
+
+    def call_in_parts(self, actor: Any, method: str, parts: int, *arguments: Any) -> list[SimulatedCall]:
+        call = self.call(actor, method, *arguments)
+        values = [None] * parts if call._error is not None else call._value
+        return [SimulatedCall(value, call._error, call.arrives) for value in values]
 
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         self.waits.append(timeout)

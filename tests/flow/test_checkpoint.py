@@ -15,6 +15,7 @@ from rlweave.flow import (
     ConcatBatches,
     Envelope,
     FakeClock,
+    ItemReference,
     LocalEngine,
     Operator,
     ParallelRollouts,
@@ -119,6 +120,14 @@ def two_learners(world: World) -> ReportMetrics:
     return ReportMetrics(Union(every, third), world.workers)
 
 
+def by_reference(world: World) -> ReportMetrics:
+    items = ParallelRollouts(world.workers, fragments=2).gather_async(num_async=2, by_reference=True).queue(3)
+    left, right = items.for_each(UpdateWeights(world.learner, world.workers, 8)).split(2, capacity=2)
+    lists = right.batch(3).flatten().for_each(ItemReference.fetch).for_each(TrainOneStep(world.other))
+    train = left.for_each(ItemReference.fetch).for_each(TrainOneStep(world.learner))
+    return ReportMetrics(Union(train, lists), world.workers)
+
+
 PLANS: dict[str, Callable[[World], ReportMetrics]] = {
     "ppo": ppo,
     "ppo_sync_mode": ppo_sync_mode,
@@ -127,6 +136,7 @@ PLANS: dict[str, Callable[[World], ReportMetrics]] = {
     "at_workers": at_workers,
     "in_rounds": in_rounds,
     "two_learners": two_learners,
+    "by_reference": by_reference,
 }
 
 

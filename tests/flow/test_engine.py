@@ -27,6 +27,12 @@ class Counter:
     def fail(self) -> None:
         raise KeyError("lost")
 
+    def both(self, amount: int) -> tuple[int, list[int]]:
+        return self.add(amount), [self.value]
+
+    def length(self, items: list[int]) -> int:
+        return len(items)
+
     def note_closing(self, path: str) -> None:
         self.path = path
 
@@ -111,6 +117,26 @@ def test_the_result_of_a_call_may_be_the_argument_of_another(engine: Engine) -> 
     with pytest.raises(ArgumentFailed) as caught:
         failed.result()
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_each_value_of_a_call_in_parts_has_a_call(engine: Engine) -> None:
+    """One is fetched here, and another one by another actor; all are done at the same time."""
+    first, second = engine.create_actors([Counter, Counter])
+    head, rest = engine.call_in_parts(first, "both", 2, engine.call(second, "next_items", 7))
+    assert results(engine, [head]) == [7]
+    assert engine.wait([rest], 60.0) == [rest]
+    assert results(engine, [engine.call(second, "length", rest)]) == [1]
+    assert rest.result() == [7]
+
+
+def test_an_error_of_a_call_in_parts_is_that_of_each(engine: Engine) -> None:
+    (actor,) = engine.create_actors([Counter])
+    calls = engine.call_in_parts(actor, "fail", 3)
+    assert len(calls) == 3
+    for call in calls:
+        engine.wait([call], None)
+        with pytest.raises(KeyError, match="lost"):
+            call.result()
 
 
 def test_waiting_ends_after_its_time_or_when_one_is_done(engine: Engine) -> None:

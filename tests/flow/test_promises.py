@@ -293,6 +293,31 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         "simulated": ["test_nesting.py::test_resources_of_inner_plans_are_summed_and_refused_before_anything_is_made"],
         "ray": ["test_nesting.py::test_trials_that_would_wait_for_each_other_are_refused"],
     },
+    "items by reference keep every promise of those by value": {
+        BOTH: [
+            "test_item_reference.py::test_items_order_lag_and_counters_are_those_by_value",
+            "test_item_reference.py::test_shards_get_what_they_get_by_value",
+            "test_item_reference.py::test_branches_of_a_split_do_not_see_each_others_mutations",
+            "test_item_reference.py::test_an_error_at_a_worker_names_operator_actor_and_item",
+            "test_item_reference.py::test_a_restored_reference_has_its_item_and_goes_to_shards",
+        ],
+        "local": ["test_item_reference.py::test_who_needs_the_item_itself_is_refused_at_construction"],
+        "simulated": [
+            "test_item_reference.py::test_items_are_let_go_when_their_shard_has_them",
+            "test_item_reference.py::test_items_too_old_are_dropped_counted_and_let_go",
+            "test_item_reference.py::test_an_item_lost_on_its_way_is_counted_and_its_shard_is_not_blamed",
+            "test_item_reference.py::test_a_worker_that_dies_after_it_told_of_an_item",
+            "test_item_reference.py::test_a_checkpoint_leaves_out_what_is_lost_and_asks_for_more",
+        ],
+        "ray": [
+            "test_ray_references.py::test_items_go_from_worker_to_shard_and_not_through_the_driver",
+            "test_ray_references.py::test_ends_items_left_out_and_calls_that_fail_midway",
+            "test_ray_references.py::test_an_error_of_a_worker_reaches_the_plan_with_its_traceback",
+            "test_ray_references.py::test_a_worker_that_dies_is_made_anew_and_no_shard_is_blamed",
+            "test_ray_references.py::test_items_lost_with_the_machine_of_their_worker_are_counted_and_no_shard_is_blamed",
+            "test_ray_replay.py::test_a_killed_shard_is_replaced_in_place_and_what_was_lost_is_counted",
+        ],
+    },
     "items are copied; nothing stays pinned or open": {
         "local": [],
         "ray": [

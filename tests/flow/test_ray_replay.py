@@ -42,12 +42,13 @@ class ProcessShard(FakeShard):
 class Plan:
     """Ape-X over two workers and two shards on Ray."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, by_reference: bool) -> None:
         self.workers = WorkerGroup([partial(ProcessWorker, number) for number in range(2)])
         self.shards = ReplayShards([partial(ProcessShard, number) for number in range(2)], BATCH)
         self.learner = Prioritizing()
         self.learner.keep = False
-        store = ParallelRollouts(self.workers).gather_async().for_each(StoreToBuffer(self.shards))
+        items = ParallelRollouts(self.workers).gather_async(by_reference=by_reference)
+        store = items.for_each(StoreToBuffer(self.shards))
         store = store.for_each(UpdateWeights(self.learner, self.workers, every_steps=20))
         samples = ParallelReplay(self.shards, MINIMUM).on_error("replace", first_delay=0.01).gather_async(2)
         train = samples.for_each(TrainOneStep(self.learner)).for_each(UpdatePriorities(self.shards))
@@ -73,9 +74,9 @@ class Plan:
         return [call.result() for call in calls]
 
 
-@pytest.fixture
-def replay(ray_engine: Any) -> Iterator[Plan]:
-    plan = Plan(ray_engine)
+@pytest.fixture(params=[False, True], ids=["by value", "by reference"])
+def replay(ray_engine: Any, request: pytest.FixtureRequest) -> Iterator[Plan]:
+    plan = Plan(ray_engine, request.param)
     yield plan
     plan.plan.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -181,6 +181,24 @@ class Context:
             except ActorLost:
                 continue  # so are its episodes
         return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Metrics that are unreported, and how old weights were; not what belongs to actors, learners and memories."""
+        return {
+            "metrics": self.metrics.state_dict(),
+            "train_lag": self.train_lag.state_dict(),
+            "train_lags": {name: lag.state_dict() for name, lag in self.train_lags.items()},
+            "gather_lag": [channel.gather_lag.state_dict() for channel in self.channels()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state, which may have more in it."""
+        self.metrics.load_state_dict(state["metrics"])
+        self.train_lag.load_state_dict(state["train_lag"])
+        for name, counts in state.get("train_lags", {}).items():
+            self.train_lags.setdefault(name, LagHistogram()).load_state_dict(counts)
+        for channel, lag in zip(self.channels(), state["gather_lag"], strict=True):
+            channel.gather_lag.load_state_dict(lag)
 
     def kill_actors(self) -> None:
         """Ends all actors, within a bounded time."""

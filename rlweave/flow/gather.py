@@ -96,6 +96,7 @@ class GatherSync(Gather):
 
     def _collect(self) -> Pulled | None:
         """Fills the round, or says why it cannot be filled now."""
+        failures = self._failures
         self._replace_due()
         if not self._open:
             self._check_alive()
@@ -103,15 +104,15 @@ class GatherSync(Gather):
             for index in self._live():
                 if index not in asked:
                     self._request(index, self._rounds)
-            if not self._requested and not self._arrived and not self._being_replaced():
+            if not self._requested and not self._arrived and not failures.being_replaced():
                 self.ended = True
                 return END
             self._open, self._opened_at = True, self._now()
         while (request := self._first_done()) is not None:
-            if self._take(request) is None and not self._over[request.actor] and not self._buried(request.actor):
+            if self._take(request) is None and not self._over[request.actor] and not failures.buried(request.actor):
                 self._request(request.actor, self._rounds)  # its item was skipped: another one, for the same round
         self._check_alive()
-        if (self._requested or self._being_replaced()) and not self._enough():
+        if (self._requested or failures.being_replaced()) and not self._enough():
             return self._not_ready()
         self._open = False
         self._round.extend(sorted(self._arrived, key=lambda arrival: arrival.actor))
@@ -122,7 +123,7 @@ class GatherSync(Gather):
             self._note_lag(arrival.envelope)
         if self._round:
             return None
-        return ABSORBED if self._live() or self._requested or self._being_replaced() else END
+        return ABSORBED if self._live() or self._requested or failures.being_replaced() else END
 
     def _marked(self, arrivals: Iterable[Arrival]) -> deque[Arrival]:
         """Items of the newest round, the last of which says so."""
@@ -134,7 +135,7 @@ class GatherSync(Gather):
         )
 
     def _after_failed_drain(self, index: int) -> None:
-        if not self._over[index] and not self._buried(index):
+        if not self._over[index] and not self._failures.buried(index):
             self._request(index, self._rounds)
 
     def _asked_of_new_actor(self, index: int) -> None:
@@ -169,7 +170,7 @@ class GatherSync(Gather):
 
     def measures(self) -> dict[str, float]:
         """Items that came in a later round than the one they were asked for, and sources that rounds lack for good."""
-        given_up = sum(self._supervisor.given_up) if hasattr(self, "_supervisor") else 0
+        given_up = sum(self._failures.supervisor.given_up) if hasattr(self, "_failures") else 0
         measures: dict[str, float] = {} if self.quorum is None else {"late_items": self.late_items}
         return {**measures, "given_up": given_up} if given_up else measures
 
@@ -178,7 +179,7 @@ class GatherSync(Gather):
         state = super().state_dict()
         kept = [encode_arrival(arrival, self.name) for arrival in self._round]
         # who resumes has all of the sources, and is to ask those that have no actor now
-        whole = self._open and not any(map(self._buried, range(len(self._over))))
+        whole = self._open and not any(map(self._failures.buried, range(len(self._over))))
         numbers = {"rounds": self._rounds, "glued": self._glued, "late": self.late_items, "open": whole}
         return {**state, **numbers, "round": kept}
 
@@ -248,14 +249,15 @@ class GatherAsync(Gather):
 
     def pull(self, output: int = 0) -> Pulled:
         """The item that was asked for first among those that have arrived."""
-        source, failed = self.source, self._last_error is not None
+        source, failures = self.source, self._failures
+        failed = failures.last_error is not None
         if failed or source.watched_by_others:
             self._replace_due()
-            failed = self._last_error is not None
+            failed = failures.last_error is not None
         if self._due:
             due, self._due = self._due, []
             for index in due:
-                if self._over[index] or (failed and self._buried(index)):
+                if self._over[index] or (failed and failures.buried(index)):
                     continue
                 if source.always_asked or source.may_ask(index):
                     self._request(index)
@@ -265,7 +267,7 @@ class GatherAsync(Gather):
         if not arrived:
             if not self._requested:
                 self._check_alive()
-                if not self._being_replaced() and (not self._due or source.exhausted()):
+                if not failures.being_replaced() and (not self._due or source.exhausted()):
                     self.ended = True
                     return END
             request = self._first_done(self._admits)
@@ -317,7 +319,8 @@ class GatherAsync(Gather):
     def state_dict(self) -> dict[str, Any]:
         """Also the sources that are to be asked next."""
         state = super().state_dict()
-        replaced = [index for index in range(len(self._over)) if self._buried(index)]  # who resumes has all of them
+        # who resumes has all of the sources
+        replaced = [index for index in range(len(self._over)) if self._failures.buried(index)]
         return {**state, "due": [index for index in self._due if index not in replaced] + replaced * self.num_async}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

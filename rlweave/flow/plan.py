@@ -12,7 +12,7 @@ from rlweave.flow.branching import QueueNode
 from rlweave.flow.calls import answers_of
 from rlweave.flow.clock import Clock, SystemClock
 from rlweave.flow.context import Context
-from rlweave.flow.counters import Counters, Every, LagHistogram
+from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import explain
@@ -357,14 +357,8 @@ class ReportMetrics:
             "episodes": self._episodes.state_dict(),
             "unreported_episodes": [episode.to_data() for episode in self._unreported(context).newest],
             "unreported_earlier": self._unreported(context).earlier,
-            "metrics": context.metrics.state_dict(),
-            "train_lag": context.train_lag.state_dict(),
-            "train_lags": {name: lag.state_dict() for name, lag in context.train_lags.items()},
-            "gather_lag": [channel.gather_lag.state_dict() for channel in context.channels()],
-            "operators": {
-                node.name: {"timer": node.timer.state_dict(), "ended": node.ended, "state": node.state_dict()}
-                for node in self.graph.nodes
-            },
+            **context.state_dict(),
+            "operators": self.graph.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -387,16 +381,8 @@ class ReportMetrics:
         self._episodes.load_state_dict(state["episodes"])
         unreported = [Episode.from_data(kept) for kept in state.get("unreported_episodes", [])]
         self._unreported(context).extend(unreported, int(state.get("unreported_earlier", 0)))
-        context.metrics.load_state_dict(state["metrics"])
-        context.train_lag.load_state_dict(state["train_lag"])
-        for name, counts in state.get("train_lags", {}).items():
-            context.train_lags.setdefault(name, LagHistogram()).load_state_dict(counts)
-        for channel, lag in zip(context.channels(), state["gather_lag"], strict=True):
-            channel.gather_lag.load_state_dict(lag)
-        for node in self.graph.nodes:
-            node.timer.load_state_dict(saved[node.name]["timer"])
-            node.ended = bool(saved[node.name]["ended"])
-            node.load_state_dict(saved[node.name]["state"])
+        context.load_state_dict(state)
+        self.graph.load_state_dict(saved)
         self._seconds_before = float(state["seconds"])
         self._started_at = context.clock.now()
         seconds, steps = state["last_report"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rlweave.errors import PlanError
@@ -134,6 +135,24 @@ class PlanGraph:
     def stores_into(self, memory: Any) -> list[Node]:
         """All operators that store into a memory."""
         return [node for node in self.nodes if isinstance(node, ForEach) and node.operator.fills is memory]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What each operator has done, and its state, by name.
+
+        Raises:
+            CheckpointError: If an operator keeps items of a type that cannot be saved.
+        """
+        return {
+            node.name: {"timer": node.timer.state_dict(), "ended": node.ended, "state": node.state_dict()}
+            for node in self.nodes
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state of operators with the same names."""
+        for node in self.nodes:
+            node.timer.load_state_dict(state[node.name]["timer"])
+            node.ended = bool(state[node.name]["ended"])
+            node.load_state_dict(state[node.name]["state"])
 
 
 def _connected(sink: Node) -> set[Node]:

@@ -1,4 +1,4 @@
-"""What both gathers do: ask sources for items, take delivery, notice failures, and have actors replaced."""
+"""What both gathers do: ask sources for items, and take delivery of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
-from rlweave.flow.calls import ANSWER_SECONDS
-from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
+from rlweave.flow.engine import ActorLost, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
-from rlweave.flow.failure_policy import FailurePolicy, Hanging, Supervisor
+from rlweave.flow.failures import Failures
 from rlweave.flow.item_reference import referenced
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
 from rlweave.flow.sources import ParForEach, RolloutSource, check_workers
-from rlweave.flow.workers import SourceItem, origin_of
+from rlweave.flow.workers import SourceItem
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
@@ -53,16 +52,9 @@ class Gather(Node):
         self._arrived: deque[Arrival] = deque()
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
-        self._heard_of = [0.0] * len(source.group)
         self._may_skip_look = False
-        self._hangs_at = 0.0
-        """Before this time nobody counts as hanging."""
-        self._births: dict[int, tuple[Call, float]] = {}
-        """New actors that are being made: a call that is done when they are there, and since when."""
         self.waits_for_all = True
         """Whether an item of each source that was asked is waited for, however long that takes."""
-        self._last_error: Exception | None = None
-        """The newest failure that the plan went on after. Without one, nobody is buried or being replaced."""
         self._blocking: list[Call] = []
         self._blocked_in_step = -1
 
@@ -77,12 +69,10 @@ class Gather(Node):
         self._context = context
         self._engine = context.engine
         self._counters = context.counters
-        self._policy = self.source.on_error or FailurePolicy()
-        self._policies = {stage.name: stage.on_error or self._policy for stage in self.stages}
-        self._supervisor = Supervisor(len(self.source.group), self._policy)
         self._actors = context.actors(self.source.group)
         self._channel = context.channel(self.source.group)
         self._channel.name = repr(self.source.name)
+        self._failures = Failures(self.source, self.stages, context)
         self._names = [f"{self.source.name}/{index}" for index in range(len(self._actors))]
         for index, name in enumerate(self._names):
             context.name_source(name, self._channel, index)
@@ -91,19 +81,11 @@ class Gather(Node):
 
     def _live(self) -> list[int]:
         """Sources that can be asked."""
-        return [index for index, over in enumerate(self._over) if not over and not self._buried(index)]
-
-    def _buried(self, index: int) -> bool:
-        if self._last_error is None:
-            return False
-        return self._supervisor.given_up[index] or self._supervisor.waiting(index) or index in self._births
-
-    def _being_replaced(self) -> bool:
-        return self._last_error is not None and (self._supervisor.wakes_at is not None or bool(self._births))
+        return [index for index, over in enumerate(self._over) if not over and not self._failures.buried(index)]
 
     # What follows runs for every item, and mostly cold, between two items of workers that use the same cores: each
     # call of a function costs many times what it costs in a tight loop. So these are few, and failures, which are
-    # rare, are looked for at one place (`_last_error`).
+    # rare, are looked for at one place (`Failures.last_error`).
 
     def _request(self, index: int, in_round: int = 0) -> None:
         now, channel, source = self._now, self._channel, self.source
@@ -132,10 +114,10 @@ class Gather(Node):
         found = self._known_done(admitted) if ready else None
         if found is not None:
             return found
-        context = self._context
+        context, failures = self._context, self._failures
         patience = 0.0  # none unless all that could move is what it looks for
-        if context.patience and self.waits_for_all and (self._last_error is None or not self._being_replaced()):
-            now, until = self._now(), self._hangs_at
+        if context.patience and self.waits_for_all and (failures.last_error is None or not failures.being_replaced()):
+            now, until = self._now(), failures.hangs_at
             if context.waits_until is None:  # all looks of a step together, so that stop() is heeded
                 context.waits_until = now + context.patience
             if context.waits_until < until:
@@ -172,8 +154,8 @@ class Gather(Node):
         self._requested.remove(request)
         if self._ready:
             self._ready.discard(id(request.call))
-        index = request.actor
-        self._heard_of[index] = self._now()
+        index, failures = request.actor, self._failures
+        failures.heard_of[index] = self._now()
         try:
             items: list[SourceItem] = request.call.result()
         except Exception as error:
@@ -181,8 +163,8 @@ class Gather(Node):
             return None
         if request.payloads:
             items = referenced(items, request.payloads)
-        if self._last_error is not None:
-            self._supervisor.delivered(index)
+        if failures.last_error is not None:
+            failures.supervisor.delivered(index)
         name, sequence, left = self._names[index], self._sequence[index], len(items)
         arrivals = []
         for payload, num_steps, version, episodes in items:
@@ -259,29 +241,19 @@ class Gather(Node):
         Raises:
             PlanError: If the plan is to stop, naming operator, actor and item, with the original error as its cause.
         """
-        stage, cause = origin_of(error)
-        operator = {"sample": self.source.name, "set_weights": f"weights for {self.source.name}"}.get(stage, stage)
-        policy = self._policies.get(stage, self._policy)
-        if isinstance(error, ArgumentFailed):  # weights come from a learner's actor
-            if self._channel.awaits_learner(version):
-                return  # nothing was made, and nothing is lost
-            policy = FailurePolicy()
-        lost = isinstance(error, ActorLost | Hanging)
         item = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
-        if policy.policy == "stop" or (lost and policy.policy == "skip"):
-            raise failure(operator, item, cause) from cause
-        self._counters.fail(operator)
-        # what a dead or hanging actor had made of its call is lost too
-        items = (self.source.fragments if lost else 1) if asked else 0
+        survived = self._failures.judge(error, item, version)
+        if survived is None:
+            return
+        items = (self.source.fragments if survived.actor_lost else 1) if asked else 0
         self._lose(items)
         self._sequence[index] += items
-        self._last_error = failure(operator, item, cause)
-        self._last_error.__cause__ = cause
-        too_many = self._supervisor.failed(index)
-        if policy.policy == "skip":
-            if too_many:
-                raise self._last_error from cause
-            return
+        if self._failures.note(index, survived):
+            self._forget_all_of(index)
+            self._failures.bury(index)
+
+    def _forget_all_of(self, index: int) -> None:
+        """Forgets what an actor was asked for and what came of it, all of which is lost."""
         purged = [request for request in self._requested if request.actor == index]
         purged_items = [arrival for arrival in self._arrived if arrival.actor == index]
         for request in purged:
@@ -290,88 +262,48 @@ class Gather(Node):
         items = len(purged) * self.source.fragments + len(purged_items)
         self._sequence[index] += len(purged) * self.source.fragments
         self._lose(items)
-        self._context.bury(self.source.group, index)
-        self._supervisor.bury(index, self._now())
-        self.source.buried(index)
 
     def _lose(self, items: int) -> None:
         self._counters.lose(self.source.name, items)
         self.source.lost(items)
 
     def _replace_due(self) -> None:
-        """Makes the actors anew whose time has come, and asks those for items that are there."""
+        """Has the actors made anew whose time has come, and asks those for items that are there."""
+        failures = self._failures
         for index in self.source.take_dead():
-            if not self._buried(index):
+            if not failures.buried(index):
                 self._failed(index, ActorLost("found dead by who gave it something"), asked=False)
-        if not self._births and self._supervisor.wakes_at is None:
+        if failures.last_error is None:
             return
-        lacking = self._channel.lacks_learner()  # who were made now would act on weights that nobody trained
-        for index in [] if lacking else self._supervisor.take_due(self._now()):
-            self._counters.replace(self.source.name)
-            try:
-                born = self._context.replace_actor(self.source.group, index, self._supervisor.replaced[index])
-            except Exception as error:  # in this process, factories fail at once
-                self._failed(index, error, asked=False)
-            else:
-                self._births[index] = born, self._now()
-        if not self._births:
-            return
-        there = set(map(id, self._engine.wait([born for born, _ in self._births.values()], 0)))
-        for index, (born, began) in list(self._births.items()):
-            if id(born) not in there and self._now() - began <= ANSWER_SECONDS:
-                continue
-            if id(born) in there and self._channel.lacks_learner(look=True):
-                continue  # its weights may have died on their way to it; it gets the next ones with its first item
-            del self._births[index]
-            try:
-                if id(born) not in there:
-                    raise Hanging(f"was not made within {ANSWER_SECONDS:g} seconds")
-                born.result()
-            except Exception as error:
-                self._failed(index, error, asked=False)
-            else:
-                self._context.born(self.source.group, index)
-                self.source.born(index)
+        for index, error in failures.replace_due():
+            if error is None:
                 self._asked_of_new_actor(index)
+            else:
+                self._failed(index, error, asked=False)
 
     def _asked_of_new_actor(self, index: int) -> None:
         """Asks a new actor for what its predecessor owed."""
 
     def _check_alive(self) -> None:
         """Raises the last error when no actor is left that could work."""
-        if self._last_error is None or not self._supervisor.gave_up or self._requested or self._arrived:
-            return
-        given_up = self._supervisor.given_up
-        if all(gone or over for gone, over in zip(given_up, self._over, strict=True)):
-            raise PlanError(
-                f"all actors of {self.source.name!r} are gone",
-                where=f"operator {self.source.name!r}",
-                received=f"{sum(given_up)} given up after {self._policy.attempts} failures in a row each",
-                fix="see its cause, the last failure; raise attempts in on_error() if it would have passed",
-            ) from self._last_error
+        if self._failures.last_error is not None and not self._requested and not self._arrived:
+            self._failures.check_alive(self._over)
 
     def _check_hanging(self) -> list[Call]:
         """Does what the policy says about actors that do not answer; the calls that were found to be done instead."""
-        now = self._now()
-        if now < self._hangs_at:
+        failures, now = self._failures, self._now()
+        if now < failures.hangs_at:
             return []
         # nobody may have looked for long: the driver was busy, or the look was left out
         unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
         found = self._engine.wait(unknown, 0) if unknown else []
         self._ready.update(map(id, found))
-        # a learner that hangs keeps those waiting who wait for its weights: it is to be found out first
-        patience = self._policy.timeout * (2.0 if self._channel.awaits_weights() else 1.0)
-        for request in list(self._requested):
-            since = max(request.asked_at, self._heard_of[request.actor])
-            hangs = now - since > patience and id(request.call) not in self._ready
-            if hangs and request in self._requested:  # a failure of its actor may have taken it away
+        unanswered = [request for request in self._requested if id(request.call) not in self._ready]
+        for request, error in failures.hanging(unanswered, now):
+            if request in self._requested:  # a failure of its actor may have taken it away
                 self._forget(request)
-                self._failed(request.actor, Hanging(f"no answer for {now - since:.1f} seconds"))
-        times = [max(request.asked_at, self._heard_of[request.actor]) for request in self._requested]
-        # what is asked for later hangs later
-        self._hangs_at = min(times, default=now) + self._policy.timeout
-        if self._hangs_at < now:
-            self._hangs_at = now + self._policy.timeout / 10.0  # somebody is waiting for weights: looked at again soon
+                self._failed(request.actor, error)
+        failures.look_again(self._requested, now)
         return found
 
     def _not_ready(self) -> Pulled:
@@ -381,8 +313,8 @@ class Gather(Node):
         # One that is done and held back must not be waited for: the plan would spin.
         ready = self._ready
         self._blocking = found + [request.call for request in self._requested if id(request.call) not in ready]
-        if not self._channel.lacks_learner():
-            self._blocking += [born for born, _ in self._births.values()]
+        if self._failures.last_error is not None:
+            self._blocking += self._failures.births()
         self._blocked_in_step = self._context.step_number
         return NOT_READY
 
@@ -394,13 +326,11 @@ class Gather(Node):
         """When an actor is to be made anew, or counts as hanging."""
         if self._blocked_in_step != self._context.step_number:
             return None
-        if not self._being_replaced():
-            return self._hangs_at if self._requested else None
-        times = [self._hangs_at] if self._requested else []
-        if not self._channel.lacks_learner():  # else the learner is waited for, by who trains it
-            times += [began + ANSWER_SECONDS for _, began in self._births.values()]
-            times += [] if self._supervisor.wakes_at is None else [self._supervisor.wakes_at]
-        return min(times, default=None)
+        failures = self._failures
+        hangs_at = failures.hangs_at if self._requested else None
+        if not failures.being_replaced():
+            return hangs_at
+        return min((at for at in (hangs_at, failures.births_wake_at()) if at is not None), default=None)
 
     def obstacle(self) -> str:
         """Items that did not arrive yet."""
@@ -417,11 +347,12 @@ class Gather(Node):
 
     def drain(self) -> None:
         """Waits until nothing is being made, so that a checkpoint has every item that was asked for."""
+        patience = min(1.0, self._failures.policy.timeout)
         while self._requested:
             request = self._first_done()
             if request is None:
                 self._check_hanging()
-                self._engine.wait([request.call for request in self._requested], min(1.0, self._policy.timeout))
+                self._engine.wait([request.call for request in self._requested], patience)
                 continue
             arrivals = self._take(request)
             if arrivals is None:
@@ -435,7 +366,7 @@ class Gather(Node):
         self.drain()
         return {
             "sequence": list(self._sequence),
-            "replaced": list(self._supervisor.replaced),
+            "replaced": list(self._failures.supervisor.replaced),
             "over": list(self._over),
             "arrived": self._encoded(),
         }
@@ -458,7 +389,8 @@ class Gather(Node):
         check_workers(len(state["sequence"]), len(self._sequence), self.name)
         self._sequence = [int(number) for number in state["sequence"]]
         self._over = [bool(over) for over in state["over"]]
-        self._supervisor.replaced = [int(number) for number in state.get("replaced", self._supervisor.replaced)]
+        supervisor = self._failures.supervisor
+        supervisor.replaced = [int(number) for number in state.get("replaced", supervisor.replaced)]
         self._requested = deque()
         self._arrived = deque(self._decoded(kept) for kept in state["arrived"])
 

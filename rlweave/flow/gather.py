@@ -237,13 +237,12 @@ class GatherAsync(Gather):
             )
         self.max_lag, self.when_old = max_lag, when_old
         self.in_flight = num_async * len(self.source.group) * self.source.fragments
-        self.held_back = 0
+        self.held_back, self._holding = 0, False
         self._due = [index for _ in range(num_async) for index in range(len(self.source.group))]
 
     def start(self, context: Context) -> None:
         """Binds actors."""
         super().start(context)
-        self._holding = False
         # asked for every item, so nothing is asked where everything is admitted
         self._admits = None if self.when_old == "drop" or self.max_lag is None else self._admitted
 
@@ -317,13 +316,15 @@ class GatherAsync(Gather):
         return {"held_back": self.held_back} if self.when_old == "wait" else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Also the sources that are to be asked next."""
+        """Also the sources that are to be asked next, and how often items were held back."""
         state = super().state_dict()
         # who resumes has all of the sources
         replaced = [index for index in range(len(self._over)) if self._failures.buried(index)]
-        return {**state, "due": [index for index in self._due if index not in replaced] + replaced * self.num_async}
+        due = [index for index in self._due if index not in replaced] + replaced * self.num_async
+        return {**state, "due": due, "held_back": self.held_back, "holding": self._holding}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
         self._due = [int(index) for index in state["due"]]
+        self.held_back, self._holding = int(state.get("held_back", 0)), bool(state.get("holding", False))

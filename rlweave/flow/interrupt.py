@@ -27,10 +27,12 @@ class PlanInterrupt:
 
     def __init__(self, stop: Callable[[], None], stopped: Callable[[], bool], found: Any) -> None:
         self.stop, self.stopped = stop, stopped
-        self.older = found if isinstance(found, PlanInterrupt) else None
-        self.base: Any = found if self.older is None else self.older.base
         self.over = False
         """Whether its run has ended: then it is not put back when a newer one ends."""
+        self.older = found if isinstance(found, PlanInterrupt) else None
+        self.base: Any = found if self.older is None else self.older.base
+        for _ in self._chain():
+            pass  # lets go of those that are over
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Stops all plans that run; interrupts if they were stopped already."""
@@ -52,6 +54,8 @@ class PlanInterrupt:
     def _chain(self) -> Iterator[PlanInterrupt]:
         handler: PlanInterrupt | None = self
         while handler is not None:
+            while handler.older is not None and handler.older.over:
+                handler.older = handler.older.older  # it would keep its plan
             yield handler
             handler = handler.older
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlweave.flow.engine import Call
@@ -88,7 +88,10 @@ def described(item: Any) -> tuple[int, bool]:
 
 def has_rows(item: Any) -> bool:
     """Whether there is any data in an item, or in what a reference stands for."""
-    return item.has_rows if isinstance(item, ItemReference) else bool(getattr(item, "data", True))
+    if isinstance(item, ItemReference):
+        return item.has_rows
+    data = getattr(item, "data", None)  # of a batch; arrays and tensors have a buffer of that name
+    return bool(data) if isinstance(data, Mapping) else True
 
 
 def argument_of(item: Any) -> Any:

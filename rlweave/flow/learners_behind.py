@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from rlweave.flow.envelope import UNKNOWN_VERSION
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.protocols import Learner
 
@@ -48,11 +49,15 @@ class LearnersBehind:
             made_with: Version and versions of the weights of each item, as an envelope has them.
 
         Returns:
-            The updates by item; nothing where items come from no workers.
+            The updates by item, those left out whose weights nobody knows; nothing where items come from no workers.
         """
         maker = None if self._context is None else self._context.worker_of(envelope.origins[0][0])
         if maker is None:
             return []
         channel = maker[0]
         own: list[LearnerRecord | None] = [record for record in self._records() if record in channel.learners]
-        return [max(channel.lag(*versions, record) for record in own or [None]) for versions in made_with]
+        return [
+            max(channel.lag(version, versions, record) for record in own or [None])
+            for version, versions in made_with
+            if version != UNKNOWN_VERSION  # samples of a memory
+        ]

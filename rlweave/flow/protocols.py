@@ -158,6 +158,8 @@ def steps_of(batch: Any) -> int:
     steps = getattr(batch, "num_steps", None)
     if steps is not None:
         return int(steps)
+    if getattr(batch, "shape", None) == ():  # a single number, which has __len__ and no length
+        return 0
     return len(batch) if hasattr(batch, "__len__") else 0
 
 

@@ -181,7 +181,9 @@ class RayEngine:
         if remote is None:
             remote = actor.in_parts[parts] = actor.handle.in_parts.options(num_returns=parts).remote
         given, needs = _given(arguments)
-        return [RayCall(reference, needs, is_part=True) for reference in remote(parts, method, *given)]
+        first, *others = [RayCall(reference, is_part=True) for reference in remote(parts, method, *given)]
+        first.needs = needs  # the others are used when it has come, and may be kept for longer than weights should be
+        return [first, *others]
 
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """Calls that are done: those that are known to be, else those that ``ray.wait`` finds."""

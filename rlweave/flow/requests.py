@@ -138,9 +138,12 @@ class Gather(Node):
 
     def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
         if self._ready:
+            passed: set[int] = set()  # an actor's calls are done in order, but an engine may tell of a later one first
             for request in self._requested:
-                if id(request.call) in self._ready and (admitted is None or admitted(request)):
-                    return request
+                if request.actor not in passed:
+                    if id(request.call) in self._ready and (admitted is None or admitted(request)):
+                        return request
+                    passed.add(request.actor)
         return None
 
     def _forget(self, request: Requested) -> None:
@@ -352,7 +355,8 @@ class Gather(Node):
             request = self._first_done()
             if request is None:
                 self._check_hanging()
-                self._engine.wait([request.call for request in self._requested], patience)
+                unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
+                self._engine.wait(unknown, patience)
                 continue
             arrivals = self._take(request)
             if arrivals is None:

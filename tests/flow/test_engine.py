@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -211,3 +212,15 @@ def test_an_actor_that_cannot_close_leaves_no_other_open() -> None:
         LocalEngine().kill(doors, grace=1.0)
     assert all(door.closed for door in doors)
     LocalEngine().kill(doors)
+
+
+def test_what_stays_on_ray_does_not_keep_the_weights_it_was_made_with() -> None:
+    """References may be many, in a queue, and made with as many versions of the weights."""
+    ray_engine = pytest.importorskip("rlweave.flow.ray_engine")
+    engine = object.__new__(ray_engine.RayEngine)  # no cluster is needed to see what a call holds
+    weights = ray_engine.RayCall("weights")
+    actor = SimpleNamespace(in_parts={3: lambda parts, method, *given: ["heads", "first", "second"]})
+    head, *items = engine.call_in_parts(actor, "next_apart", 3, 7, weights)
+    assert head.needs == [weights]  # by which it is known whose fault a failure is
+    assert all(part.is_part for part in (head, *items))
+    assert [list(item.needs) for item in items] == [[], []]

@@ -1,13 +1,23 @@
 """Gathers that do not wait for everybody, that bound the weight lag, and that fetch several items per call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
 import pytest
 
 from rlweave.errors import ConfigError
-from rlweave.flow import ABSORBED, FakeClock, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep, UpdateWeights
+from rlweave.flow import (
+    ABSORBED,
+    Call,
+    FakeClock,
+    ItemReference,
+    ParallelRollouts,
+    ReportMetrics,
+    SampleBatch,
+    TrainOneStep,
+    UpdateWeights,
+)
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeWorker, SimulatedEngine, workers
 
@@ -90,6 +100,49 @@ def train_lags(when_old: str, max_lag: int, seconds: Callable[[int], float], ite
     plan, clock = simulated(ReportMetrics(gathered.for_each(TrainOneStep(FakeLearner(), group)), group), seconds)
     assert len(list(islice(plan.items(), items))) == items
     return plan, clock.now()
+
+
+def test_a_resumed_plan_goes_on_counting_what_it_held_back() -> None:
+    first, _ = train_lags("wait", 4, slow_last, 30)
+    state = first.state_dict()
+    resumed, _ = train_lags("wait", 4, slow_last, 0)
+    resumed.load_state_dict(state)
+    assert resumed.report().measures["gather_async/held_back"] == first.report().measures["gather_async/held_back"] > 0
+
+
+class TellsLate(SimulatedEngine):
+    """Tells of some calls only when it is asked again, after later ones of the same actor, as Ray of large results."""
+
+    def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
+        done = super().wait(calls, timeout)
+        told = [call for call in done if getattr(call, "asked", not self._is_late(call))]
+        for call in done:
+            call.asked = True  # type: ignore[attr-defined]
+        return told
+
+    def _is_late(self, call: Call) -> bool:
+        self.looks = getattr(self, "looks", 0) + 1
+        return self.looks % 3 == 1
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+@pytest.mark.parametrize("options", [{}, {"max_lag": 8, "when_old": "wait"}])
+def test_items_of_a_source_come_in_order_whichever_call_the_engine_tells_of_first(
+    by_reference: bool, options: dict[str, Any]
+) -> None:
+    group, learner = workers(2), FakeLearner()
+    made = ParallelRollouts(group).gather_async(num_async=3, by_reference=by_reference, **options)
+    made = made.for_each(ItemReference.fetch) if by_reference else made
+    clock = FakeClock()
+    plan = ReportMetrics(made.for_each(TrainOneStep(learner, group)), group).start(
+        TellsLate(clock, lambda index: 0.0), clock=clock
+    )
+    for _ in range(3):
+        assert len(list(islice(plan.items(), 20))) == 20
+        plan.state_dict()
+    for number in range(2):
+        steps = [int(batch["step"][0]) for batch in learner.batches if batch["worker"][0] == number]
+        assert steps == list(range(0, 4 * len(steps), 4))
 
 
 def test_waiting_bounds_the_lag_without_a_loss_and_costs_time() -> None:

@@ -118,6 +118,25 @@ def test_a_reference_does_not_travel_by_itself() -> None:
         pickle.dumps(ItemReference.to(SampleBatch({"step": np.arange(3)})))
 
 
+class Buffered:
+    """An item with a ``data`` that has no truth value, as tensors have."""
+
+    class _Buffer:
+        def __bool__(self) -> bool:
+            raise RuntimeError("the truth value is ambiguous")
+
+    data = _Buffer()
+
+
+@pytest.mark.parametrize("item", [np.array(0.5), np.float64(0.5), np.zeros((2, 3)), 0.5, None, Buffered()])
+def test_items_need_be_no_batches(item: Any, start: Start) -> None:
+    made = ParallelRollouts(workers(1, items=1)).par_for_each(lambda batch: item).gather_async(by_reference=True)
+    (left,) = start(ReportMetrics(made)).items()
+    assert left.payload.num_steps == (2 if np.ndim(item) else 0)
+    assert left.payload.has_rows
+    assert type(left.payload.fetch()) is type(item)
+
+
 # -- the same plan by value and by reference ----------------------------------------------------------------------
 
 

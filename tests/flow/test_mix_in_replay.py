@@ -1,11 +1,27 @@
 """Replayed trajectories in every item: how many, which, what is counted, and checkpoints."""
 
+from functools import partial
+from itertools import islice
+
 import numpy as np
 import pytest
 
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow import MixInReplay, ParallelRollouts, ReportMetrics, SampleBatch, Stream, TrainOneStep, Union
+from rlweave.flow import (
+    FakeClock,
+    MixInReplay,
+    ParallelReplay,
+    ParallelRollouts,
+    ReplayShards,
+    ReportMetrics,
+    SampleBatch,
+    StoreToBuffer,
+    Stream,
+    TrainOneStep,
+    Union,
+)
 from tests.flow.conftest import Start
+from tests.flow.fake_shards import BATCH, FakeShard
 from tests.flow.fakes import FakeLearner, FakeWorker
 
 
@@ -97,6 +113,25 @@ def test_the_age_is_in_updates_of_the_learner_that_trains_on_the_items(start: St
     assert max(lags) > 1
     state = plan.state_dict()["operators"]["mix_in_replay"]["state"]["operator"]
     assert state["versions_by_learner"] == [[n, n] if shared else [] for n in range(6) for _ in range(2)]
+
+
+class TrajectoryShard(FakeShard):
+    """Serves trajectories."""
+
+    def sample(self) -> SampleBatch:
+        return SampleBatch({"number": np.zeros((3, 2))}, "trajectories")
+
+
+def test_samples_of_a_memory_are_of_no_age() -> None:
+    shards, learner, group = ReplayShards([partial(TrajectoryShard, 0)], BATCH), FakeLearner(), [TrajectoryWorker()]
+    store = ParallelRollouts(group).gather_async().for_each(StoreToBuffer(shards))
+    mixed = ParallelReplay(shards, 4).gather_async().for_each(MixInReplay(4, 1.0))
+    plan = ReportMetrics(Union(store, mixed.for_each(TrainOneStep(learner)))).start(clock=FakeClock())
+    for _ in islice(plan.items(), 10):
+        pass
+    metrics = plan.report().metrics
+    assert "train_one_step/loss" in metrics
+    assert "mix_in_replay/lag" not in metrics
 
 
 def test_a_checkpoint_holds_the_buffer_and_the_draws(start: Start) -> None:

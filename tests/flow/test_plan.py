@@ -1,7 +1,9 @@
 """Running a plan: one item at a time, not ready as a value, reports, failures, stopping, nothing to do."""
 
+import gc
 import json
 import signal
+import weakref
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -332,6 +334,25 @@ def test_a_run_that_was_left_halfway_does_not_keep_the_interrupts_of_the_next_pl
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert list(running) == list(halfway) == []
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
+
+
+def test_plans_whose_runs_overlap_are_let_go_when_they_have_ended(ctrl_c: Any) -> None:
+    """The handler of each was there when the next one began: they are no chain that grows."""
+    plans, halfway = [], None
+    for _ in range(6):
+        plan = ppo(workers(1), FakeLearner())
+        newer = plan.run()
+        next(newer)
+        halfway = newer  # only now does the run before it end
+        plans.append(weakref.ref(plan))
+    del plan, newer
+    gc.collect()
+    kept = [reference() is not None for reference in plans]
+    assert sum(kept) <= 2, kept
+    assert kept[-1]
+    assert halfway is not None
+    halfway.close()
     assert signal.getsignal(signal.SIGINT) is ctrl_c
 
 

@@ -156,7 +156,12 @@ class PopulationParts(NamedTuple):
 
 
 def make_parts(config: PBTTrainConfig) -> PopulationParts:
-    """Population, trials and plan of a training."""
+    """Population, trials and plan of a training.
+
+    Raises:
+        ConfigError: Settings that depend on each other do not fit.
+    """
+    check_population(config)
     population = Population(
         config.population,
         config.hyper_parameters,
@@ -182,7 +187,6 @@ class PopulationTrainer(PlanTrainer):
     config: PBTTrainConfig
 
     def __init__(self, config: PBTTrainConfig, run: RunDirectory | None) -> None:
-        check_population(config)
         self.config, self.run, self.notes = config, run, []
         made = make_parts(config)
         self.population, self._trials, self._first = made.population, made.workers, made.first

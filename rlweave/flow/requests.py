@@ -137,13 +137,12 @@ class Gather(Node):
         return self._known_done(admitted)
 
     def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
-        if self._ready:
-            passed: set[int] = set()  # an actor's calls are done in order, but an engine may tell of a later one first
-            for request in self._requested:
-                if request.actor not in passed:
-                    if id(request.call) in self._ready and (admitted is None or admitted(request)):
-                        return request
-                    passed.add(request.actor)
+        passed: set[int] = set()  # an actor's calls are done in order, but an engine may tell of a later one first
+        for request in self._requested:
+            if request.actor not in passed:
+                if id(request.call) in self._ready and (admitted is None or admitted(request)):
+                    return request
+                passed.add(request.actor)
         return None
 
     def _forget(self, request: Requested) -> None:

@@ -327,6 +327,8 @@ def test_a_trial_that_stands_in_for_a_lost_one_goes_on_from_the_best_of_the_othe
 def test_wrong_settings_are_refused(sets, where):
     with pytest.raises(ConfigError, match=where):
         PBT.make_trainer(config_of(**sets), None)
+    with pytest.raises(ConfigError, match=where):  # nor is a plan shown that could not be trained
+        compose_plan(get_algorithm("pbt"), config_of(**sets))
 
 
 @pytest.mark.parametrize(

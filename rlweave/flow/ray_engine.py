@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -42,15 +43,21 @@ class RayCall:
         needs: The calls among its arguments of which nobody knows yet what becomes of them.
         is_part: Whether it is one value of several, which is used only when another one of them has come.
         given_part: Whether such a value is among its arguments. It is made, so the call fails only if it is lost.
+        of_items: Whether bytes that it returns are items that an `ItemPacker` packed.
     """
 
-    __slots__ = ("done", "given_part", "is_part", "needs", "reference")
+    __slots__ = ("done", "given_part", "is_part", "needs", "of_items", "reference")
 
     def __init__(
-        self, reference: Any, needs: Sequence[RayCall] = (), is_part: bool = False, given_part: bool = False
+        self,
+        reference: Any,
+        needs: Sequence[RayCall] = (),
+        is_part: bool = False,
+        given_part: bool = False,
+        of_items: bool = False,
     ) -> None:
         self.reference, self.needs, self.is_part, self.given_part = reference, needs, is_part, given_part
-        self.done = False
+        self.of_items, self.done = of_items, False
 
     def __deepcopy__(self, memo: Any) -> RayCall:
         return self  # its result is made anew for each who asks
@@ -70,6 +77,8 @@ class RayCall:
             raise ActorLost(f"its result is lost: {_first_line(error)}") from None
         if isinstance(value, PackedError):
             raise value.unpacked()
+        if self.of_items and type(value) is bytes:
+            return pickle.loads(value)  # noqa: S301  (of this plan's own actor, like all that Ray brings)
         return owned(value)
 
     def _check_needs(self) -> None:
@@ -167,10 +176,10 @@ class RayEngine:
     def call(self, actor: Actor, method: str, *arguments: Any) -> RayCall:
         """Starts a call. What ``put`` gave and calls of other actors go from actor to actor, not through here."""
         if not arguments and method == "next_items":  # the usual case, and this runs for every item
-            return RayCall(actor.next_items())
+            return RayCall(actor.next_items(), of_items=True)
         given, needs = _given(arguments)
         if method == "next_items":
-            return RayCall(actor.next_items(*given), needs)
+            return RayCall(actor.next_items(*given), needs, of_items=True)
         # a part is not kept as something needed: it is to go as soon as the call is done
         part = any(isinstance(argument, RayCall) and argument.is_part for argument in arguments)
         return RayCall(actor.invoke(method, *given), needs, given_part=part)

@@ -7,6 +7,7 @@ from typing import Any
 import cloudpickle
 
 from rlweave.flow.engine import ArgumentFailed
+from rlweave.flow.item_packer import ItemPacker
 from rlweave.flow.owned import owned
 from rlweave.flow.remote_errors import PackedError, packed
 
@@ -25,14 +26,20 @@ class RayHost:
     def __init__(self, factory: bytes) -> None:
         self._failed: PackedError | None = None
         self._object: Any = None
+        self._packer = ItemPacker()
         try:
             self._object = cloudpickle.loads(factory)()
         except Exception as error:
             self._failed = packed(error)
 
     def next_items(self, *arguments: Any) -> Any:
-        """The call that is made for every item has a method of its own: on Ray, an argument takes its time."""
-        return self.invoke("next_items", *arguments)
+        """The call that is made for every item has a method of its own: on Ray, an argument takes its time.
+
+        Returns:
+            The items, as bytes if they are small; or a `PackedError`.
+        """
+        answer = self.invoke("next_items", *arguments)
+        return answer if isinstance(answer, PackedError) else self._packer.packed(answer)
 
     def in_parts(self, parts: int, method: str, *arguments: Any) -> tuple[Any, ...]:
         """Calls a method whose values travel each by itself; an error comes back in place of each of them."""

@@ -90,7 +90,8 @@ def compare(
 def judged(ratios: Sequence[float], bar: float | None) -> dict[str, Any]:
     """What a row says of the ratios of several rounds: their median, the bar, and the quartiles as spread."""
     ratio = statistics.median(ratios)
-    low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    several = [*ratios, *ratios] if len(ratios) == 1 else ratios  # of a single round, which has no spread
+    low, _, high = statistics.quantiles(several, n=4, method="inclusive")
     return {
         "ratio": round(ratio, 3),
         "bar": bar,

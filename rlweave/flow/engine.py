@@ -86,6 +86,10 @@ class Engine(Protocol):
         """
         ...
 
+    def fetch(self, calls: Sequence[Call]) -> None:
+        """Brings the results of calls that are done all at once, where that costs less than each by itself."""
+        ...
+
     def put(self, value: Any) -> Any:
         """Makes a value available to all actors and returns what to give to ``call`` in its place."""
         ...
@@ -163,6 +167,9 @@ class LocalEngine:
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         """All of them: they have run."""
         return list(calls)
+
+    def fetch(self, calls: Sequence[Call]) -> None:
+        """Nothing: they are here."""
 
     def put(self, value: Any) -> Any:
         """The value itself."""

@@ -46,7 +46,7 @@ class RayCall:
         of_items: Whether bytes that it returns are items that an `ItemPacker` packed.
     """
 
-    __slots__ = ("done", "given_part", "is_part", "needs", "of_items", "reference")
+    __slots__ = ("done", "fetched", "given_part", "is_part", "needs", "of_items", "reference")
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class RayCall:
     ) -> None:
         self.reference, self.needs, self.is_part, self.given_part = reference, needs, is_part, given_part
         self.of_items, self.done = of_items, False
+        self.fetched: tuple[Any] | None = None
+        """The value, if it is here already."""
 
     def __deepcopy__(self, memo: Any) -> RayCall:
         return self  # its result is made anew for each who asks
@@ -65,7 +67,10 @@ class RayCall:
     def result(self) -> Any:
         """What the method returned, in arrays of this process; raises what it raised, with cause and traceback."""
         try:
-            value = ray.get(self.reference, timeout=FETCH_SECONDS)
+            if self.fetched:
+                (value,), self.fetched = self.fetched, None  # it is who asks first who gets it for his own
+            else:
+                value = ray.get(self.reference, timeout=FETCH_SECONDS)
         except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
             self._check_needs()  # Ray gives the same error where it was the actor of an argument that died
             raise ActorLost(_first_line(error)) from None
@@ -213,6 +218,15 @@ class RayEngine:
                 call.done = True
                 found.append(call)
         return found
+
+    def fetch(self, calls: Sequence[Call]) -> None:
+        """Gets the values of calls with one request."""
+        mine: Sequence[RayCall] = calls  # type: ignore[assignment]
+        with contextlib.suppress(Exception):  # then each of them says by itself what it is
+            for call, value in zip(
+                mine, ray.get([call.reference for call in mine], timeout=FETCH_SECONDS), strict=True
+            ):
+                call.fetched = (value,)
 
     def put(self, value: Any) -> Any:
         """Puts a value into the object store, once for all actors."""

@@ -239,6 +239,7 @@ class ShardRecord:
         done = self._engine.wait(calls, 0)
         if done:
             self._heard_of[index] = self._clock.now()
+            self._engine.fetch(done)
         finished = {id(call) for call in done}
         self._calls[index] = [call for call in calls if id(call) not in finished]
         for call, (steps, operator) in [(call, self._given.pop(id(call))) for call in done]:

@@ -106,6 +106,9 @@ class SimulatedCluster:
             done = [call for call in pending if call.arrives <= self.clock.now()]
         return done
 
+    def fetch(self, calls: Sequence[Call]) -> None:
+        pass
+
     def put(self, value: Any) -> Any:
         return value
 

@@ -177,6 +177,9 @@ class SimulatedEngine:
             done = [call for call in pending if call.arrives <= self.clock.now()]
         return list(done)
 
+    def fetch(self, calls: Sequence[Call]) -> None:
+        pass
+
     def put(self, value: Any) -> Any:
         self.puts += 1
         return value

@@ -183,6 +183,8 @@ class RayEngine:
         if not arguments and method == "next_items":  # the usual case, and this runs for every item
             return RayCall(actor.next_items(), of_items=True)
         given, needs = _given(arguments)
+        if places := _items_among(arguments):
+            return RayCall(actor.handle.invoke_with_items.remote(places, method, *given), needs)
         if method == "next_items":
             return RayCall(actor.next_items(*given), needs, of_items=True)
         # a part is not kept as something needed: it is to go as soon as the call is done
@@ -195,7 +197,12 @@ class RayEngine:
         if remote is None:
             remote = actor.in_parts[parts] = actor.handle.in_parts.options(num_returns=parts).remote
         given, needs = _given(arguments)
-        first, *others = [RayCall(reference, is_part=True) for reference in remote(parts, method, *given)]
+        if places := _items_among(arguments):
+            opening = actor.handle.in_parts_with_items.options(num_returns=parts).remote
+            references = opening(places, parts, method, *given)
+        else:
+            references = remote(parts, method, *given)
+        first, *others = [RayCall(reference, is_part=True) for reference in references]
         first.needs = needs  # the others are used when it has come, and may be kept for longer than weights should be
         return [first, *others]
 
@@ -267,6 +274,11 @@ def _given(arguments: Sequence[Any]) -> tuple[list[Any], list[RayCall]]:
     """What Ray takes for arguments, and the calls among them that may still fail."""
     given = [argument.reference if isinstance(argument, RayCall) else argument for argument in arguments]
     return given, [argument for argument in arguments if isinstance(argument, RayCall) and not argument.is_part]
+
+
+def _items_among(arguments: Sequence[Any]) -> list[int]:
+    """The places of arguments that may come to their actor as bytes."""
+    return [place for place, given in enumerate(arguments) if isinstance(given, RayCall) and given.of_items]
 
 
 def _pickled(factory: Callable[[], Any]) -> bytes:

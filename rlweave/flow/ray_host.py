@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -41,6 +43,14 @@ class RayHost:
         answer = self.invoke("next_items", *arguments)
         return answer if isinstance(answer, PackedError) else self._packer.packed(answer)
 
+    def invoke_with_items(self, places: Sequence[int], method: str, *arguments: Any) -> Any:
+        """Calls a method with items of other actors, which come as bytes if they are small, at some places."""
+        return self.invoke(method, *_opened(places, arguments))
+
+    def in_parts_with_items(self, places: Sequence[int], parts: int, method: str, *arguments: Any) -> tuple[Any, ...]:
+        """The same for a method whose values travel each by itself."""
+        return self.in_parts(parts, method, *_opened(places, arguments))
+
     def in_parts(self, parts: int, method: str, *arguments: Any) -> tuple[Any, ...]:
         """Calls a method whose values travel each by itself; an error comes back in place of each of them."""
         answer = self.invoke(method, *arguments)
@@ -59,3 +69,10 @@ class RayHost:
             return getattr(self._object, method)(*arguments)
         except Exception as error:
             return packed(error)
+
+
+def _opened(places: Sequence[int], arguments: Sequence[Any]) -> list[Any]:
+    return [
+        pickle.loads(argument) if place in places and type(argument) is bytes else argument  # noqa: S301
+        for place, argument in enumerate(arguments)
+    ]

@@ -1,15 +1,18 @@
 """Items per second and driver CPU per item: a plan on Ray / a bare `ray.wait` loop / RLlib Flow's own iterators.
 
 The policy is one number; fragments of 10, 50 and 200 steps of CartPole; 1 and 2 workers. All three fetch one fragment
-per call from the same kind of worker, and count its steps. RLlib Flow's iterators are `ray.util.iter`, which Ray still
-ships: its plans were made of them. The last row is what a plan costs that waits for actors which are busy with nothing.
+per call from the same kind of worker, and count its steps. Workers and fragments are of classes in a module
+(`one_number.py`), as those of libraries are: of a class in a script, every item carries the definition, whoever fetches
+it. RLlib Flow's iterators are `ray.util.iter`, which Ray still ships: its plans were made of them. The last row is what
+a plan costs that waits for actors which are busy with nothing.
 
 Two rows more per case show a plan whose workers make five fragments per call, a setting of `ParallelRollouts` for
 items that cost less than a call does. By default a plan asks for an item only after the one before has gone through it,
 so that no weights are older than they must be: then it does more per call than the loop, which knows of no weights.
 
-Rounds alternate; a row says the median of the ratios of neighbouring runs. Driver CPU is that of the
-whole process, Ray's threads included.
+Rounds alternate; a row says the median of the ratios of neighbouring runs. These are short, and many: the speed of a
+shared machine changes from second to second, and neighbours see the same one. Driver CPU is that of the whole process,
+Ray's threads included.
 """
 
 from __future__ import annotations
@@ -24,66 +27,16 @@ from functools import partial
 os.environ["OMP_NUM_THREADS"] = "1"
 warnings.filterwarnings("ignore")
 
-import gymnasium  # noqa: E402
-import numpy as np  # noqa: E402
 import ray  # noqa: E402
 import ray.util.iter  # noqa: E402
 from alternating import judged, report  # noqa: E402
+from one_number import BusyWithNothing, Worker  # noqa: E402
 
 from rlweave.flow import NOT_READY, ParallelRollouts, ReportMetrics, Resources, WorkerGroup  # noqa: E402
 from rlweave.flow.ray_engine import RayEngine  # noqa: E402
 
 SHARE = 0.1  # of a core: all actors of a case live at the same time, and those that nobody asks do nothing
-
-
-class Batch(dict):
-    """A fragment, of a type that none of the three knows anything of."""
-
-    @property
-    def num_steps(self):
-        """Environment steps."""
-        return len(self["rewards"])
-
-
-class Worker:
-    """Acts in CartPole by a policy of one number."""
-
-    def __init__(self, steps):
-        self.steps, self.weight = steps, 0.1
-        self.env = gymnasium.make("CartPole-v1")
-        self.observation, _ = self.env.reset(seed=0)
-
-    def sample(self):
-        """One fragment."""
-        observations = np.empty((self.steps, 4), np.float32)
-        rewards = np.empty(self.steps, np.float32)
-        for step in range(self.steps):
-            observations[step] = self.observation
-            action = int(self.weight * self.observation[2] > 0)
-            self.observation, rewards[step], terminated, truncated, _ = self.env.step(action)
-            if terminated or truncated:
-                self.observation, _ = self.env.reset()
-        return Batch(observations=observations, rewards=rewards)
-
-    def set_weights(self, weights, version):
-        """Takes the number."""
-        self.weight = weights
-
-    def episode_stats(self):
-        """None are counted, by any of the three."""
-        return ()
-
-
-class BusyWithNothing(Worker):
-    """Delivers one item, and then sleeps."""
-
-    def sample(self):
-        """Sleeps."""
-        time.sleep(3600)
-
-    def pid(self):
-        """Its process."""
-        return os.getpid()
+IDLE_SECONDS = 5.0
 
 
 class FlowWorker(ray.util.iter.ParallelIteratorWorker):
@@ -253,8 +206,8 @@ def idle(engine, seconds):
 def main():
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of one run")
+    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of one run; at least 20 items")
     parser.add_argument("--steps", type=int, nargs="*", default=[10, 50, 200])
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     options = parser.parse_args()
@@ -263,7 +216,7 @@ def main():
         for steps in options.steps:
             for workers in options.workers:
                 rows += compare(engine, steps, workers, options.rounds, options.seconds)
-        rows.append(idle(engine, 5 * options.seconds))
+        rows.append(idle(engine, IDLE_SECONDS))
     report("flow_items", rows, "two cores, shared by driver and workers; ratios above 1: ours is better")
 
 

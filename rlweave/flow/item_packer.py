@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections import ChainMap
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import ray
@@ -19,21 +18,20 @@ class _RefusedError(Exception):
     pass
 
 
-def _refuse(value: Any) -> Any:
-    raise _RefusedError
+_RAYS_OWN = frozenset({ray.ObjectRef, ray.actor.ActorHandle})
+"""What only Ray may take apart, because it counts who holds it."""
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):
-    """Ray's own, but for what only Ray may take apart, because it counts who holds it."""
-
-    dispatch_table: ClassVar[Any] = ChainMap(  # type: ignore[misc]
-        {ray.ObjectRef: _refuse, ray.actor.ActorHandle: _refuse}, ray.cloudpickle.CloudPickler.dispatch_table
-    )
+    """Ray's own, but for arrays and what only Ray may take apart."""
 
     def reducer_override(self, value: Any) -> Any:
         """Sends a copy of an array that nobody may write to: the reader of the item may."""
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            return value.copy().__reduce_ex__(5)
+        kind = type(value)
+        if kind is np.ndarray:  # without the looks into tables that come else: this runs for every item
+            return (value if value.flags.writeable else value.copy()).__reduce_ex__(5)
+        if kind in _RAYS_OWN:
+            raise _RefusedError
         return super().reducer_override(value)
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-import cloudpickle
-
 from rlweave.errors import BackendError, PlanError
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call
 from rlweave.flow.owned import owned
@@ -24,6 +22,7 @@ from rlweave.flow.resources import Resources
 
 try:
     import ray
+    from ray import cloudpickle
 except ImportError as missing:
     raise BackendError(
         "Ray is not installed", where="rlweave.flow.ray_engine", fix="pip install 'rlweave[ray]'"
@@ -159,7 +158,7 @@ class RayEngine:
             ) from error
 
     def create_actors(self, factories: Sequence[Callable[[], Any]], resources: Resources | None = None) -> list[Actor]:
-        """Makes one process per factory; factories travel by cloudpickle.
+        """Makes one process per factory; factories travel by Ray's cloudpickle.
 
         Raises:
             PlanError: If a factory cannot be pickled.

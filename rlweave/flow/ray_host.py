@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-import cloudpickle
+from ray import cloudpickle
 
 from rlweave.flow.engine import ArgumentFailed
 from rlweave.flow.item_packer import ItemPacker

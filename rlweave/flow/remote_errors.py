@@ -1,11 +1,15 @@
-"""Errors that cross a process border with their cause and traceback."""
+"""Errors that cross a process border with their cause and traceback.
+
+Factories, items and errors all travel by Ray's own cloudpickle. It knows a class of a script or a notebook again that
+went to an actor and comes back, so that ``isinstance`` and ``except`` hold on both sides; two kinds of it would not.
+"""
 
 from __future__ import annotations
 
 import traceback
 from typing import NamedTuple
 
-import cloudpickle
+from ray import cloudpickle
 
 
 class RemoteError(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
+from ray import cloudpickle
 import numpy as np
 import pytest
 

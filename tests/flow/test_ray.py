@@ -216,6 +216,30 @@ def test_an_operator_at_the_workers_is_named(start: Start) -> None:
     assert "parallel_rollouts/0#1" in str(caught.value)
 
 
+def test_classes_that_no_module_has_are_the_same_when_they_come_back(start: Start) -> None:
+    class Fragment(dict[str, Any]):
+        num_steps = 1
+
+    class TiredError(Exception):
+        pass
+
+    class Worker(FakeWorker):
+        def sample(self) -> Any:
+            if self.made == 2:
+                raise TiredError
+            self.made += 1
+            return Fragment(made=self.made)
+
+    items = start(ReportMetrics(ParallelRollouts(WorkerGroup([Worker])).gather_async())).items()
+    for made in (1, 2):
+        payload = next(items).payload
+        assert type(payload) is Fragment
+        assert payload == {"made": made}
+    with pytest.raises(PlanError) as failed:
+        next(items)
+    assert type(failed.value.__cause__) is TiredError
+
+
 def test_an_error_that_cannot_travel_comes_as_its_text(start: Start) -> None:
     workers = WorkerGroup([partial(PickyWorker, 0)])
     with pytest.raises(PlanError, match="PickyError: 7: picky") as caught:

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ray import cloudpickle
 import numpy as np
 import pytest
 
 from rlweave.flow import Gradients, PolicyBatches, SampleBatch
 from rlweave.flow.owned import owned
 from rlweave.flow.plan_item import PlanItem
-from rlweave.flow.ray_host import RayHost
 
 
 def view() -> np.ndarray:
@@ -82,6 +80,9 @@ class Keeps:
 
 
 def test_a_state_that_an_object_in_an_actor_keeps_is_its_own() -> None:
+    cloudpickle = pytest.importorskip("ray").cloudpickle
+    from rlweave.flow.ray_host import RayHost
+
     host = RayHost(cloudpickle.dumps(Keeps))
     given = view()
     assert host.invoke("load_state_dict", {"total": given}) is None

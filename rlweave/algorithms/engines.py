@@ -46,7 +46,7 @@ def check_engine(config: TrainConfig) -> None:
             "a fused training has no workers: rollout and update are one program",
             where="placement",
             received=f"fused, with engine {config.engine} and {config.workers} workers",
-            fix="leave out engine and workers, or use placement local",
+            fix="use placement local; or --engine local --workers 1, for an algorithm with a fused form (ppo, dqn)",
         )
     gathering = {"gather": config.gather, "max_lag": config.max_lag}
     given = [name for name, value in gathering.items() if value is not None]

@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+# Nothing is compiled at once: that takes two minutes for all modules, and most of them are never imported.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile -c constraints.txt
 # The versions are pinned, so a stamp is out of date only when these change.
 PINS := pyproject.toml constraints.txt
 # Two cores: two processes, one thread each. `make test WORKERS=0` runs in one process.

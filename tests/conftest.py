@@ -73,6 +73,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=place)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_was_there_before_is_not_searched_for_garbage():
+    """Frameworks and thousands of tests stay: a collection that goes through them takes a second."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def interrupts_given_back():
     """No test leaves the handler of a plan behind: it would take the Ctrl-C that a later test presses."""

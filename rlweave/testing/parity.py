@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -93,22 +93,27 @@ def eager_parity(descriptor: Descriptor, backend: str) -> None:
     _compare(descriptor, compiled, eager, what, descriptor.batch_sizes[-1:])
 
 
-def state_round_trip(descriptor: Descriptor, backend: str) -> None:
+def state_round_trip(descriptor: Descriptor, backend: str, mode: Literal["compiled", "eager"] = "compiled") -> None:
     """After loading a saved state everything goes on as it did then, bit for bit.
+
+    Args:
+        descriptor: What to build.
+        backend: Where.
+        mode: How it runs there.
 
     Raises:
         AssertionError: It does not: something is missing in the state.
     """
     size = descriptor.batch_sizes[-1]
     where = f"{descriptor.name} on {backend}, after load_state_dict"
-    executor = build_described(descriptor, backend, seed=1)
+    executor = build_described(descriptor, backend, seed=1, mode=mode)
     run_round(executor, descriptor, size)
     state = executor.state_dict()
     saved = {path: np.array(array, order="C") for path, array in state.items()}
     first, first_state = run_round(executor, descriptor, size, seed=1), executor.state_dict()
     for path, array in state.items():
         np.testing.assert_array_equal(array, saved[path], err_msg=f"{where}: the saved {path} has moved")
-    for other in (executor, build_described(descriptor, backend, seed=2)):
+    for other in (executor, build_described(descriptor, backend, seed=2, mode=mode)):
         other.load_state_dict(saved)
         for path, array in other.state_dict().items():
             np.testing.assert_array_equal(array, saved[path], err_msg=f"{where}: {path}")

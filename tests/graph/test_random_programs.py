@@ -75,8 +75,8 @@ def test_random_programs_with_loops_and_branches_mean_what_the_interpreter_says(
 @pytest.mark.parametrize("bodies", [0, 2])
 @pytest.mark.parametrize("backend", GRADIENT_BACKENDS)
 def test_many_random_programs_mean_what_the_interpreter_says(backend, bodies):
-    outcomes = _run(backend, range(100, 230), 20, bodies)
-    assert outcomes["equal"] >= 40, outcomes
+    outcomes = _run(backend, range(100, 200), 20, bodies)
+    assert outcomes["equal"] >= 30, outcomes
 
 
 def test_random_programs_in_random_places_mean_what_the_interpreter_says():

@@ -220,7 +220,7 @@ class GatherAsync(Gather):
         self.by_reference = by_reference
         if by_reference:
             self.outputs = [Port(self, 0, ItemReference[upstream.item_type])]  # type: ignore[name-defined]
-        self.num_async = positive("num_async", num_async, "gather_async")
+        self.num_async = self.calls_per_source = positive("num_async", num_async, "gather_async")
         if max_lag is not None and (isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 0):
             raise ConfigError(
                 "max_lag is a number of weight versions",
@@ -278,10 +278,11 @@ class GatherAsync(Gather):
         arrival = arrived.popleft()
         if arrival.last:
             self._due.append(arrival.actor)
-        if arrival.envelope.payload is ABSORBED:
-            self._absorb(arrival)
+        self._absorb(arrival)
+        envelope = arrival.envelope
+        if envelope.payload is ABSORBED:
             return ABSORBED
-        envelope = self._deliver(arrival)
+        self.timer.items += 1
         lag = self._note_lag(envelope)
         if self.max_lag is not None and lag > self.max_lag:
             self._counters.drop(self.name)

@@ -213,10 +213,9 @@ class RayEngine:
             if not call.done:
                 call.done = bool(ray.wait([call.reference], num_returns=1, timeout=timeout)[0])
             return [call] if call.done else []
-        known: list[Call] = [call for call in mine if call.done]
-        if known or not mine:
-            return known
-        references = [call.reference for call in mine]
+        references = [call.reference for call in mine if not call.done]
+        if len(references) < len(mine) or not mine:
+            return [call for call in mine if call.done]
         ready, _ = ray.wait(references, num_returns=len(references) if timeout == 0 else 1, timeout=timeout)
         found: list[Call] = []
         for call in mine:

@@ -53,6 +53,8 @@ class Gather(Node):
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
         self._may_skip_look = False
+        self.calls_per_source = 1
+        """Calls of one source that may be under way at a time."""
         self.waits_for_all = True
         """Whether an item of each source that was asked is waited for, however long that takes."""
         self._blocking: list[Call] = []
@@ -131,8 +133,11 @@ class Gather(Node):
         requested = self._requested
         unknown = [request.call for request in requested if id(request.call) not in ready]
         done = self._engine.wait(unknown, patience) if unknown else []
-        if len(requested) == 1 and admitted is None:  # nothing to choose among, and this runs for every item
-            return requested[0] if done else None
+        if len(done) == 1 and not ready and admitted is None and self.calls_per_source == 1:
+            (call,) = done  # nothing to choose among, and this runs for every item
+            for request in requested:
+                if request.call is call:
+                    return request
         ready.update(map(id, done))
         return self._known_done(admitted)
 
@@ -205,9 +210,7 @@ class Gather(Node):
         version = envelope.weight_version
         if version == UNKNOWN_VERSION:
             return 0
-        lag = self._channel.lag(version, envelope.versions)
-        self._channel.gather_lag.add(lag)
-        return lag
+        return self._channel.note_lag(version, envelope.versions)
 
     def _absorb(self, arrival: Arrival) -> None:
         """Counts what an item took."""

@@ -62,6 +62,13 @@ class ApeXTrainConfig(TrainConfig):
         unit="items",
     )
     batches_ahead: int = setting(1, "batches that each shard is asked for ahead of the learner", ge=1, unit="batches")
+    batches_per_call: int = setting(
+        1,
+        "batches that a shard on Ray draws per call, to train on in turn: worth it where a batch is trained on faster "
+        "than Ray brings it. Those drawn together know nothing of each other's new priorities",
+        ge=1,
+        unit="batches",
+    )
     weight_interval: int = setting(
         400,
         "steps of one worker between two times that it gets weights; 0: with every item. Means nothing where workers "
@@ -143,7 +150,8 @@ def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, 
     every = config.weight_interval if learner.counts else 0  # on the learner's own agent, weights are always the newest
     store_op = stored.for_each(UpdateWeights(learner, workers, every_steps=every))
 
-    samples = ParallelReplay(shards, config.agent.learning_starts, save=config.save_memory)
+    drawn_together = 1 if config.engine == "local" else config.batches_per_call  # in this process a call costs nothing
+    samples = ParallelReplay(shards, config.agent.learning_starts, config.save_memory, drawn_together)
     drawn = samples.on_error(failure.policy, failure.timeout).gather_async(config.batches_ahead)
     # the slides' listing sets priorities before it trains; there are no TD errors before that
     trained = drawn.for_each(TrainOneStep(learner)).for_each(UpdatePriorities(shards))

@@ -173,6 +173,8 @@ class Gather(Node):
         if failures.last_error is not None:
             failures.supervisor.delivered(index)
         name, sequence, left = self._names[index], self._sequence[index], len(items)
+        if left < self.source.fragments:  # it ended, or one of them failed, which the next call says
+            self.source.lost(self.source.fragments - left)
         arrivals = []
         for payload, num_steps, version, episodes in items:
             if payload is END:
@@ -251,7 +253,8 @@ class Gather(Node):
         if survived is None:
             return
         items = (self.source.fragments if survived.actor_lost else 1) if asked else 0
-        self._lose(items)
+        self._counters.lose(self.source.name, items)
+        self.source.lost(self.source.fragments if asked else 0)  # nothing comes of the whole call
         self._sequence[index] += items
         if self._failures.note(index, survived):
             self._forget_all_of(index)

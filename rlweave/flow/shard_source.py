@@ -31,14 +31,15 @@ class ShardSource(RolloutSource):
         min_size: Environment steps that all shards together hold before the first sample; each needs its share, also
             one that was made anew.
         save: Whether checkpoints hold what is in the shards.
+        fragments: Samples that a shard draws per call.
     """
 
     in_rounds = False
     always_asked = False
     watched_by_others = True
 
-    def __init__(self, shards: ReplayShards, min_size: int, save: bool) -> None:
-        super().__init__(shards, name="parallel_replay")
+    def __init__(self, shards: ReplayShards, min_size: int, save: bool, fragments: int = 1) -> None:
+        super().__init__(shards, fragments, name="parallel_replay")
         self.memory = shards
         self.min_size, self.save = positive("min_size", min_size, self.name), save
         self.share = -(-min_size // len(shards))
@@ -90,8 +91,8 @@ class ShardSource(RolloutSource):
         return self.permit is None or not self.limited or self.permit()
 
     def asked(self) -> None:
-        """Counts a batch that was asked for."""
-        self.sampled += self.memory.batch_size
+        """Counts the batches of a call."""
+        self.sampled += self.next_size()
 
     def lost(self, items: int) -> None:
         """Takes back batches that will not come."""
@@ -129,8 +130,8 @@ class ShardSource(RolloutSource):
         return any(map(self.holds_share, range(len(self.memory))))
 
     def next_size(self) -> int:
-        """Samples of the next batch."""
-        return self.memory.batch_size
+        """Samples of the next call."""
+        return self.fragments * self.memory.batch_size
 
     # -- telling ------------------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class ShardSource(RolloutSource):
 
     def note(self) -> str:
         """Settings."""
-        return ", ".join(filter(None, [f"min_size={self.min_size}", self.on_error.note() if self.on_error else ""]))
+        return ", ".join(filter(None, [f"min_size={self.min_size}", super().note()]))
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, and the shards if they are to be saved.

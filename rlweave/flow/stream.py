@@ -271,12 +271,14 @@ class ParallelReplay(Stream):
         shards: The memory that `StoreToBuffer` fills elsewhere in the plan.
         min_size: Environment steps that all shards together must hold.
         save: Whether checkpoints hold what is in the shards. Without it, a plan that is resumed begins with empty ones.
+        fragments: Samples that a shard draws per call. Several cost less than as many calls, and are trained on in
+            turn; those drawn together know nothing of each other's new priorities.
 
     Raises:
         PlanError: If ``shards`` is no `ReplayShards`.
     """
 
-    def __init__(self, shards: ReplayShards, min_size: int = 1, save: bool = True) -> None:
+    def __init__(self, shards: ReplayShards, min_size: int = 1, save: bool = True, fragments: int = 1) -> None:
         if not isinstance(shards, ReplayShards):
             raise PlanError(
                 "ParallelReplay needs a memory in shards",
@@ -284,7 +286,7 @@ class ParallelReplay(Stream):
                 received=type(shards).__name__,
                 fix="give it ReplayShards, or use Replay(memory)",
             )
-        super().__init__(ShardSource(shards, min_size, save).outputs[0])
+        super().__init__(ShardSource(shards, min_size, save, fragments).outputs[0])
 
 
 class Select(Stream):

@@ -17,8 +17,10 @@ class FakeShard:
 
     made: list[FakeShard]
 
-    def __init__(self, number: int, made: list[FakeShard] | None = None, fails_at: int = -1) -> None:
-        self.number, self.fails_at = number, fails_at
+    def __init__(
+        self, number: int, made: list[FakeShard] | None = None, fails_at: int = -1, raises_every: int = 0
+    ) -> None:
+        self.number, self.fails_at, self.raises_every = number, fails_at, raises_every
         self.inserted: list[SampleBatch] = []
         self.samples = 0
         self.replaces = 0
@@ -41,6 +43,8 @@ class FakeShard:
     def sample(self) -> SampleBatch:
         assert self.inserted, "sampled from an empty shard"
         self.samples += 1
+        if self.raises_every and self.samples % self.raises_every == 0:
+            raise ArithmeticError(f"sample {self.samples}")
         numbers = 10_000 * self.replaces + 100 * self.samples + np.arange(BATCH)
         return SampleBatch({"shard": np.full(BATCH, self.number), "numbers": numbers})
 

@@ -114,6 +114,41 @@ def test_trained_samples_per_step_hold_to_one_percent(start: Start, ratio: float
     assert plan.report().flat()["rate_limit/samples_per_insert"] == pytest.approx(ratio, rel=0.01)
 
 
+@pytest.mark.parametrize("raises_every", [0, 5])
+@pytest.mark.parametrize(("ratio", "fragments"), [(0.5, 3), (8.0, 4)])
+def test_the_ratio_holds_with_several_samples_per_call_also_where_some_fail(
+    start: Start, ratio: float, fragments: int, raises_every: int
+) -> None:
+    made: list[FakeShard] = []
+    learner = Prioritizing()
+    learner.keep = False
+    shards = shards_of(made, raises_every=raises_every)
+    plan = start(ape_x(workers(2, steps=20), learner, shards, 2, 100, ratio, "skip", fragments=fragments))
+    run(plan, 100 + int(110 * (BATCH * (2 * 2 * fragments + 1) / ratio + 20)))
+    counters = plan.counters
+    assert counters.trained_samples / (counters.env_steps_sampled - 100) == pytest.approx(ratio, rel=0.01)
+    assert plan.report().flat()["rate_limit/samples_per_insert"] == pytest.approx(ratio, rel=0.01)
+    failed = sum(shard.samples // raises_every for shard in made) if raises_every else 0
+    assert counters.lost_items.get("parallel_replay", 0) == pytest.approx(failed, abs=2)
+    for shard in made:  # each in its place, and its priorities come back once
+        numbers = [indices[0] // 100 for indices, _ in shard.priorities]
+        sampled = [n for n in range(1, shard.samples + 1) if not raises_every or n % raises_every]
+        assert numbers == sampled[: len(numbers)]
+        assert len(numbers) > 20
+
+
+def test_several_samples_per_call_take_fewer_calls() -> None:
+    clock, learner, made = FakeClock(), Prioritizing(), []  # type: ignore[var-annotated]
+    asked: list[int] = []
+    engine = SimulatedEngine(clock, lambda number: asked.append(number) or 1.0)  # type: ignore[func-returns-value]
+    plan = ape_x(workers(1, steps=64), learner, shards_of(made), ratio=4.0, fragments=4).start(engine, clock)
+    run(plan, 1280)
+    samples = sum(shard.samples for shard in made)
+    assert samples == pytest.approx((1280 - 64) * 4 / BATCH, rel=0.02)
+    assert "fragments=4" in plan.explain()
+    assert sum(number > 0 for number in asked) < samples / 2
+
+
 def test_no_shard_is_asked_for_more_than_num_async_batches_ahead(start: Start) -> None:
     made: list[FakeShard] = []
     learner = Prioritizing()

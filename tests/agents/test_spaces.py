@@ -44,7 +44,7 @@ def cells():
                 yield pytest.param(states, RECURRENT, backend, id=name.format("recurrent"), marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("states", "network", "backend"), cells())
+@pytest.mark.parametrize(("states", "network", "backend"), list(cells()))
 @pytest.mark.parametrize("kind", [PPO, DQN])
 def test_acting_observing_and_learning(kind, states, network, backend):
     space, rng = STATES[states], np.random.default_rng(0)

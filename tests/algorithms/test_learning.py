@@ -21,8 +21,17 @@ MINUTES = {
     "dqn-cartpole": 1,
     "ppo-catch": 1,
 }
-#: Plans whose agents are the same on all backends as others': one backend here, all in `make learning`.
-HERE = {"ape-x-cartpole": ("jax",), "es-cartpole": ("jax",), "impala-cartpole": ("torch",), "appo-cartpole": ("jax",)}
+#: One backend here, all in `make learning`: plans whose agents are the same on all backends as others', and the longest
+#: tasks of algorithms that have others on each backend (PPO and DQN learn CartPole or GridWorld on all of them).
+HERE = {
+    "ape-x-cartpole": ("jax",),
+    "es-cartpole": ("jax",),
+    "impala-cartpole": ("torch",),
+    "appo-cartpole": ("jax",),
+    "dqn-cartpole": ("jax",),
+    "ppo-pendulum": ("jax",),
+    "ppo-catch": ("torch",),
+}
 
 
 @pytest.mark.learning

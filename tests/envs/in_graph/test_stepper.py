@@ -48,7 +48,9 @@ def test_a_rollout_equals_single_steps(backend, make, normalize):
         np.testing.assert_allclose(array, np.stack([step[name] for step in steps]), rtol=1e-5, atol=1e-6)
     ended = batch["terminated"] | batch["truncated"]
     goes_on = ~ended[:-1]
-    np.testing.assert_array_equal(batch["states"][1:][goes_on], batch["next_states"][:-1][goes_on])
+    # to the last bit of a float32: XLA may compute a value twice and round it in two ways
+    following, before = batch["states"][1:][goes_on], batch["next_states"][:-1][goes_on]
+    np.testing.assert_allclose(following, before, rtol=2.4e-7, atol=0)
     assert ended.any()
 
 

@@ -35,7 +35,11 @@ class Root(Component):
         return self.stepper.step()
 
 
-@every
+@pytest.mark.parametrize(
+    # with little optimized, as in the fast tests, XLA computes a state twice and rounds it in two ways
+    "backend",
+    [pytest.param(name, marks=[pytest.mark.slow] if name == "jax" else []) for name in BACKENDS],
+)
 @pytest.mark.parametrize("make", [lambda: CartPole(N, 5), lambda: Pendulum(N, 4), lambda: GridWorld(N, one_hot=True)])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_rollout_equals_single_steps(backend, make, normalize):
@@ -48,9 +52,7 @@ def test_a_rollout_equals_single_steps(backend, make, normalize):
         np.testing.assert_allclose(array, np.stack([step[name] for step in steps]), rtol=1e-5, atol=1e-6)
     ended = batch["terminated"] | batch["truncated"]
     goes_on = ~ended[:-1]
-    # to the last bit of a float32: XLA may compute a value twice and round it in two ways
-    following, before = batch["states"][1:][goes_on], batch["next_states"][:-1][goes_on]
-    np.testing.assert_allclose(following, before, rtol=2.4e-7, atol=0)
+    np.testing.assert_array_equal(batch["states"][1:][goes_on], batch["next_states"][:-1][goes_on])
     assert ended.any()
 
 

@@ -6,7 +6,10 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Nothing is compiled at once: that takes two minutes for all modules, and most of them are never imported.
+# Nothing is compiled at once: that takes two minutes for all modules, and most of them are never imported. What is
+# imported is compiled once, then: machines whose environment forbids Python to keep that would compile all of torch and
+# TensorFlow again in every process.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile -c constraints.txt
 # The versions are pinned, so a stamp is out of date only when these change.
 PINS := pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -59,6 +60,15 @@ class Plan:
         for _ in self.plan.run(until=lambda counters: counters.env_steps_sampled >= steps, every_steps=1 << 60):
             pass
 
+    def run_until_replaced_shard_is_used(self, seconds: float = 60.0) -> None:
+        """How many steps that takes depends on how long a process takes to begin."""
+        deadline, used = time.monotonic() + seconds, None
+        while used is None or self.learner.trained_on.count(0) < used + 10:
+            assert time.monotonic() < deadline
+            self.run(self.plan.counters.env_steps_sampled + 100)
+            if used is None and self.plan.report().replacements:
+                used = self.learner.trained_on.count(0)
+
     def actors(self) -> list[Any]:
         assert self.plan._context is not None
         return self.plan._context.actors(self.shards)
@@ -101,7 +111,7 @@ def test_a_killed_shard_is_replaced_in_place_and_what_was_lost_is_counted(replay
     before = replay.told()
     trained = replay.plan.counters.trained_samples
     ray.kill(replay.actors()[0].handle)
-    replay.run(2500)
+    replay.run_until_replaced_shard_is_used()
     report, told = replay.plan.report(), replay.told()
     assert report.replacements == {"parallel_replay": 1}
     assert told[0]["replaces"] == 1

@@ -12,7 +12,7 @@ but for near-ties of that size.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,18 +68,20 @@ class PortableRandom:
         ops_module: A backend's operators.
         cell: Holds the state in its attribute `value`: int32 (3,), two key words and the number of draws so far. Each
             draw binds the cell to an advanced copy.
+        encrypt: `threefry_2x32`, or what a backend has in its place.
     """
 
-    def __init__(self, ops_module: Any, cell: Any) -> None:
+    def __init__(self, ops_module: Any, cell: Any, encrypt: Callable[..., tuple[Array, Array]] = threefry_2x32) -> None:
         self.ops = ops_module
         self.cell = cell
+        self.encrypt = encrypt
 
     def _words(self, count: int) -> tuple[Array, Array]:
         """Two arrays (count,) of random bits; advances the state by one draw."""
         ops, state = self.ops, self.cell.value
         key_0, key_1, draw = state[0:1], state[1:2], state[2:3]
         self.cell.value = ops.concat([state[0:2], ops.add(draw, 1)])
-        return threefry_2x32(ops, key_0, key_1, ops.arange(count), draw)
+        return self.encrypt(ops, key_0, key_1, ops.arange(count), draw)
 
     def bits(self, shape: Sequence[int]) -> Array:
         """Random int32 bits of a shape."""

@@ -224,7 +224,7 @@ class GradientProbe(Component):
             size = math.prod(x.shape)
             angles = ops.astype(ops.arange(size), "float32") * 1.7 + (0.4 + number)
             x = ops.where(x > _MASKED, x, 0.0)  # logits of masked categories would leave no digits for the others
-            total = total + ops.sum(ops.reshape(x, (size,)) * ops.cos(angles)) / max(size, 1)
+            total = total + ops.sum(ops.reshape(x, (size,)) * ops.cos(angles)) / ops.maximum(ops.asarray(size), 1)
         return total
 
 

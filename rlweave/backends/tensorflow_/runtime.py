@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, is_user_file
+from rlweave.backends.portable_random import PortableRandom
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.tensorflow_ import loops, ops
 from rlweave.backends.tensorflow_.array import TensorFlowArray, dtype_of, tensor_of
+from rlweave.backends.tensorflow_.cipher import encrypted
 from rlweave.backends.tensorflow_.compilation import CompiledRun
 from rlweave.backends.tensorflow_.framework import tf
 
@@ -62,6 +64,9 @@ class TensorFlowBackend(Backend):
         from rlweave.backends.tensorflow_ import random
 
         return random
+
+    def portable_random(self, cell: Any) -> Any:
+        return PortableRandom(ops, cell, encrypted)
 
     def evaluate(
         self,

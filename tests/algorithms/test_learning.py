@@ -15,20 +15,20 @@ ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")
 #: Too long for every change: `make learning` trains them, and a shortened run stands in the test that is named.
 SHORTENED = {"maml-sine": "test_maml.py", "multi-agent-cartpole": "test_multi_agent.py"}
 MINUTES = {
+    "maml-point": 1,
     "es-cartpole": 0.5,
     "ppo-pendulum": 2,
+    "dqn-cartpole": 1,
     "ppo-catch": 1,
 }
 #: One backend here, all in `make learning`: plans whose agents are the same on all backends as others', and the longest
-#: tasks of algorithms that have others on each backend. None where others show the same: DQN learns GridWorld and cues,
-#: and MAML's plan runs shortened (above).
+#: tasks of algorithms that have others on each backend (PPO and DQN learn CartPole or GridWorld on all of them).
 HERE = {
     "ape-x-cartpole": ("jax",),
     "es-cartpole": ("jax",),
     "impala-cartpole": ("torch",),
     "appo-cartpole": ("jax",),
-    "dqn-cartpole": (),
-    "maml-point": (),
+    "dqn-cartpole": ("jax",),
     "ppo-pendulum": ("jax",),
     "ppo-catch": ("torch",),
 }

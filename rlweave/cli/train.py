@@ -117,9 +117,11 @@ def resume(
     try:
         trainer.restore(checkpoint)
         if trainer.env_steps >= resolved.steps:
+            planned = resolve_config(spec.config_class, file=data).steps
+            leave_out = f", or leave it out to go on to {planned:,}" if planned > trainer.env_steps else ""
             raise ConfigError(
-                f"the training is complete: {trainer.env_steps:,} of {resolved.steps:,} environment steps",
-                where=str(directory.path), fix="give a greater length with --steps",
+                f"nothing is left to train: {trainer.env_steps:,} of {resolved.steps:,} environment steps are made",
+                where=str(directory.path), fix=f"give a greater length with --steps{leave_out}",
             )  # fmt: skip
         # Only now: a resume that fails leaves the run as it was.
         directory.write_settings(name, getattr(trainer, "config", resolved).to_data())

@@ -156,6 +156,10 @@ def test_a_cut_run_resumed_has_the_metrics_of_an_uncut_one(rlweave, tmp_path):
     train(rlweave, "--set", "fail_at=80", run_dir="cut")
     config = tmp_path / "cut/config.yaml"
     config.write_text(config.read_text().replace("fail_at: 80", "fail_at: -1"))
+    result = rlweave("resume", "cut", "--steps", 50)
+    assert result.code == 2
+    assert "50 of 50" in result.err
+    assert "leave it out to go on to 100" in result.err
     result = rlweave("resume", "cut")
     assert result.code == 0, result.err
     assert "at 50 environment steps" in result.out
@@ -169,7 +173,8 @@ def test_resume_can_lengthen_a_complete_training_and_else_says_so(rlweave, tmp_p
     train(rlweave)
     result = rlweave("resume", "run")
     assert result.code == 2
-    assert "the training is complete: 100 of 100" in result.err
+    assert "nothing is left to train: 100 of 100" in result.err
+    assert "leave it out" not in result.err
     assert rlweave("resume", "run", "--steps", 150).code == 0
     assert read_metrics(tmp_path / "run/metrics.csv")["env_steps_sampled"][-1] == 150
     assert parse_yaml((tmp_path / "run/config.yaml").read_text())["steps"] == 150

@@ -43,7 +43,7 @@ def messages_of(graph: PlanGraph) -> Iterator[Message]:
         operator = node.operator
         if operator.fills is not None:
             for receiver in _standing_for(graph, operator.fills):
-                capacity = str(getattr(operator.fills, "capacity", "-"))
+                capacity = str(getattr(operator.fills, "capacity", None) or "-")
                 yield _message(node, receiver, operator.fills, ("items", capacity, "the memory's own"), True)
         for target, what, capacity, policy in operator.sends():
             for receiver in _standing_for(graph, target):

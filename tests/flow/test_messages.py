@@ -12,8 +12,10 @@ from rlweave.flow import (
     Envelope,
     FakeClock,
     LocalEngine,
+    ParallelReplay,
     ParallelRollouts,
     Replay,
+    ReplayShards,
     ReportMetrics,
     StoreToBuffer,
     TrainOneStep,
@@ -25,6 +27,7 @@ from rlweave.flow import (
 from rlweave.flow.messages import messages_of
 from rlweave.flow.outbox import Outbox, Told
 from tests.flow.conftest import Start
+from tests.flow.fake_shards import BATCH, FakeShard
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedCall, SimulatedEngine, workers
 
 
@@ -148,6 +151,14 @@ def test_every_way_beside_the_streams_is_known() -> None:
         ("notify", "parallel_rollouts", "greet", "5", "drop_oldest"),
         ("notify-2", "Listener", "notify", "1", "block"),
     ]
+
+
+def test_shards_that_tell_no_capacity_have_a_dash() -> None:
+    shards, group = ReplayShards([partial(FakeShard, 0)], BATCH), workers(1)
+    store = ParallelRollouts(group).gather_async().for_each(StoreToBuffer(shards))
+    train = ParallelReplay(shards, 10).gather_async().for_each(TrainOneStep(FakeLearner()))
+    messages = messages_of(ReportMetrics(Union(store, train), group).graph)
+    assert [m.capacity for m in messages if m.what == "items"] == ["-"]
 
 
 class LateEngine(SimulatedEngine):

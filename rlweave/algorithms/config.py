@@ -34,6 +34,14 @@ class TrainConfig(Config):
         None, "key of the environment's info with the mask of allowed actions (of Taxi: action_mask); null: none"
     )
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
+    vectorization: Literal["sync", "async"] = setting(
+        "sync",
+        "how they step: sync, in turns in the process of their worker; async, each in a process of its own, so that "
+        "one that ends or hangs is an error with its number and the action",
+    )
+    env_timeout: float = setting(
+        60.0, "when an environment in a process of its own counts as hanging", gt=0.0, unit="seconds"
+    )
     backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
     placement: Literal["local", "fused", "single_learner_coarse"] = setting(
         "local",

@@ -220,6 +220,7 @@ def _check(config: MultiAgentTrainConfig) -> None:
     """Refuses settings that have no meaning here."""
     refused = {
         "placement": config.placement if config.placement == "fused" else None,
+        "vectorization": config.vectorization if config.vectorization == "async" else None,
         "info_mask": config.info_mask,
     }
     for name, value in refused.items():

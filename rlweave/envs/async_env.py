@@ -247,7 +247,7 @@ class AsyncEnv(VectorEnv):
         what = f"the environment has not answered for {timeout_s:g} s"
         if len(pending) > 1:
             what += f" (nor have environments {sorted(pending)[1:]})"
-        fix = "raise timeout_s if it is only slow"
+        fix = "raise timeout_s (of a training: env_timeout) if it is only slow"
         return environment_failure(what, env=index, phase=self._phase(index), action=self._action(index), fix=fix)
 
     def _phase(self, index: int) -> str:

@@ -1,9 +1,9 @@
 """Faults of environments and processes in a training on Ray: what is right, what is lost, and that nothing stays."""
 
 import os
+import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import PlanError
 from tests.algorithms.remote_envs import FAULTY, LAST_REWARD
+from tests.processes import descendants, gone_within
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -64,13 +65,6 @@ def telling(trainer):
     group.factories = [Tells(factory) for factory in group.factories]
     trainer.load_state_dict(trainer.state_dict())
     return trainer
-
-
-def gone_within(pids, seconds):
-    deadline = time.monotonic() + seconds
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
 def test_a_reward_at_the_last_step_arrives_and_no_step_is_invented():
@@ -143,7 +137,34 @@ def test_an_environment_that_fails_reaches_the_user(how, told):
     text = f"{caught.value}\n{caught.value.__cause__}"
     for words in told:
         assert words in text
-    assert gone_within(pids, 10.0)
+    assert not gone_within(pids, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("raises", ["ZeroDivisionError: broke at step 19", "original traceback"]),
+        ("exits", ["ended with exit code 3"]),
+        ("hangs", ["has not answered for 4 s"]),
+    ],
+)
+def test_an_environment_in_a_process_of_its_own_that_fails_is_named(how, told):
+    """Fault 38, with what only another process can tell; the worker lives, and ends with the training."""
+    options = {"how": how, "at": 19}
+    trainer = telling(trainer_of(env=FAULTY, env_options=options, vectorization="async", env_timeout=4.0, num_envs=2))
+    pids = trainer.plan.ask_workers("pid")
+    children = [pid for worker in pids for pid in descendants(worker)]
+    try:
+        with pytest.raises(PlanError) as caught:
+            list(trainer.train())
+    finally:
+        trainer.close()
+    text = f"{caught.value}\n{caught.value.__cause__}"
+    for words in ["parallel_rollouts/0", "action", *told]:
+        assert words in text
+    assert re.search(r"environment [01], step 3 of its episode", text)  # both fail in this step
+    assert len(children) >= 2
+    assert not gone_within(pids + children, 10.0)
 
 
 def test_an_info_that_cannot_be_pickled_stays_where_it_is():

@@ -180,6 +180,7 @@ def test_graphs_are_looked_at_policy_by_policy(trainers):
         ({"mapping": {"cart_0": "pair"}}, "mapping", "no policy plays agent 'cart_1'"),
         ({"placement": "fused"}, "placement", "one policy"),
         ({"info_mask": "action_mask"}, "info_mask", "leaf of observations"),
+        ({"vectorization": "async"}, "vectorization", "one policy"),
         ({"steps_per_item": 32}, "steps_per_item", "--set steps_per_item=16"),
         ({"env_options": {"carts": 3}}, "env_options", "does not take this option"),
         ({"env_options": {"num_agents": 0}}, "env_options", "at least one agent"),

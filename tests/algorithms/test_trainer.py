@@ -260,6 +260,7 @@ def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_
         ({"workers": 3}, "the environments cannot be shared out evenly"),
         ({"workers": 2, "placement": "fused"}, "a fused training has no workers"),
         ({"engine": "ray", "placement": "fused"}, "a fused training has no workers"),
+        ({"vectorization": "async", "placement": "fused"}, "environments of a fused training are part of its program"),
     ],
 )
 def test_workers_that_cannot_be_are_refused(sets, text):
@@ -423,6 +424,13 @@ def test_one_trainer_can_go_back_to_an_earlier_checkpoint(trainers, tmp_path):
     set_aside_newer(trainer.run.checkpoints, step)
     assert finish(trainer) == [row for row in rows if row["env_steps_sampled"] > step]
     assert_same_state(state_of(trainer), after)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_environments_in_processes_of_their_own_change_nothing(trainers, algorithm):
+    sync, apart = trainers(algorithm, steps=300), trainers(algorithm, steps=300, vectorization="async")
+    assert [without_times(row) for row in finish(sync)] == [without_times(row) for row in finish(apart)]
+    assert_same_state(state_of(sync), state_of(apart))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

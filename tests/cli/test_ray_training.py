@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlweave.algorithms.checkpoint import latest_good, load_checkpoint
+from tests.processes import command_of, descendants, gone_within, started
 
 pytestmark = pytest.mark.slow
 SMALL = [
@@ -22,21 +23,6 @@ SMALL = [
 ]
 
 
-def descendants(pid: int) -> set[int]:
-    """All processes that a process began, and those that they began."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except OSError:  # it ended meanwhile
-                continue
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
 def train_command(*settings):
     """The command of a small training on Ray in the directory `run`."""
     command = [sys.executable, "-c", "from rlweave.cli import main; main()", "train", "ppo", "--env", "CartPole-v1"]
@@ -46,30 +32,6 @@ def train_command(*settings):
 
 def environment():
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
-
-
-def gone_within(pids, seconds):
-    """Those of some processes that are still there after some seconds."""
-    deadline = time.monotonic() + seconds
-    while (left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return left
-
-
-def started(pid):
-    """When a process began, in ticks since the machine did; None if it is gone. A number may be given again."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
-    except OSError:
-        return None
-
-
-def command_of(pid):
-    """The command line of a process; nothing if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 @pytest.fixture(scope="session")

@@ -19,20 +19,20 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
+def alive(pid):
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def gone_within(pids, seconds):
     """Those of some processes that are still there after some seconds."""
     deadline = time.monotonic() + seconds
     while (left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left
-
-
-def started(pid):
-    """When a process began, in ticks since the machine did; None if it is gone. A number may be given again."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
-    except OSError:
-        return None
 
 
 def command_of(pid):

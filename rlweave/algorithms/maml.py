@@ -19,7 +19,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
-from rlweave.algorithms.trainer import Parts, PlanTrainer, observation_options
+from rlweave.algorithms.trainer import Parts, PlanTrainer, making_options
 from rlweave.envs import Episode, Evaluation, VectorEnv, make_env, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.errors import ConfigError
@@ -138,10 +138,9 @@ class MetaTrainer(PlanTrainer):
         env = make_env(
             config.env,
             self.agent.tasks,
-            env_kwargs=config.env_options,
             seed=seed,
             worker=EVALUATION_WORKER,
-            **observation_options(config),
+            **making_options(config),
         )
         actor = self.agent.actor
         random_state = {path: value for path, value in actor.state_dict().items() if path.startswith("random")}

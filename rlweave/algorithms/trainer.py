@@ -177,9 +177,7 @@ class PlanTrainer:
             make_env,
             self.config.env,
             min(episodes, max(self.config.num_envs, 1)),
-            env_kwargs=self.config.env_options,
-            **stepping_options(self.config),
-            **observation_options(self.config),
+            **making_options(self.config),
         )
         return evaluate(self.agent.greedy_player(), factory, episodes, seed)
 
@@ -354,15 +352,15 @@ def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup, image_netwo
     return from_gymnasium(env.gym_observation_space, config.image_layout)
 
 
-def stepping_options(config: TrainConfig) -> dict[str, Any]:
-    """Where the environments of a training step, those of its evaluations, too; arguments of `make_env`."""
-    timeout_s = config.env_timeout if config.vectorization == "async" else None
-    return {"vectorization": config.vectorization, "timeout_s": timeout_s}
-
-
-def observation_options(config: TrainConfig) -> dict[str, Any]:
-    """How all environments of a training make observations of what Gymnasium's give; arguments of `make_env`."""
-    return {"text": TextHashing(config.text_tokens, config.text_buckets), "info_mask": config.info_mask}
+def making_options(config: TrainConfig) -> dict[str, Any]:
+    """What all environments of a training have in common, those of its evaluations, too; arguments of `make_env`."""
+    return {
+        "env_kwargs": config.env_options,
+        "vectorization": config.vectorization,
+        "timeout_s": config.env_timeout if config.vectorization == "async" else None,
+        "text": TextHashing(config.text_tokens, config.text_buckets),
+        "info_mask": config.info_mask,
+    }
 
 
 def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
@@ -381,11 +379,9 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
         return make_env(
             config.env,
             config.num_envs // config.workers,
-            env_kwargs=config.env_options,
-            **stepping_options(config),
             seed=config.seed,
             worker=worker,
-            **observation_options(config),
+            **making_options(config),
         )
     except EnvError as error:
         cause = error.__cause__

@@ -87,8 +87,7 @@ def check_capacity(needed: Mapping[str, float], capacity: Mapping[str, float] | 
             where=f"plan {plan!r}",
             received=f"{parts} need {described(needed)} in all; there is "
             + described({name: capacity.get(name, 0.0) for name in needed}),
-            fix="use fewer workers (--workers), give each a smaller share (Resources(cpus=0.5); --set worker_cpus=0.5) "
-            "or a larger cluster",
+            fix="use fewer workers, give each a smaller share (Resources(cpus=0.5)), or a larger cluster",
         )
 
 

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rlweave.algorithms.checkpoint import latest_good, load_checkpoint
-from tests.processes import command_of, descendants, gone_within, started
+from tests.processes import command_of, descendants, gone_within
 
 pytestmark = pytest.mark.slow
 SMALL = [
@@ -35,23 +36,21 @@ def environment():
 
 
 @pytest.fixture(scope="session")
-def gone_by_the_end():
-    """Processes and when they began; they have to be gone when all tests are done.
+def gone_in_time():
+    """Says of processes that they have to be gone within some seconds; other tests run while that is looked at.
 
-    Ray's agents try for a minute to tell their head that it is gone, a number that no setting changes: other tests run
-    in that minute.
+    Ray's agents try for a minute to tell their head that it is gone, a number that no setting changes.
     """
-    watched = {}
-    yield watched
-    deadline = time.monotonic() + 90.0
-    while (left := [pid for pid, start in watched.items() if started(pid) == start]) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    with ThreadPoolExecutor() as pool:
+        looks = []
+        yield lambda pids, seconds: looks.append(pool.submit(gone_within, pids, seconds))
+        left = [pid for look in looks for pid in look.result()]
     assert not left, "Ray's own processes end with the driver, too"
 
 
 @pytest.mark.long(minutes=0.5)
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes as Linux shows them")
-def test_a_driver_that_is_killed_leaves_no_process_and_resumes_from_its_last_checkpoint(tmp_path, gone_by_the_end):
+def test_a_driver_that_is_killed_leaves_no_process_and_resumes_from_its_last_checkpoint(tmp_path, gone_in_time):
     """What is lost is what came after the last checkpoint; counters go on from there, and none is off by a step."""
     pytest.importorskip("ray")
     process = subprocess.Popen(
@@ -70,9 +69,9 @@ def test_a_driver_that_is_killed_leaves_no_process_and_resumes_from_its_last_che
     began = descendants(process.pid)
     workers = [pid for pid in began if "ray::RayHost" in command_of(pid)]
     assert len(workers) == 2
-    gone_by_the_end |= {pid: start for pid in began if (start := started(pid)) is not None}
     process.kill()
     process.wait()
+    gone_in_time(began, 90.0)
     assert not gone_within(workers, 20.0), "workers end with their driver"
     saved = latest_good(checkpoints)
     _, before = load_checkpoint(saved)

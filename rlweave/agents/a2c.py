@@ -55,13 +55,13 @@ class ActorCriticConfig(AgentConfig):
 class A2CConfig(ActorCriticConfig):
     """Settings of A2C."""
 
-    normalize_states: bool = setting(False, "running normalization of float observations")
+    normalize_observations: bool = setting(False, "running normalization of float observations")
 
 
 class A3CConfig(ActorCriticConfig):
     """Settings of A3C. Gradients travel to the learner, and no observations that it could find statistics of."""
 
-    normalize_states: ClassVar[bool] = False
+    normalize_observations: ClassVar[bool] = False
 
 
 class A2C(PPO):

@@ -40,7 +40,7 @@ class IMPALAConfig(AgentConfig):
     max_grad_norm: float | None = setting(40.0, "global norm that gradients are clipped to; null: not clipped")
     value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
     entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", ge=0)
-    normalize_states: bool = setting(False, "running normalization of float observations")
+    normalize_observations: bool = setting(False, "running normalization of float observations")
     reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
 
 

@@ -51,7 +51,7 @@ class PPOConfig(AgentConfig):
     value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
     entropy_coefficient: float = setting(0.0, "weight of the entropy bonus", ge=0)
     normalize_advantages: bool = setting(True, "normalize advantages in each minibatch")
-    normalize_states: bool = setting(False, "running normalization of float observations")
+    normalize_observations: bool = setting(False, "running normalization of float observations")
     reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
 
 
@@ -156,7 +156,7 @@ class PPO(Agent):
             "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
             ),
-            "normalization": RunningNormalization() if config.normalize_states else None,
+            "normalization": RunningNormalization() if config.normalize_observations else None,
             "reward_scale": config.reward_scale,
         }
 

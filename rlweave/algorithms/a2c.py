@@ -66,11 +66,11 @@ def check_microbatches(config: A2CTrainConfig) -> None:
             received=f"{config.microbatch_size}, with agent.rollout_steps {config.agent.rollout_steps}",
             fix=f"choose a multiple of {config.agent.rollout_steps}",
         )
-    if config.agent.normalize_states:
+    if config.agent.normalize_observations:
         raise ConfigError(
             "micro-batches give the learner gradients, and no observations to keep statistics of",
             where="microbatch_size",
-            received=f"{config.microbatch_size}, with agent.normalize_states",
+            received=f"{config.microbatch_size}, with agent.normalize_observations",
             fix="leave one of them out",
         )
 

@@ -95,11 +95,11 @@ def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:
     Raises:
         ConfigError: That is no whole number, or replay and statistics of observations are both asked for.
     """
-    if config.replay_proportion and config.agent.normalize_states:  # type: ignore[attr-defined]
+    if config.replay_proportion and config.agent.normalize_observations:  # type: ignore[attr-defined]
         raise ConfigError(
             "replayed trajectories would count again in the statistics of observations",
             where="replay_proportion",
-            received=f"{config.replay_proportion:g}, with agent.normalize_states",
+            received=f"{config.replay_proportion:g}, with agent.normalize_observations",
             fix="leave one of them out",
         )
     new = trajectories_per_update(config)

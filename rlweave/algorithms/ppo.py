@@ -88,7 +88,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 299_008,  # 146 rollouts: the most that fit into 300,000
         "agent": {
             "acting_backend": "numpy",
-            "normalize_states": True,
+            "normalize_observations": True,
             "rollout_steps": 256,
             "epochs": 10,
             "minibatches": 16,

@@ -177,7 +177,7 @@ def test_a_worker_with_the_learners_weights_has_the_learners_gradients(recurrent
 
 
 def test_statistics_of_observations_are_the_learners_and_move_after_the_update():
-    agent, plain = make("torch", normalize_states=True), make("torch")
+    agent, plain = make("torch", normalize_observations=True), make("torch")
     batch = rollout(agent)
     gradients, expected = agent.rollout_gradients(batch)[0], plain.rollout_gradients(batch)[0]
     for path, value in expected.items():  # nothing is known yet: observations are as they are
@@ -242,8 +242,8 @@ def test_a_training_that_diverges_is_noticed_where_gradients_are_computed():
 
 
 def test_settings_that_cannot_be():
-    with pytest.raises(ConfigError, match="normalize_states"):
-        make("torch", kind=A3C, normalize_states=True)
+    with pytest.raises(ConfigError, match="normalize_observations"):
+        make("torch", kind=A3C, normalize_observations=True)
     with pytest.raises(ConfigError, match="unknown setting 'epochs'"):
         make("torch", epochs=2)
 

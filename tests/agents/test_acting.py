@@ -19,7 +19,7 @@ PPO_CONFIG = {"network": SMALL, "rollout_steps": 6, "epochs": 1, "minibatches": 
 
 
 def make_ppo(backend, acting_backend, **settings):
-    config = {**PPO_CONFIG, "image_network": SMALL_CONV, "normalize_states": True, **settings}
+    config = {**PPO_CONFIG, "image_network": SMALL_CONV, "normalize_observations": True, **settings}
     config["acting_backend"] = acting_backend
     return PPO(NESTED_STATES, NESTED_ACTIONS, config, num_envs=4, backend=backend, seed=3)
 

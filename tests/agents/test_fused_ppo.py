@@ -37,7 +37,7 @@ def test_two_iterations_are_one_and_one(backend):
 def test_backends_agree(normalize, other):
     states = []
     for backend in ("torch", other):
-        agent = made(backend, Pendulum(4, 5), normalize_states=normalize)
+        agent = made(backend, Pendulum(4, 5), normalize_observations=normalize)
         agent.train()
         states.append(agent.state_dict())
     for path, value in states[0].items():

@@ -164,7 +164,7 @@ def test_any_number_of_trajectories_makes_a_batch(backend):
     [("torch", "lstm"), ("jax", "gru"), pytest.param("tensorflow", "lstm", marks=pytest.mark.slow)],
 )
 def test_recurrent_networks_run_from_the_state_that_the_worker_had(backend, layer):
-    agent = make(backend, network=[{"type": layer, "units": 4}], normalize_states=True)
+    agent = make(backend, network=[{"type": layer, "units": 4}], normalize_observations=True)
     batch, state = recurrent_rollout(agent)
     following, _ = recurrent_rollout(agent, 1, state)
     assert agent.update(batch)["off_policy"] < 1e-6  # equal weights from equal states: equal probabilities

@@ -30,7 +30,7 @@ def make(backend, states=None, actions=None, num_envs=4, **settings):
 @pytest.mark.parametrize("backend", LEARNING)
 @pytest.mark.parametrize("acting", [None, "numpy"])
 def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting):
-    agent = make(backend, normalize_states=True, epochs=1, minibatches=1, acting_backend=acting, lr=1e-2)
+    agent = make(backend, normalize_observations=True, epochs=1, minibatches=1, acting_backend=acting, lr=1e-2)
     for seed in range(4):
         metrics = agent.update(rollout(agent, seed))
         assert abs(metrics["approx_kl"]) < 1e-6

@@ -66,7 +66,7 @@ def rollout(agent, seed=0, state=None):
 )
 def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting, network):
     agent = make(
-        backend, network=network, acting_backend=acting, epochs=1, minibatches=1, normalize_states=True, lr=1e-2
+        backend, network=network, acting_backend=acting, epochs=1, minibatches=1, normalize_observations=True, lr=1e-2
     )
     state = None
     for seed in range(3):

@@ -30,7 +30,7 @@ ACTIONS = {
 FEED_FORWARD = [{"type": "dense", "units": 4}]
 RECURRENT = [{"type": "lstm", "units": 4}]
 SETTINGS = {
-    PPO: {"rollout_steps": 6, "minibatches": 1, "epochs": 1, "normalize_states": True},
+    PPO: {"rollout_steps": 6, "minibatches": 1, "epochs": 1, "normalize_observations": True},
     DQN: {"learning_starts": 4, "batch_size": 4, "memory_capacity": 32, "unroll": 2, "burn_in": 1, "n_step": 1},
 }
 

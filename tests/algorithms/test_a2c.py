@@ -143,7 +143,7 @@ def test_rounds_of_gradients_are_averaged_and_have_no_lag(trainers):
     [
         ("a2c", {}),
         ("a2c", {"microbatch_size": 8}),
-        ("a2c", {"placement": "single_learner_coarse", "gather": "async", "agent__normalize_states": True}),
+        ("a2c", {"placement": "single_learner_coarse", "gather": "async", "agent__normalize_observations": True}),
         ("a3c", {}),
         ("a3c", {"placement": "single_learner_coarse"}),
         ("a3c", {"gather": "sync"}),
@@ -172,10 +172,10 @@ def test_a_cut_run_equals_an_uncut_one_on_jax(trainers, tmp_path):
     ("algorithm", "sets", "text"),
     [
         ("a2c", {"microbatch_size": 12}, "choose a multiple of 8"),
-        ("a2c", {"microbatch_size": 8, "agent.normalize_states": True}, "no observations to keep statistics of"),
+        ("a2c", {"microbatch_size": 8, "agent.normalize_observations": True}, "no observations to keep statistics of"),
         ("a2c", {"microbatch_size": 0}, "microbatch_size"),
         ("a2c", {"placement": "fused", "workers": 1}, "no fused form"),
-        ("a3c", {"agent.normalize_states": True}, "unknown setting 'agent.normalize_states'"),
+        ("a3c", {"agent.normalize_observations": True}, "unknown setting 'agent.normalize_observations'"),
         ("a3c", {"gather": "sync", "max_lag": 1}, "max_lag"),
     ],
 )

@@ -105,7 +105,13 @@ def test_a_reward_at_the_last_step_arrives_and_no_step_is_invented():
 
 def test_normalizer_statistics_are_restored_on_remote_workers_and_frozen_in_evaluation(tmp_path):
     """Fault 30."""
-    sets = {"env": "CartPole-v1", "agent__normalize_states": True, "num_envs": 2, "workers": 2, "worker_cpus": 0.5}
+    sets = {
+        "env": "CartPole-v1",
+        "agent__normalize_observations": True,
+        "num_envs": 2,
+        "workers": 2,
+        "worker_cpus": 0.5,
+    }
     trainer = trainer_of(tmp_path / "run", steps=200, **sets)
     try:
         list(trainer.train())

@@ -145,7 +145,7 @@ def test_on_ray_with_the_learner_in_a_process_of_its_own(trainers, ray_engine, t
         ({"learner_cpus": 1.0}, "holds no cores of its own"),
         ({"rollouts_ahead": 2, "gather": "sync"}, "nothing is asked for ahead in rounds"),
         ({"replay_proportion": 0.3}, "batches of an update differ in size"),
-        ({"replay_proportion": 1.0, "agent.normalize_states": True}, "count again in the statistics"),
+        ({"replay_proportion": 1.0, "agent.normalize_observations": True}, "count again in the statistics"),
         ({"placement": "fused"}, "no such choice"),
     ],
 )

@@ -8,7 +8,7 @@ from rlweave.algorithms.registry import get_algorithm
 from tests.envs.test_hashed_text import Instructions
 
 SETTINGS = {
-    "ppo": {"rollout_steps": 8, "minibatches": 1, "network": [], "normalize_states": True},
+    "ppo": {"rollout_steps": 8, "minibatches": 1, "network": [], "normalize_observations": True},
     "dqn": {"network": [], "learning_starts": 16, "batch_size": 16, "memory_capacity": 64},
 }
 

@@ -24,7 +24,7 @@ SETTINGS = {
         "agent.rollout_steps": 16,
         "agent.epochs": 2,
         "agent.minibatches": 2,
-        "agent.normalize_states": True,
+        "agent.normalize_observations": True,
         "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
     },
     "dqn": {
@@ -601,7 +601,12 @@ def test_images_declare_their_layout(trainers):
     network = [{"type": "conv2d", "filters": 4, "kernel_size": 3, "activation": "relu"}]
     with pytest.raises(ConfigError, match="image_layout=channels_last"):
         trainers("ppo", env="rlweave/Catch-v0", agent__image_network=network)
-    sets = {"env": "rlweave/Catch-v0", "image_layout": "channels_last", "steps": 100, "agent__normalize_states": False}
+    sets = {
+        "env": "rlweave/Catch-v0",
+        "image_layout": "channels_last",
+        "steps": 100,
+        "agent__normalize_observations": False,
+    }
     trainer = trainers("ppo", backend="torch", agent__image_network=network, **sets)
     assert trainer.agent.state_space.layout == "channels_last"
     assert finish(trainer)[-1]["env_steps_sampled"] >= 100

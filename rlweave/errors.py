@@ -7,7 +7,10 @@ they cross process borders (sub-process environments, remote workers).
 from __future__ import annotations
 
 import difflib
+import importlib.metadata
+import json
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class RlweaveError(Exception):
@@ -85,3 +88,22 @@ def nearest(name: str, options: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return "choose one of: " + ", ".join(repr(option) for option in names)
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra into the rlweave that is running: a checkout, a folder, or a release.
+
+    Args:
+        extra: Name of the extra, such as `"torch"`.
+    """
+    checkout = Path(__file__).parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        here = checkout == Path.cwd()
+        return f"pip install -e '{'.' if here else checkout}[{extra}]'"
+    try:
+        origin = importlib.metadata.distribution("rlweave").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        origin = None
+    if origin is not None:  # it was installed from a folder, a file or a repository
+        return f"pip install 'rlweave[{extra}] @ {json.loads(origin)['url']}'"
+    return f"pip install 'rlweave[{extra}]'"

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -122,31 +122,50 @@ def describe_settings(config_class: type[Config], prefix: str = "") -> list[Sett
 
 def to_config_error(config_class: type[BaseModel], error: ValidationError) -> ConfigError:
     """Says in our words what pydantic found wrong; all of it, the first in full."""
-    found = [_explain(config_class, details) for details in error.errors(include_url=False)]
-    first, *others = found
+    found: dict[str, ConfigError] = {}
+    for details in error.errors(include_url=False):
+        key, told = _explain(config_class, details)
+        # A union has one for each alternative: that of an alternative with the right type says more.
+        if key not in found or not _is_of_wrong_type(details["type"]):
+            found[key] = told
+    first, *others = found.values()
     what = first.what + "".join(f"\n(also) {other.what}: {other.fix or other.received}" for other in others)
     return ConfigError(what, where=first.where, received=first.received, fix=first.fix)
 
 
-def _explain(config_class: type[BaseModel], details: Any) -> ConfigError:
+def _explain(config_class: type[BaseModel], details: Any) -> tuple[str, ConfigError]:
+    """The key of the setting that is wrong, and the error."""
     path = [part for part in details["loc"] if isinstance(part, str | int)]
-    key = ".".join(map(str, path))
-    received = repr(details["input"])
     owner = _model_at(config_class, path[:-1])
     if details["type"] == "extra_forbidden" and owner is not None:
-        fix = nearest(str(path[-1]), owner.model_fields)
-        return ConfigError(f"unknown setting {key!r}", where=owner.__name__, received=received, fix=fix)
+        key, fix = ".".join(map(str, path)), nearest(str(path[-1]), owner.model_fields)
+        received = repr(details["input"])
+        return key, ConfigError(f"unknown setting {key!r}", where=owner.__name__, received=received, fix=fix)
+    path, field = _setting_at(config_class, path)
+    key, received = ".".join(map(str, path)), repr(details["input"])
     if details["type"] == "missing":
-        field = _field_at(config_class, path)
-        return ConfigError(f"setting {key!r} is missing: {field.description if field else ''}")
-    if details["type"] == "literal_error":
-        choices = _literals(_field_at(config_class, path))
-        if choices:
-            fix = nearest(str(details["input"]), choices)
-            return ConfigError(f"setting {key!r} has no such choice", received=received, fix=fix)
+        return key, ConfigError(f"setting {key!r} is missing: {field.description if field else ''}")
+    if details["type"] == "literal_error" and (choices := _literals(field)):
+        fix = nearest(str(details["input"]), choices)
+        return key, ConfigError(f"setting {key!r} has no such choice", received=received, fix=fix)
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if field is not None and _is_of_wrong_type(details["type"]):
+        message = f"must be {_type_name(field.annotation)}"
     what = f"setting {key!r}: {message}" if key else message
-    return ConfigError(what, received=received if key else "")
+    return key, ConfigError(what, received=received if key else "")
+
+
+def _is_of_wrong_type(error_type: str) -> bool:
+    return error_type.endswith(("_type", "_parsing", "_from_float"))
+
+
+def _setting_at(config_class: type[BaseModel], path: list[str | int]) -> tuple[list[str | int], FieldInfo | None]:
+    """The path up to the setting, and its field: below it, pydantic names alternatives of its type."""
+    for length in range(len(path), 0, -1):
+        field = _field_at(config_class, path[:length])
+        if field is not None:
+            return path[:length], field
+    return path, None
 
 
 def _model_at(config_class: type[BaseModel], path: list[str | int]) -> type[BaseModel] | None:
@@ -183,9 +202,29 @@ def _literals(field: FieldInfo | None) -> list[str]:
 
 
 def _type_name(annotation: Any) -> str:
-    if typing.get_origin(annotation) is typing.Literal:
-        return " | ".join(map(str, typing.get_args(annotation)))
-    return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
+    """A type as a user would write or say it: `float`, `null`, `list of int`, `sync | async`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is type(None):
+        return "null"
+    if annotation is Any:
+        return "anything"
+    if origin is typing.Annotated:
+        return _type_name(arguments[0])
+    if origin is typing.Literal:
+        return " | ".join("null" if value is None else str(value) for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        names = [_type_name(argument) for argument in arguments]
+        return " | ".join(dict.fromkeys(sorted(names, key=lambda name: name == "null")))
+    if origin in (dict, Mapping):
+        return f"mapping to {_type_name(arguments[1])}"
+    if origin is tuple and Ellipsis not in arguments:
+        return f"list of {' and '.join(map(_type_name, arguments))}"
+    if origin is not None and issubclass(origin, Sequence):
+        return f"list of {_type_name(arguments[0])}"
+    return _NAMES.get(annotation) or str(getattr(annotation, "__name__", annotation))
+
+
+_NAMES = {str: "text", bool: "true | false", dict: "mapping", list: "list", tuple: "list"}
 
 
 def _format(value: Any) -> str:

@@ -36,8 +36,8 @@ class TrainConfig(Config):
     num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
     vectorization: Literal["sync", "async"] = setting(
         "sync",
-        "how they step: sync, in turns in the process of their worker; async, each in a process of its own, so that "
-        "one that ends or hangs is an error with its number and the action",
+        "how environments step: sync, in turns in their worker's process; async, each in a process of its own: if one "
+        "exits or hangs, the error has its number and the action",
     )
     env_timeout: float = setting(
         60.0, "when an environment in a process of its own counts as hanging", gt=0.0, unit="seconds"
@@ -45,25 +45,28 @@ class TrainConfig(Config):
     backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
     placement: Literal["local", "fused", "single_learner_coarse"] = setting(
         "local",
-        "where environments step and who acts: local, outside of the graph, on the learner's own agent; fused, with "
-        "rollout and update as one call; single_learner_coarse, by workers with agents of their own (always so on Ray)",
+        "where environments and policy run: local, beside the learner; fused, environments, policy and learner as one "
+        "compiled program; single_learner_coarse, in workers with agents of their own (always so on Ray)",
     )
     gather: Literal["sync", "async"] | None = setting(
         None,
-        "items of several workers: sync, in rounds of one each; async, as they come; null: as usual for the algorithm",
+        "how items of several workers are collected: sync, in rounds of one each; async, as they come; null: the "
+        "algorithm's own way",
     )
     max_lag: int | None = setting(
         None, "most updates that an item gathered async may be older than the weights; older ones are dropped, counted",
         ge=0, unit="updates",
     )  # fmt: skip
     engine: Literal["local", "ray"] = setting(
-        "local", "where workers live: in this process, in turns; or as processes of Ray (rlweave[ray])"
+        "local", "where workers run: local, in turns in this process; ray, as processes (extra: ray)"
     )
     workers: int = setting(1, "workers that share num_envs; 1 with engine ray is one process beside this one", ge=1)
-    address: str = setting("local", "the Ray cluster: local begins one on this machine; auto, or host:port, joins one")
+    address: str = setting(
+        "local", "Ray cluster: local starts one on this machine; auto or host:port joins a running one"
+    )
     worker_cpus: float = setting(1.0, "cores that each worker holds on Ray", ge=0.0, unit="cores")
     worker_failure: Literal["stop", "replace"] = setting(
-        "stop", "what a worker that fails does on Ray: stop the training, or be made anew in its place"
+        "stop", "what happens when a worker fails on Ray: stop ends the training, replace restarts the worker in place"
     )
     worker_timeout: float = setting(600.0, "when a worker counts as hanging on Ray", gt=0.0, unit="seconds")
     object_store_mb: int = setting(256, "shared memory of a local Ray cluster", ge=80, unit="MiB")
@@ -72,19 +75,19 @@ class TrainConfig(Config):
         None, "threads of torch's kernels; null: 1 for small observations, else what torch chooses", ge=1
     )
     steps: int = setting(
-        100_000, "length of the training; the item that reaches it is finished and counted: mostly a rollout, of es a "
-        "worker's share of a whole generation, of maml episodes of all its tasks", ge=0, unit="environment steps",
+        100_000, "length of the training; the item that reaches it is finished first: a rollout, for es one worker's "
+        "share of a generation, for maml the episodes of all its tasks", ge=0, unit="environment steps",
     )  # fmt: skip
-    report_every: int = setting(2_000, "distance of two lines in the metrics", ge=1, unit="environment steps")
+    report_every: int = setting(2_000, "interval between two rows of metrics", ge=1, unit="environment steps")
     evaluate_every: int = setting(
-        10_000, "distance of two greedy evaluations, which choose the best checkpoint; 0: none", ge=0,
+        10_000, "interval between two greedy evaluations; they choose the best checkpoint; 0: none", ge=0,
         unit="environment steps",
     )  # fmt: skip
-    evaluation_episodes: int = setting(10, "length of each of these evaluations", ge=1, unit="episodes")
+    evaluation_episodes: int = setting(10, "episodes of each of these evaluations", ge=1, unit="episodes")
     final_episodes: int = setting(
-        20, "length of the greedy evaluation after training, on seeds of its own; 0: none", ge=0, unit="episodes"
+        20, "episodes of the greedy evaluation after training; 0: none", ge=0, unit="episodes"
     )
-    checkpoint_every: int = setting(50_000, "distance of two checkpoints; 0: only the last", ge=0,
+    checkpoint_every: int = setting(50_000, "interval between two checkpoints; 0: only at the end", ge=0,
                                     unit="environment steps")  # fmt: skip
     keep_checkpoints: int = setting(5, "how many of the newest checkpoints stay, besides the best", ge=1,
                                     unit="checkpoints")  # fmt: skip

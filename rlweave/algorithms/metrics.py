@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, install_command
 
 #: The counter that every row has: environment steps since the run began, over all environments.
 STEP_COLUMN = "env_steps_sampled"
@@ -44,7 +44,7 @@ class MetricsLog:
         if self.tensorboard is not None and not tensorboard_is_installed():
             raise ConfigError(
                 "TensorBoard events need tensorboardX, which is not installed",
-                fix="pip install 'rlweave[tensorboard]', or leave them out: --set tensorboard=false",
+                fix=f"{install_command('tensorboard')}, or leave them out: --set tensorboard=false",
             )
         self._columns: list[str] = []
         self._events: Any = None

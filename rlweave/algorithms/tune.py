@@ -33,12 +33,12 @@ from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.registry import AlgorithmSpec, Report, get_algorithm
 from rlweave.algorithms.states import split_arrays
 from rlweave.algorithms.trainer import PlanTrainer
-from rlweave.errors import BackendError, CheckpointError, ConfigError
+from rlweave.errors import BackendError, CheckpointError, ConfigError, install_command
 
 try:
     from ray.tune import Trainable
 except ImportError as missing:
-    raise BackendError("Ray Tune is not installed", where=__name__, fix="pip install 'rlweave[tune]'") from missing
+    raise BackendError("Ray Tune is not installed", where=__name__, fix=install_command("tune")) from missing
 
 #: Settings of `TrainConfig` that Tune has its own word for.
 _TUNES_OWN = {"checkpoint_every": "CheckpointConfig(checkpoint_frequency=...)"}

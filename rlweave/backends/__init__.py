@@ -8,7 +8,7 @@ import threading
 
 from rlweave.backends.base import Array, Backend, Cell
 from rlweave.backends.registration import register_loaders
-from rlweave.errors import BackendError, nearest
+from rlweave.errors import BackendError, install_command, nearest
 
 __all__ = ["ACTING_ONLY", "BACKENDS", "Array", "Backend", "Cell", "get_backend", "is_installed"]
 
@@ -51,7 +51,7 @@ def get_backend(name: str) -> Backend:
             if not is_installed(name):
                 raise BackendError(
                     f"backend {name!r} is not installed",
-                    fix=f'install its extra: pip install "rlweave[{BACKENDS[name][1]}]"',
+                    fix=f"install its extra: {install_command(BACKENDS[name][1])}",
                 )
             _loaded[name] = importlib.import_module(f"rlweave.backends.{name}_").BACKEND
         return _loaded[name]

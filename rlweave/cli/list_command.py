@@ -11,7 +11,7 @@ import typer
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends import ACTING_ONLY, BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
-from rlweave.errors import ConfigError, nearest
+from rlweave.errors import ConfigError, install_command, nearest
 
 Rows = list[tuple[str, str]]
 
@@ -46,7 +46,7 @@ def backends() -> Rows:
             use = "; acts only (agent.acting_backend)" if name in ACTING_ONLY else ""
             rows.append((name, f"installed: {module} {_version(module)}{use}"))
         else:
-            rows.append((name, f"not installed: pip install 'rlweave[{extra}]'"))
+            rows.append((name, f"not installed: {install_command(extra)}"))
     return rows
 
 

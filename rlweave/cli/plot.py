@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -12,7 +13,7 @@ import typer
 from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output, warn
-from rlweave.errors import ConfigError, nearest
+from rlweave.errors import ConfigError, install_command, nearest
 from rlweave.view import curves
 
 
@@ -30,8 +31,11 @@ def plot(
     directories = [directory for path in runs for directory in _find_runs(path)]
     configs = [directory.read_config() for directory in directories]
     drawn = []
-    for directory, (name, config) in zip(directories, configs, strict=True):
-        curve = read_curve(directory, _group(name, config), column)
+    for directory, group in zip(directories, group_names(configs), strict=True):
+        if not directory.metrics_file.exists():
+            warn(f"{directory.path} has no metrics yet")
+            continue
+        curve = read_curve(directory, group, column)
         if not np.isfinite(curve.values).any():
             warn(f"{directory.path} has no value of {column} yet")
             continue
@@ -55,7 +59,7 @@ def draw_learning_curve(run: RunDirectory) -> None:
     if not run.metrics_file.exists():
         return
     if not curves.is_installed():
-        warn("no learning curve is drawn without matplotlib: pip install 'rlweave[plot]'")
+        warn(f"no learning curve is drawn without matplotlib: {install_command('plot')}")
         return
     name, config = run.read_config()
     curve = read_curve(run, f"{name} {config['backend']} seed {config['seed']}")
@@ -89,8 +93,36 @@ def _find_runs(path: Path) -> Sequence[RunDirectory]:
     return [RunDirectory.open(path)]
 
 
-def _group(name: str, config: dict[str, object]) -> str:
-    return f"{name} {config['env']} {config['backend']}"
+def group_names(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """A name for the group of each run: algorithm, environment and backend, and every other setting that differs.
+
+    Runs of one algorithm are of one group if all their settings but the seed are equal.
+
+    Args:
+        runs: Algorithm and nested settings of each run.
+
+    >>> group_names([("ppo", {"env": "E", "backend": "jax", "seed": seed, "agent": {"lr": lr}})
+    ...              for seed, lr in [(0, 0.1), (1, 0.1), (0, 0.2)]])
+    ['ppo E jax agent.lr=0.1', 'ppo E jax agent.lr=0.1', 'ppo E jax agent.lr=0.2']
+    """
+    flat = [(name, dict(_flat(config))) for name, config in runs]
+    names = []
+    for name, settings in flat:
+        kin = [other for other_name, other in flat if other_name == name]
+        keys = dict.fromkeys(key for other in kin for key in other if key not in ("seed", "env", "backend"))
+        differing = [key for key in keys if len({other.get(key, "unset") for other in kin}) > 1]
+        own = [f"{key}={settings.get(key, 'unset')}" for key in differing]
+        names.append(" ".join([name, *(str(settings.get(key)) for key in ("env", "backend")), *own]))
+    return names
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted keys and values as text; a list, an empty mapping and a spec (a mapping with a `type`) are one value."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value and "type" not in value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
 
 
 def _threshold(env: str) -> float | None:

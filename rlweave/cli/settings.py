@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from rlweave.agents.config import describe_settings
 from rlweave.algorithms.config import TrainConfig, parse_assignments, read_settings_file, resolve_config
@@ -133,18 +133,26 @@ def _check_keys(config_class: type[TrainConfig], settings: Mapping[str, Any]) ->
             )
 
 
-def settings_table(spec: AlgorithmSpec, env: str | None = None) -> Table:
-    """All settings of an algorithm, with type, default, unit and help."""
-    table = Table(title=f"Settings of {spec.name} (--set key=value)", title_justify="left", box=None, padding=(0, 2))
-    for column in ("key", "default", "unit", "what it does", "type"):
-        table.add_column(column, overflow="fold")
+def settings_text(spec: AlgorithmSpec, env: str | None = None, width: int = 100) -> str:
+    """All settings of an algorithm: a line with key, default, unit and type each, and what it does below.
+
+    Args:
+        spec: The algorithm.
+        env: Environment whose tuned settings are shown as defaults.
+        width: Of a line, in characters; keys, defaults and types are never cut.
+    """
+    lines = [f"Settings of {spec.name} (--set key=value):"]
     tuned = spec.presets.get(env, {}) if env else {}
     for setting in describe_settings(spec.config_class):
         value = _lookup(tuned, setting.key)
-        default = setting.default if value is None else f"{value}  (tuned for {env}; else {setting.default})"
-        cells = (setting.key, default or "(needed)", setting.unit, setting.help, setting.type)
-        table.add_row(*map(escape, cells))
-    return table
+        default = setting.default if value is None else f"{value} (tuned for {env}; else {setting.default})"
+        unit = f" {setting.unit}" if setting.unit else ""
+        lines.append(f"\n{setting.key} = {default or '(needed)'}{unit}  [{setting.type}]")
+        lines += textwrap.wrap(
+            setting.help, width, initial_indent="    ", subsequent_indent="    ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    return "\n".join(lines)
 
 
 def _lookup(settings: Mapping[str, Any], key: str) -> Any:

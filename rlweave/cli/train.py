@@ -30,7 +30,7 @@ from rlweave.cli.settings import (
     collect_settings,
     help_of,
     make_config,
-    settings_table,
+    settings_text,
 )
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError, RlweaveError
@@ -71,7 +71,8 @@ def train(
     """Trains an agent; writes settings, metrics, checkpoints and pictures into a run directory."""
     spec = get_algorithm(algorithm)
     if settings:
-        output().print(settings_table(spec, env))
+        console = output()
+        console.print(settings_text(spec, env, min(console.width, 120)), markup=False, soft_wrap=True)
         return
     options = {"env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
     options |= {"engine": engine, "workers": workers, "address": address, "placement": placement}

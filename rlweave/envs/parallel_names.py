@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlweave.envs.multi_cartpole import MultiCartPole
-from rlweave.errors import EnvError, nearest
+from rlweave.errors import EnvError, install_command, nearest
 
 MULTI_CARTPOLE_ID = "rlweave/MultiCartPole-v0"
 
@@ -48,7 +48,7 @@ def resolve_parallel(name: str) -> Callable[..., ParallelEnv]:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        install = "pip install 'rlweave[multiagent]'" if _PETTING_ZOO.match(name) else "install it, or correct the name"
+        install = install_command("multiagent") if _PETTING_ZOO.match(name) else "install it, or correct the name"
         raise EnvError(
             f"the module of an environment with several agents cannot be imported: {error}",
             received=repr(name),

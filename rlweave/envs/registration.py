@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from rlweave.errors import EnvError, nearest
+from rlweave.errors import EnvError, install_command, nearest
 
 GRID_WORLD_ID = "rlweave/GridWorld-v0"
 CATCH_ID = "rlweave/Catch-v0"
@@ -41,7 +41,7 @@ def resolve(env_id: str) -> EnvSpec:
         env_id: An id like ``"CartPole-v1"``, or ``"module:id"`` to import a module that registers it first.
 
     Raises:
-        EnvError: If no such id is registered; it names the nearest one.
+        EnvError: If no such id is registered (it names the nearest one), or a package that it needs is missing.
 
     >>> resolve("CartPole-v1").max_episode_steps
     500
@@ -59,7 +59,7 @@ def resolve(env_id: str) -> EnvSpec:
     if name.startswith("ALE/"):
         _register_atari(env_id)
     try:
-        return gymnasium.spec(name)
+        spec = gymnasium.spec(name)
     except gymnasium.error.Error as error:
         raise EnvError(
             f"no environment is registered under the id {name!r}",
@@ -68,6 +68,8 @@ def resolve(env_id: str) -> EnvSpec:
             + "; an environment of your own has to be registered by gymnasium.register first, in a module that is "
             "imported as 'module:id' where another process is to know it, or passed as a function that makes it",
         ) from error
+    _check_installed(spec)
+    return spec
 
 
 def registration_to_ship(env_id: str | Callable[..., gymnasium.Env[Any, Any]]) -> EnvSpec | None:
@@ -99,9 +101,29 @@ def _register_atari(env_id: str) -> None:
         ale_py = importlib.import_module("ale_py")
     except ImportError as error:
         raise EnvError(
-            "Atari environments need the package ale-py", received=env_id, fix="pip install 'rlweave[atari]'"
+            "Atari environments need the package ale-py", received=env_id, fix=install_command("atari")
         ) from error
     gymnasium.register_envs(ale_py)
+
+
+#: Extras by the module of Gymnasium whose environments need them.
+_EXTRAS = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "box2d"}
+
+
+def _check_installed(spec: EnvSpec) -> None:
+    """Refuses an environment whose module needs a package that is missing; here it takes one line to say so."""
+    if not isinstance(spec.entry_point, str):
+        return
+    module = spec.entry_point.partition(":")[0]
+    try:
+        importlib.import_module(module)
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        extra = next((extra for prefix, extra in _EXTRAS.items() if module.startswith(prefix)), None)
+        raise EnvError(
+            f"the environment {spec.id} needs a package that is not installed",
+            received=str(error).partition("\n")[0],
+            fix="install it" if extra is None else install_command(extra),
+        ) from error
 
 
 def _newest_ids() -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from rlweave.errors import BackendError, PlanError
+from rlweave.errors import BackendError, PlanError, install_command
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call
 from rlweave.flow.owned import owned
 from rlweave.flow.resources import Resources
@@ -22,9 +22,7 @@ try:
     import ray
     from ray import cloudpickle
 except ImportError as missing:
-    raise BackendError(
-        "Ray is not installed", where="rlweave.flow.ray_engine", fix="pip install 'rlweave[ray]'"
-    ) from missing
+    raise BackendError("Ray is not installed", where="rlweave.flow.ray_engine", fix=install_command("ray")) from missing
 
 # these import Ray as well, so it is looked for before
 from rlweave.flow.ray_host import RayHost

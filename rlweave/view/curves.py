@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.errors import ConfigError, nearest
+from rlweave.errors import ConfigError, install_command, nearest
 
 # Dark enough on white to read, and told apart by most colour-blind readers.
 _COLOURS = ("#1f5fa8", "#d1670c", "#2a8a57", "#a8324f", "#6b4fa0", "#7a6a2f", "#3b9ab2", "#555555")
@@ -49,7 +49,8 @@ def draw_curves(
     """Draws learning curves into a file.
 
     A group with one run shows its raw values pale behind the smoothed line; a group of several shows the mean of their
-    smoothed lines, and the range from the lowest to the highest as a band.
+    smoothed lines, and the range from the lowest to the highest as a band. Where some runs of a group have no values
+    any more, the others go on as thin lines of their own.
 
     Args:
         curves: The runs; groups get their colours in the order of their first run.
@@ -67,7 +68,7 @@ def draw_curves(
             cannot be written.
     """
     if not is_installed():
-        raise ConfigError("pictures need matplotlib, which is not installed", fix="pip install 'rlweave[plot]'")
+        raise ConfigError("pictures need matplotlib, which is not installed", fix=install_command("plot"))
     drawable = [_finite(curve) for curve in curves]
     drawable = [curve for curve in drawable if len(curve.steps)]
     if not drawable:
@@ -139,12 +140,16 @@ def _draw_group(axes: Any, group: str, members: list[Curve], width: float, colou
         axes.plot(curve.steps, curve.values, color=colour, alpha=0.25, linewidth=1.0)
         axes.plot(curve.steps, line, color=colour, linewidth=2.0, label=group, marker="o" if len(line) == 1 else None)
         return
-    # Only where all seeds have values: a band over fewer of them would jump where one ends.
+    # Mean and band only where all runs have values: over fewer of them they would jump where one ends.
     start, end = max(c.steps[0] for c in members), min(c.steps[-1] for c in members)
     grid = np.linspace(start, end, 400) if end > start else np.array([start])
     stacked = np.stack([np.interp(grid, c.steps, line) for c, line in zip(members, lines, strict=True)])
     axes.fill_between(grid, stacked.min(0), stacked.max(0), color=colour, alpha=0.18, linewidth=0)
     axes.plot(grid, stacked.mean(0), color=colour, linewidth=2.0, label=f"{group}  ({len(members)} runs)")
+    for curve, line in zip(members, lines, strict=True):
+        for part in (curve.steps <= start, curve.steps >= end):
+            if np.count_nonzero(part) > 1:
+                axes.plot(curve.steps[part], line[part], color=colour, linewidth=1.0, alpha=0.6)
 
 
 def _finite(curve: Curve) -> Curve:

@@ -7,6 +7,7 @@ import pytest
 
 from rlweave.algorithms import metrics
 from rlweave.algorithms.checkpoint import save_checkpoint
+from rlweave.errors import install_command
 from rlweave.view import curves
 
 
@@ -56,6 +57,21 @@ def test_plot_groups_seeds(rlweave, tmp_path, monkeypatch):
     assert "2 runs drawn: x.png" in result.out
 
 
+def test_plot_groups_by_all_settings_but_the_seed_and_names_what_differs(rlweave, tmp_path, monkeypatch):
+    for seed, lr in ((0, 0.5), (1, 0.5), (0, 0.25)):
+        rlweave("train", "counting", "--env", "CartPole-v1", "--seed", seed, "--set", f"agent.lr={lr}")
+    without = rlweave("train", "counting", "--env", "CartPole-v1", "--run-dir", "runs/not-begun")
+    assert without.code == 0
+    (tmp_path / "runs/not-begun/metrics.csv").unlink()
+    drawn = []
+    monkeypatch.setattr(curves, "draw_curves", lambda c, path, **options: drawn.extend(c) or path)
+    result = rlweave("plot", "runs", "-o", "x.png")
+    assert result.code == 0, result.err
+    kind = "counting CartPole-v1 numpy"
+    assert sorted(line.group for line in drawn) == [f"{kind} agent.lr=0.25", *[f"{kind} agent.lr=0.5"] * 2]
+    assert "runs/not-begun has no metrics yet" in result.err
+
+
 @pytest.mark.usefixtures("run")
 def test_plot_writes_a_picture_of_any_column(rlweave, tmp_path):
     assert rlweave("plot", "run").code == 0
@@ -73,12 +89,12 @@ def test_training_goes_on_without_the_optional_extras(rlweave, tmp_path, monkeyp
     monkeypatch.setattr("rlweave.algorithms.run_directory.tensorboard_is_installed", lambda: False)
     result = rlweave("train", "counting", "--env", "CartPole-v1", "--run-dir", "run")
     assert result.code == 0
-    assert "pip install 'rlweave[plot]'" in result.err
+    assert install_command("plot") in result.err
     assert not (tmp_path / "run/learning-curve.png").exists()
     assert not (tmp_path / "run/tensorboard").exists()
     asked = rlweave("train", "counting", "--env", "CartPole-v1", "--run-dir", "two", "--set", "tensorboard=true")
     assert asked.code == 2
-    assert "pip install 'rlweave[tensorboard]'" in asked.err
+    assert install_command("tensorboard") in asked.err
 
 
 def test_graph_tells_how_it_was_built(rlweave, tmp_path):
@@ -104,7 +120,7 @@ def test_list_backends_says_how_to_install_those_that_are_missing(rlweave, monke
 
     monkeypatch.setattr(list_command, "is_installed", lambda name: name != "torch")
     lines = {line.split()[0]: line for line in rlweave("list", "backends").out.splitlines()}
-    assert "pip install 'rlweave[torch]'" in lines["torch"]
+    assert install_command("torch") in lines["torch"]
     assert "installed: numpy 2" in lines["numpy"]
 
 

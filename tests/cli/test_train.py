@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+import re
 import shlex
 
 import pytest
 
+from rlweave.agents.config import describe_settings
 from rlweave.algorithms import registry
 from rlweave.algorithms.checkpoint import list_checkpoints, load_checkpoint
 from rlweave.algorithms.config import parse_yaml
 from rlweave.algorithms.metrics import read_metrics
+from rlweave.algorithms.registry import get_algorithm
 from rlweave.cli.train import final_evaluation_seed
 from rlweave.errors import BuildError
 from tests.cli.counting import COUNTING
@@ -94,7 +97,7 @@ def test_the_config_of_a_run_repeats_it(rlweave, tmp_path):
         (["train", "counting", "--env", "CartPole-v1", "--set", "agent.lrr=1"], "did you mean 'lr'?"),
         (["train", "counting", "--env", "CartPole-v1", "--set", "agnet.lr=1"], "did you mean 'agent'?"),
         (["train", "counting", "--env", "CartPole-v1", "--set", "agent.lr=-1"], "greater than 0"),
-        (["train", "counting", "--env", "CartPole-v1", "--set", "steps=many"], "valid integer"),
+        (["train", "counting", "--env", "CartPole-v1", "--set", "steps=many"], "must be int"),
         (["train", "counting", "--env", "CartPole-v1", "--set", "steps"], "--set key=value"),
         (["train", "counting", "--env", "CartPole-v1", "--seed", "1", "--set", "seed=2"], "two values for 'seed'"),
         (["train", "counting", "--env", "CartPole-v1", "--config", "none.yaml"], "cannot read the config file"),
@@ -226,14 +229,28 @@ def test_the_final_evaluation_has_seeds_of_its_own():
 def test_settings_are_shown_with_default_and_unit(rlweave):
     result = rlweave("train", "counting", "--settings", "--env", "CartPole-v1")
     assert result.code == 0
-    line = next(line for line in result.out.splitlines() if "agent.lr" in line)
-    assert "size of a step" in line
-    assert "tuned for CartPole-v1; else 0.5" in line
-    assert any("steps" in line and "environment steps" in line and "100" in line for line in result.out.splitlines())
+    lines = result.out.splitlines()
+    (number,) = [number for number, line in enumerate(lines) if line.startswith("agent.lr")]
+    assert "size of a step" in lines[number + 1]
+    assert "tuned for CartPole-v1; else 0.5" in lines[number]
+    assert any("steps" in line and "environment steps" in line and "100" in line for line in lines)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "impala", "ape-x", "pbt", "multi-agent", "maml", "es"])
+def test_settings_are_readable_on_a_narrow_terminal(rlweave, monkeypatch, algorithm):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = rlweave("train", algorithm, "--settings").out
+    assert not re.search(r"typing|Optional|Literal|NoneType|dict\[|class ", text)
+    helps = [line for line in text.splitlines() if line.startswith("    ")]
+    assert max(map(len, helps)) <= 80
+    rows = describe_settings(get_algorithm(algorithm).config_class)
+    for row in rows:  # neither keys nor types are broken
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{row.key} = ")]
+        assert line.endswith(f"[{row.type}]")
 
 
 def test_the_help_names_default_and_unit_of_each_option(rlweave):
-    text = " ".join(rlweave("train", "--help").out.split())
+    text = " ".join(rlweave("train", "--help").out.replace("│", " ").split())
     assert "of all its tasks, in environment steps [default: 100000]" in text
     assert "[default: jax]" in text
     for command in ("evaluate", "resume", "plot", "graph", "list"):

@@ -12,7 +12,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from rlweave.envs import AsyncEnv, GymnasiumVectorEnv, SyncEnv, make_env, resolve
 from rlweave.envs.registration import registration_to_ship
-from rlweave.errors import ConfigError, EnvError
+from rlweave.errors import ConfigError, EnvError, install_command
 from tests.envs.faulty_envs import Counting
 
 
@@ -96,6 +96,17 @@ def test_a_misspelt_id_is_told_the_nearest_one(env_id: str, told: str) -> None:
         resolve(env_id)
     with pytest.raises(EnvError, match=told):
         make_env(env_id)
+
+
+def test_a_missing_package_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "Box2D", None)  # as if it were not installed
+    with pytest.raises(EnvError) as error:
+        resolve("LunarLander-v3")
+    assert error.value.fix == install_command("box2d")
+    assert "Box2D is not installed" in error.value.received
+    assert len(str(error.value).splitlines()) == 3
 
 
 def test_ids_resolve() -> None:

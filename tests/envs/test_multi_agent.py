@@ -7,7 +7,7 @@ from rlweave.envs.multi_agent import AgentEpisode, MultiAgentEnv
 from rlweave.envs.multi_cartpole import MultiCartPole
 from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
 from rlweave.envs.seeding import sub_env_seeds
-from rlweave.errors import ConfigError, EnvError
+from rlweave.errors import ConfigError, EnvError, install_command
 from tests.envs.parallel_fakes import Scripted, apart, together
 
 
@@ -388,7 +388,7 @@ def test_environments_are_found_by_name():
         "rlweave/MultiCartpole-v0": "did you mean 'rlweave/MultiCartPole-v0'",
         "tests.envs.parallel_fakes": "'parallel_env'",
         "tests.envs.parallel_fakes:Scriped": "did you mean 'Scripted'",
-        "pettingzoo.no_such_game_v0": "pip install 'rlweave[multiagent]'",
+        "pettingzoo.no_such_game_v0": install_command("multiagent"),
         "no_such_module": "correct the name",
     }.items():
         with pytest.raises(EnvError) as caught:

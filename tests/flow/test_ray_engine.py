@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from rlweave.errors import install_command
+
 pytest.importorskip("ray")
 
 
@@ -70,4 +72,4 @@ def test_without_ray_the_error_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "Ray is not installed" in done.stderr
-    assert "pip install 'rlweave[ray]'" in done.stderr
+    assert install_command("ray") in done.stderr

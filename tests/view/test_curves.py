@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, install_command
 from rlweave.view import curves
 from rlweave.view.curves import Curve, draw_curves, smooth
 
@@ -46,6 +46,8 @@ def test_runs_of_one_group_share_a_line_and_a_band(tmp_path, monkeypatch):
     middle = np.interp(20_000.0, mean.get_xdata(), mean.get_ydata())
     assert edges[:, 1].min() < middle < edges[:, 1].max()
     assert any(np.all(np.asarray(line.get_ydata()) == 90.0) for line in axes.lines)
+    # the longer run of the group goes on to its end
+    assert max(line.get_xdata()[-1] for line in axes.lines if line.get_color() == mean.get_color()) == 50_000.0
 
 
 def test_missing_values_are_left_out_and_nothing_at_all_is_said(tmp_path):
@@ -64,5 +66,5 @@ def test_one_seed_that_stopped_early_and_short_runs_are_drawn(tmp_path):
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(curves, "is_installed", lambda: False)
-    with pytest.raises(ConfigError, match=r"pip install 'rlweave\[plot\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_command("plot"))):
         draw_curves([curve()], tmp_path / "a.png")

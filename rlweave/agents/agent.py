@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
 from rlweave.agents.config import Config, setting
+from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
 from rlweave.backends import get_backend
 from rlweave.components.network import is_recurrent
-from rlweave.errors import CheckpointError, ConfigError, ExecutionError
+from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.building import InputSpace
 from rlweave.spaces import Space
@@ -55,7 +52,7 @@ class AgentConfig(Config):
     )
 
 
-class Agent(RecurrentActing, ABC):
+class Agent(RecurrentActing, ModelExchange, ABC):
     """An algorithm as a component graph, behind one API.
 
     The graph is made by `build`, or at the first use. Acting may run on another backend than learning
@@ -141,8 +138,6 @@ class Agent(RecurrentActing, ABC):
     acting_methods: ClassVar[tuple[str, ...]] = ("act",)
     #: API methods that the agent of a worker elsewhere needs; None: those of acting.
     worker_methods: ClassVar[tuple[str, ...] | None] = None
-    #: Prefixes (below the root) of the variables that acting (or else a worker elsewhere) needs.
-    acting_prefixes: tuple[str, ...] = ("policy",)
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
@@ -401,55 +396,6 @@ class Agent(RecurrentActing, ABC):
         if self.actor is not self.executor:
             self.actor.reseed(seed)
 
-    def export_model(self, path: str | Path) -> Path:
-        """Writes the weights (safetensors) and what they belong to (JSON) into a directory."""
-        path = Path(path)
-        path.mkdir(parents=True, exist_ok=True)
-        weights = self.executor.get_weights()
-        save_file({name: np.array(value, order="C") for name, value in weights.items()}, path / "weights.safetensors")
-        description = {
-            "format": 1,
-            "agent": self.name,
-            "config": self.config.to_data(),
-            "state_space": self.state_space.to_json(),
-            "action_space": self.action_space.to_json(),
-        }
-        (path / "model.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        return path
-
-    def import_model(self, path: str | Path) -> None:
-        """Reads weights that `export_model` wrote, on any backend; nothing in them is executed.
-
-        Raises:
-            CheckpointError: Missing or damaged files, or a model of another agent or other spaces.
-        """
-        path = Path(path)
-        try:
-            description = json.loads((path / "model.json").read_text(encoding="utf-8"))
-            weights = load_file(path / "weights.safetensors")
-        except (OSError, ValueError, SafetensorError) as error:
-            raise CheckpointError(
-                "cannot read the model", where=str(path), received=str(error), fix="pass a directory of export_model"
-            ) from error
-        for key, mine in (
-            ("agent", self.name),
-            ("state_space", self.state_space.to_json()),
-            ("action_space", self.action_space.to_json()),
-        ):
-            if json.loads(json.dumps(mine)) != description.get(key):
-                raise CheckpointError(
-                    f"the model has another {key}",
-                    where=str(path),
-                    received=str(description.get(key)),
-                    fix=f"make the agent with it; this one has {mine}",
-                )
-        try:
-            self.executor.set_weights(weights)
-        except ExecutionError as error:
-            raise CheckpointError(
-                "the model does not fit the agent",
-                where=str(path),
-                received=str(error),
-                fix="make the agent with the configuration in model.json",
-            ) from error
+    def _after_import(self) -> None:
         self._copy_to_actor()
+        self.begin_episodes()

@@ -83,6 +83,11 @@ class APPO(PPO):
         if self.config.off_policy_correction != "none" and self._updates % self.config.target_update_interval == 0:
             self.executor.sync_target()
 
+    def _after_import(self) -> None:
+        if self.config.off_policy_correction != "none":
+            self.executor.sync_target()
+        super()._after_import()
+
     def counters(self) -> dict[str, int]:
         return {**super().counters(), "updates": self._updates}
 

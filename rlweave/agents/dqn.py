@@ -71,6 +71,7 @@ class DQN(Agent):
     config_class = DQNConfig
     config: DQNConfig
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values")
+    policy_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily")
 
     def __init__(
         self,
@@ -397,6 +398,10 @@ class DQN(Agent):
         self.executor.apply(dict(gradients))
         self._sync_target_when_due()
         self._copy_to_actor()
+
+    def _after_import(self) -> None:
+        self.executor.sync_target()
+        super()._after_import()
 
     def counters(self) -> dict[str, int]:
         return {**super().counters(), "inserted": self.inserted, "syncs": self._syncs}

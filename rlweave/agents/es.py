@@ -88,6 +88,9 @@ class ES(Agent):
         self.slots = slots
         self._bounds = bounds_of(self.action_space)
 
+    def arguments(self) -> dict[str, Any]:
+        return {"slots": self.slots}
+
     def make_root(self) -> ESGraph:
         config = self.config
         return ESGraph(

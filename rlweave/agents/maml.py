@@ -103,6 +103,9 @@ class MAML(Agent):
         common = ("act", "act_adapted", "adapt")
         return common if self.config.problem == "regression" else (*common, "postprocess")
 
+    def arguments(self) -> dict[str, Any]:
+        return {"tasks": self.tasks}
+
     def make_root(self) -> MAMLGraph:
         config = self.config
         common: dict[str, Any] = {

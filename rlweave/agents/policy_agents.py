@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rlweave.agents.agent import Agent
+from rlweave.agents.model_files import write_model
 from rlweave.errors import ConfigError, nearest
 
 
@@ -66,6 +68,13 @@ class PolicyAgents(Mapping[str, Agent]):
         for policy, agent in self._agents.items():
             prefix = f"{policy}/"
             agent.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+
+    def export_model(self, path: str | Path) -> Path:
+        """Writes what acts of all agents into a directory; paths of weights begin with the policy."""
+        models = {policy: agent.model() for policy, agent in self._agents.items()}
+        weights = {f"{policy}/{name}": value for policy, model in models.items() for name, value in model[0].items()}
+        policies = {policy: description for policy, (_, description) in models.items()}
+        return write_model(path, weights, {"agent": self.name, "policies": policies})
 
     def counters(self) -> dict[str, Any]:
         """Absolute counters, as plain data for a checkpoint."""

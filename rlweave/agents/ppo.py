@@ -121,6 +121,9 @@ class PPO(Agent):
                 fix="use fewer minibatches, or normalize_advantages=false",
             )
 
+    def arguments(self) -> dict[str, Any]:
+        return {"num_envs": self.num_envs}
+
     def make_root(self) -> PPOGraph:
         return (RecurrentPPOGraph if self.recurrent else PPOGraph)(**self.graph_arguments())
 

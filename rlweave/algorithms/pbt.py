@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -288,6 +289,10 @@ class PopulationTrainer(PlanTrainer):
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily with the agent of the best trial."""
         return self._best_trainer().evaluate(episodes, seed)
+
+    def export_model(self, path: Path) -> Path:
+        """Writes what acts of the best trial's agent."""
+        return self._best_trainer().export_model(path)
 
     def draw(self, method: str | None = None) -> str:
         """The component graph of a trial's agent, as SVG."""

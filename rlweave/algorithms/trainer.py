@@ -302,6 +302,12 @@ class PlanTrainer:
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
 
+    def export_model(self, path: Path) -> Path:
+        """Writes what acts, and nothing else, into a directory; see `Agent.export_model`."""
+        self._fetch()
+        model: Path = self.agent.export_model(path)
+        return model
+
     # -- looking -------------------------------------------------------------------------------------------------
 
     def draw(self, method: str | None = None) -> str:

@@ -175,3 +175,54 @@ def to_spec(component: Any) -> dict[str, Any]:
         raise SpecError("an argument cannot be written to a spec", received=repr(value)[:120], fix="use plain data")
 
     return {"type": component.spec_type, **{k: convert(v) for k, v in component._spec_arguments.items()}}
+
+
+def computation(component: Any) -> dict[str, dict[str, Any]]:
+    """What a composition computes from its weights: type and arguments of each component, by path below its root.
+
+    Left out is what changes nothing of that: initial values, names, devices, and the spaces of inputs and outputs.
+    """
+    from rlweave.graph.component import Component, Shared
+
+    classes = registered_components()
+
+    def is_part(value: Any) -> bool:
+        """Whether an argument became a component of its own, which is visited by itself."""
+        if isinstance(value, (list, tuple)):
+            return bool(value) and all(map(is_part, value))
+        name = value.get("type") if isinstance(value, dict) else value
+        return isinstance(value, (Component, Shared)) or (isinstance(name, str) and name in classes)
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, dict):
+            return {str(key): plain(item) for key, item in value.items()}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        return value.to_json() if hasattr(value, "to_json") else type(value).__qualname__
+
+    def arguments(component: Any) -> dict[str, Any]:
+        given = component.__dict__.get("_spec_arguments")
+        if given is None:
+            return {}
+        parameters = _constructor(type(component)).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+        return {
+            name: plain(value)
+            for name, value in (defaults | given).items()
+            if name not in _WITHOUT_MEANING and "initial" not in name and not is_part(value)
+        }
+
+    top = len(component.path.split("/"))
+    return {
+        "/".join(part.path.split("/")[top - 1 :]): {
+            "type": part.spec_type or type(part).__qualname__,
+            **arguments(part),
+        }
+        for part in component.tree()
+    }
+
+
+#: Arguments of components that say nothing of what is computed from the weights.
+_WITHOUT_MEANING = frozenset(("scope", "device", "trainable", "state_space", "action_space"))

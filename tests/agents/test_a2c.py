@@ -253,5 +253,5 @@ def test_models_carry_the_name_of_their_agent(tmp_path):
     source.update(rollouts.rollout(source))
     source.export_model(tmp_path / "model")
     target.import_model(tmp_path / "model")
-    for path, value in source.get_weights().items():
+    for path, value in source.executor.get_weights("actor-critic/policy").items():
         np.testing.assert_array_equal(target.get_weights()[path], value)

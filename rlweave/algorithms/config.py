@@ -91,6 +91,11 @@ class TrainConfig(Config):
                                     unit="environment steps")  # fmt: skip
     keep_checkpoints: int = setting(5, "how many of the newest checkpoints stay, besides the best", ge=1,
                                     unit="checkpoints")  # fmt: skip
+    save_env_state: bool = setting(
+        True,
+        "checkpoints hold the environments, too, where these have get_state and set_state, or nothing but plain data "
+        "for attributes: episodes under way go on after a resume; false: they begin anew",
+    )
     tensorboard: bool | None = setting(None, "write TensorBoard events; null: when tensorboardX is installed")
 
 

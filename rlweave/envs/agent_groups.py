@@ -88,6 +88,11 @@ class AgentGroup:
         self._rewards = np.zeros(self.rows, np.float64)
         self._lives = np.zeros(self.rows, np.bool_)
 
+    def state(self) -> dict[str, Any]:
+        """What changes from step to step, by attribute."""
+        names = ("observations", "acting", "episode_start", "_waiting", "_rewards", "_lives")
+        return {name: vars(self)[name] for name in names}
+
     def row(self, agent: str, copy: int) -> int:
         """The row of an agent in a copy."""
         return self.agents.index(agent) * self.num_envs + copy

@@ -23,7 +23,10 @@ from rlweave.envs.env_process import (
     Attach,
     Constructed,
     Failed,
+    Load,
     Reset,
+    Save,
+    Saved,
     SharedBatches,
     Step,
     Stepped,
@@ -32,6 +35,7 @@ from rlweave.envs.env_process import (
     run_env_process,
 )
 from rlweave.envs.failures import environment_failure
+from rlweave.envs.object_state import Data, NotData
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.envs.sync_env import EnvFactory, check_same_spaces
 from rlweave.envs.vector_env import Advance, Infos, VectorEnv
@@ -163,6 +167,21 @@ class AsyncEnv(VectorEnv):
         observations = self._codec.replace(final, self._first_observations(resets), ended)
         current_infos = [info if index not in resets else resets[index].info for index, info in enumerate(infos)]
         return Advance(observations, rewards, terminated, truncated, final, None, ended, infos, current_infos)
+
+    def _save_envs(self) -> list[Data]:
+        return self._ask([Save()] * self.num_envs)
+
+    def _load_envs(self, state: list[Data]) -> None:
+        self._ask([Load(saved) for saved in state])
+
+    def _ask(self, requests: Sequence[Any]) -> list[Any]:
+        """States that the processes tell."""
+        self._send(requests)
+        replies: list[Saved] = self._collect(self._timeout_s, Saved)
+        refused = next((reply.unsaved_because for reply in replies if reply.unsaved_because), None)
+        if refused is not None:
+            raise NotData(refused)
+        return [reply.state for reply in replies]
 
     def _final_observations(self, replies: Sequence[Stepped]) -> Batch:
         if self._shared is not None:

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ import numpy as np
 
 from rlweave.envs.batching import Array, Batch, BatchCodec, TextCodec, batch_codec
 from rlweave.envs.failures import describe
+from rlweave.envs.object_state import Data, NotData, restore
+from rlweave.envs.saving import save_environment
 
 
 class Attach(NamedTuple):
@@ -43,6 +45,28 @@ class Step(NamedTuple):
     """Request: step the environment, and reset it if the episode ends."""
 
     action: Any
+
+
+class Save(NamedTuple):
+    """Request: tell the environment's state."""
+
+
+class Load(NamedTuple):
+    """Request: take over a state; the environment was reset before."""
+
+    state: Data
+
+
+class Saved(NamedTuple):
+    """Reply to `Save` and `Load`.
+
+    Attributes:
+        state: The state, if it was asked for and there is one.
+        unsaved_because: Why it could not be told or taken over.
+    """
+
+    state: Data | None = None
+    unsaved_because: str = ""
 
 
 class Constructed(NamedTuple):
@@ -173,7 +197,7 @@ class _EnvService:
         self._shared: SharedBatches | None = None
         self.is_resetting = False
 
-    def serve(self, request: Attach | Reset | Step) -> Attached | WasReset | Stepped:
+    def serve(self, request: Attach | Reset | Step | Save | Load) -> Attached | WasReset | Stepped | Saved:
         match request:
             case Step(action):
                 return self._step(action)
@@ -182,6 +206,10 @@ class _EnvService:
             case Attach(path, num_envs):
                 self._shared = SharedBatches(path, self._codec, num_envs)
                 return Attached()
+            case Save():
+                return _saved(lambda: save_environment(self._env))
+            case Load(state):
+                return _saved(lambda: restore(state, self._env), tells=False)
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> WasReset:
         self.is_resetting = True
@@ -202,6 +230,14 @@ class _EnvService:
             observation = copy.deepcopy(observation)
         reset = self._reset(None, None) if terminated or truncated else None
         return Stepped(float(reward), bool(terminated), bool(truncated), info, reset, observation)
+
+
+def _saved(function: Callable[[], Data], tells: bool = True) -> Saved:
+    try:
+        state = function()
+    except NotData as error:
+        return Saved(None, str(error))
+    return Saved(state if tells else None)
 
 
 def _send(connection: Connection, reply: NamedTuple) -> bool:

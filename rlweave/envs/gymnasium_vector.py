@@ -14,6 +14,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlweave.envs.batching import Batch
 from rlweave.envs.failures import SubEnvFailure, describe
+from rlweave.envs.object_state import Data, NotData, restore
+from rlweave.envs.saving import save_environment
 from rlweave.envs.seeding import sub_env_seeds, vector_seed
 from rlweave.envs.vector_env import Advance, BoolArray, Infos, VectorEnv
 from rlweave.errors import EnvError
@@ -159,6 +161,8 @@ class GymnasiumVectorEnv(VectorEnv):
     def _telling_failures(self, phase: str, gym_actions: Any) -> Any:
         try:
             yield
+        except NotData:
+            raise
         except SubEnvFailure as failure:
             raise failure.error from failure
         except (Exception, SystemExit) as error:
@@ -174,6 +178,15 @@ class GymnasiumVectorEnv(VectorEnv):
             return EnvError("the process of an environment has ended", where=where, received=received)
         what, trace = describe(error)
         return EnvError(f"{what}\n{trace}".rstrip(), where=where, received=received)
+
+    def _save_envs(self) -> Data:
+        with self._telling_failures("get_state", None):
+            return {"env": save_environment(self._env), "to_be_reset": self._to_be_reset.copy()}
+
+    def _load_envs(self, state: Data) -> None:
+        with self._telling_failures("set_state", None):
+            restore(state["env"], self._env)
+        self._to_be_reset = state["to_be_reset"]
 
     def _close_all(self, failed: bool) -> None:
         if not failed:

@@ -13,8 +13,10 @@ import numpy as np
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.batching import Batch
 from rlweave.envs.failures import describe, environment_failure, step_phase
+from rlweave.envs.object_state import NotData, capture, restore
 from rlweave.envs.parallel_names import ParallelEnv
 from rlweave.envs.parallel_results import first_observations, five_mappings
+from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit, load_environments, save_environments
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.errors import ConfigError, EnvError
 
@@ -79,6 +81,7 @@ class MultiAgentEnv:
         groups: By name.
         num_envs: Number of copies.
         joint_steps: Steps of copies so far, all agents of a copy together.
+        unsaved_because: Why the last `save_state` gave none.
 
     Raises:
         EnvError: If a copy cannot be made, or has other agents than the first.
@@ -99,6 +102,7 @@ class MultiAgentEnv:
         self.num_envs = len(factories)
         self._envs: list[ParallelEnv] = []
         self._closed = self._started = False
+        self.unsaved_because = ""
         self.agents: tuple[str, ...] = ()
         try:
             for index, factory in enumerate(factories):
@@ -166,9 +170,7 @@ class MultiAgentEnv:
                 step and agent, and all copies are closed then. If actions are missing or do not fit; nothing was
                 stepped then.
         """
-        self._require_open()
-        if not self._started:
-            raise EnvError("the environment was not reset yet", fix="call reset() before the first step")
+        self._require_started()
         given = self._given(actions)
         episodes: list[AgentEpisode] = []
         try:
@@ -297,6 +299,54 @@ class MultiAgentEnv:
                         )
         return {name: group.finish_step() for name, group in self.groups.items()}
 
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def save_state(self) -> dict[str, Any] | None:
+        """All that the following steps depend on, as nested plain data and arrays; see `VectorEnv.save_state`.
+
+        Returns:
+            The state; None where a copy cannot be saved: `unsaved_because` says why then.
+
+        Raises:
+            EnvError: If a copy fails, or was not reset yet.
+        """
+        self._require_started()
+        self.unsaved_because = ""
+        try:
+            envs = save_environments(self._envs)
+            common = capture(self._common_state())
+        except NotData as error:
+            self.unsaved_because = CANNOT_BE_SAVED.format(error)
+            return None
+        return {"num_envs": self.num_envs, "envs": envs, "common": common}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on where another of the same making was when its `save_state` gave this; nothing in it is executed.
+
+        Raises:
+            EnvError: If it is of another environment; a reset is needed then.
+        """
+        self._require_open()
+        self.reset()
+        self._started = False
+        try:
+            check_number(state, self.num_envs)
+            load_environments(self._envs, state["envs"])
+            common = restore(state["common"], self._common_state())
+        except NotData as error:
+            raise does_not_fit(error) from error
+        for name, own in common.pop("groups").items():
+            vars(self.groups[name]).update(own)
+        vars(self).update(common)
+        self._started, self._reseed = True, False
+
+    def _common_state(self) -> dict[str, Any]:
+        mine = ("seed", "joint_steps", "_episode_steps", "_returns", "_lengths", "_terminal")
+        return {
+            **{name: vars(self)[name] for name in mine},
+            "groups": {name: group.state() for name, group in self.groups.items()},
+        }
+
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -359,6 +409,11 @@ class MultiAgentEnv:
     def _require_open(self) -> None:
         if self._closed:
             raise EnvError("the environment is closed", fix="make a new one; an environment that failed is closed")
+
+    def _require_started(self) -> None:
+        self._require_open()
+        if not self._started:
+            raise EnvError("the environment was not reset yet", fix="call reset() before the first step")
 
     def _make_group(self, name: str, members: Sequence[str]) -> AgentGroup:
         first = self._envs[0]

@@ -10,6 +10,8 @@ import numpy as np
 
 from rlweave.envs.batching import Batch
 from rlweave.envs.failures import describe, environment_failure
+from rlweave.envs.object_state import Data
+from rlweave.envs.saving import load_environments, save_environments
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.envs.vector_env import Advance, Infos, VectorEnv
 from rlweave.errors import EnvError
@@ -95,6 +97,12 @@ class SyncEnv(VectorEnv):
             what, trace = describe(error)
             raise environment_failure(what, env=index, phase="reset", trace=trace) from error
         return info
+
+    def _save_envs(self) -> list[Data]:
+        return save_environments(self._envs)
+
+    def _load_envs(self, state: list[Data]) -> None:
+        load_environments(self._envs, state)
 
     def _close_all(self, failed: bool) -> None:
         first: EnvError | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -15,6 +15,8 @@ from gymnasium.vector.utils import batch_space
 from rlweave.envs.batching import Batch, batch_codec
 from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.failures import environment_failure, step_phase
+from rlweave.envs.object_state import NotData, capture, only_data, restore
+from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit
 from rlweave.envs.seeding import action_seed
 from rlweave.errors import EnvError
 from rlweave.spaces import Space
@@ -108,6 +110,7 @@ class VectorEnv(ABC):
         seed: The seed in use.
         worker: The worker number.
         tracker: Steps, returns and lengths of episodes.
+        unsaved_because: Why the last `save_state` gave none.
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class VectorEnv(ABC):
         self._all_rows = np.ones(num_envs, np.bool_)
         self._reseed_at_reset = True
         self._started = self._closed = False
+        self.unsaved_because = ""
         self._set_seed(seed)
 
     @property
@@ -237,6 +241,67 @@ class VectorEnv(ABC):
             episodes,
         )
 
+    def save_state(self) -> dict[str, Any] | None:
+        """All that the following steps depend on, as nested plain data and arrays; `load_state` takes it.
+
+        That is the state of every sub-environment with its random stream, what to act on next, the episodes in
+        progress, what `tracker` counts, and the stream of `sample_actions`. A sub-environment says its own state by
+        `get_state()` and `set_state(state)`, or has nothing but plain data for attributes (`object_state`).
+
+        Returns:
+            The state; None where a sub-environment cannot be saved: `unsaved_because` says why then.
+
+        Raises:
+            EnvError: If a sub-environment fails, or was not reset yet.
+        """
+        self._require_started()
+        self.unsaved_because = ""
+        try:
+            envs = self._save_envs()
+            common = capture(self._common_state())
+        except NotData as error:
+            self.unsaved_because = CANNOT_BE_SAVED.format(error)
+            return None
+        return {"num_envs": self.num_envs, "envs": envs, "common": common}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on where another of the same making was when its `save_state` gave this; nothing in it is executed.
+
+        Args:
+            state: The state; what came back from a file has lists for tuples.
+
+        Raises:
+            EnvError: If it is of another environment; a reset is needed then.
+        """
+        self._require_open()
+        self._started = False
+        try:
+            check_number(state, self.num_envs)
+            # A new environment may make in a reset what is no data; all that the reset draws and sets is replaced.
+            self._reset_all(self._reseed_at_reset, None)
+            self._load_envs(state["envs"])
+            self._set_common_state(restore(state["common"], self._common_state()))
+        except NotData as error:
+            raise does_not_fit(error) from error
+        except BaseException:
+            self._abort()
+            raise
+        self._started, self._reseed_at_reset = True, False
+
+    def _common_state(self) -> dict[str, Any]:
+        """What is the same for every kind, all but the sub-environments."""
+        return {
+            "seed": self.seed,
+            "actions": self._action_sampler,
+            "tracker": self.tracker,
+            "observations": self._observations,
+            "infos": [only_data(info) for info in self._infos],
+        }
+
+    def _set_common_state(self, state: dict[str, Any]) -> None:
+        self.seed, self.tracker = state["seed"], state["tracker"]
+        self._observations, self._infos = state["observations"], state["infos"]
+
     def sample_actions(self) -> Batch:
         """Returns uniformly random actions, nested (num_envs, *shape), from the seeded stream of this worker."""
         return self._action_codec.from_vector(self._action_sampler.sample(), self.num_envs)
@@ -266,6 +331,22 @@ class VectorEnv(ABC):
     @abstractmethod
     def _advance(self, gym_actions: Any) -> Advance:
         """Steps every sub-environment."""
+
+    @abstractmethod
+    def _save_envs(self) -> Any:
+        """The state of the sub-environments, as nested plain data and arrays.
+
+        Raises:
+            NotData: If one cannot be saved.
+        """
+
+    @abstractmethod
+    def _load_envs(self, state: Any) -> None:
+        """Takes over what `_save_envs` gave.
+
+        Raises:
+            NotData: If it does not fit.
+        """
 
     @abstractmethod
     def _close_all(self, failed: bool) -> None:

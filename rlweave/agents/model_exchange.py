@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlweave.agents.model_files import Description, read_model, require_equal, write_model
+from rlweave.agents.model_files import Description, Weights, read_model, require_equal, write_model
 from rlweave.errors import CheckpointError, ExecutionError
 from rlweave.graph import GraphExecutor
 from rlweave.graph.specs import computation
@@ -95,23 +96,35 @@ class ModelExchange:
             CheckpointError: Missing or damaged files, a model of another agent or other spaces, or of components that
                 differ. Then nothing has changed.
         """
-        weights, description = read_model(path)
+        self.take_model(*read_model(path), path, check_settings=check_settings)
+
+    def take_model(
+        self, weights: Weights, description: Mapping[str, Any], where: str | Path, *, check_settings: bool = True
+    ) -> None:
+        """As `import_model`, of a model that was read already.
+
+        Args:
+            weights: As `model` gives them.
+            description: Likewise.
+            where: Where they come from, for errors.
+            check_settings: As in `import_model`.
+        """
         fix = "make the agent as the model's was, which model.json describes"
         for key, mine in (
             ("agent", self.name),
             ("state_space", self.state_space.to_json()),
             ("action_space", self.action_space.to_json()),
         ):
-            require_equal(mine, description.get(key), f"the model has another {key}", path, fix)
+            require_equal(mine, description.get(key), f"the model has another {key}", where, fix)
         if check_settings:
             either = f"{fix}; check_settings=False takes weights of the same shapes all the same"
             what = "weights of the model mean something else in this agent"
-            require_equal(self._acting_components(), description.get("components"), what, path, either)
+            require_equal(self._acting_components(), description.get("components"), what, where, either)
         root = self.executor.root.path
         try:
             self.executor.set_weights({f"{root}/{name}": value for name, value in weights.items()})
         except ExecutionError as error:
             raise CheckpointError(
-                "the model does not fit the agent", where=str(path), received=str(error), fix=fix
+                "the model does not fit the agent", where=str(where), received=str(error), fix=fix
             ) from error
         self._after_import()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import numpy as np
 
 from rlweave.agents.agent import Agent
-from rlweave.agents.model_files import write_model
+from rlweave.agents.model_files import Weights, read_model, require_equal, write_model
 from rlweave.errors import ConfigError, nearest
 
 
@@ -70,11 +71,25 @@ class PolicyAgents(Mapping[str, Agent]):
             agent.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
 
     def export_model(self, path: str | Path) -> Path:
-        """Writes what acts of all agents into a directory; paths of weights begin with the policy."""
+        """Writes what acts of all agents into a directory; paths of weights begin with the policy (see `prefix_of`)."""
         models = {policy: agent.model() for policy, agent in self._agents.items()}
-        weights = {f"{policy}/{name}": value for policy, model in models.items() for name, value in model[0].items()}
+        weights = {
+            f"{prefix_of(policy)}{name}": value for policy, model in models.items() for name, value in model[0].items()
+        }
         policies = {policy: description for policy, (_, description) in models.items()}
         return write_model(path, weights, {"agent": self.name, "policies": policies})
+
+    def import_model(self, path: str | Path) -> None:
+        """Takes what `export_model` wrote of policies of the same names; see `Agent.import_model`.
+
+        Raises:
+            CheckpointError: As there, or of other policies.
+        """
+        weights, description = read_model(path)
+        policies = description.get("policies", {})
+        require_equal(sorted(self), sorted(policies), "the model has other policies", path, "name them alike")
+        for policy, agent in self._agents.items():
+            agent.take_model(weights_of(policy, weights), policies[policy], f"{path}, policy {policy}")
 
     def counters(self) -> dict[str, Any]:
         """Absolute counters, as plain data for a checkpoint."""
@@ -105,3 +120,14 @@ class PolicyAgents(Mapping[str, Agent]):
                 fix=f"write policy/method, as in {next(iter(self._agents))}/update; {nearest(policy, self._agents)}",
             )
         return self._agents[policy], method
+
+
+def prefix_of(policy: str) -> str:
+    """What paths of a policy's weights begin with in a model of several: its name, quoted as in a URL."""
+    return f"{quote(policy, safe='')}/"
+
+
+def weights_of(policy: str, weights: Weights) -> dict[str, np.ndarray]:
+    """The weights of one policy in a model of several."""
+    prefix = prefix_of(policy)
+    return {path.removeprefix(prefix): value for path, value in weights.items() if path.startswith(prefix)}

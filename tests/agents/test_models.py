@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 from rlweave.agents import A3C, DQN, PPO
 from rlweave.agents.es import ES
+from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.errors import CheckpointError
 from rlweave.spaces import Dict, FloatBox, IntBox
 
@@ -139,6 +140,20 @@ def test_a_model_is_replaced_wholly_and_nothing_else_is(tmp_path):
     with pytest.raises(CheckpointError, match="something else"):
         first.export_model(tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_several_policies_are_one_model(tmp_path):
+    def agents(seed, **more):
+        return PolicyAgents({"a": make(PPO, "numpy", seed=seed), "a/b": make(DQN, "numpy", seed=seed), **more})
+
+    source, target = agents(1), agents(2)
+    path = source.export_model(tmp_path / "model")
+    target.import_model(path)
+    for policy, agent in source.items():
+        for name, value in agent.get_weights().items():
+            np.testing.assert_array_equal(target[policy].get_weights()[name], value)
+    with pytest.raises(CheckpointError, match="other policies"):
+        agents(3, c=make(PPO, "numpy")).import_model(path)
 
 
 def test_what_cannot_be_read_is_named(tmp_path):

@@ -95,7 +95,7 @@ def greedy_return(episodes: int) -> Callable[[PlanTrainer], float]:
 
     def measure(trainer: PlanTrainer) -> float:
         assert trainer.run is not None
-        trainer.restore(trainer.run.checkpoints / "best")
+        trainer.load_model(trainer.run.checkpoints / "best")
         return trainer.evaluate(episodes, derived_seed(trainer.config.seed, "final evaluation")).mean_return
 
     return measure
@@ -106,7 +106,7 @@ def worst_policy_return(episodes: int) -> Callable[[PlanTrainer], float]:
 
     def measure(trainer: PlanTrainer) -> float:
         assert trainer.run is not None
-        trainer.restore(trainer.run.checkpoints / "best")
+        trainer.load_model(trainer.run.checkpoints / "best")
         evaluation = trainer.evaluate(episodes, derived_seed(trainer.config.seed, "final evaluation"))
         return min(own.mean_return for own in evaluation.policies.values())
 
@@ -146,7 +146,7 @@ def gained_by_adaptation(tasks: int) -> Callable[[PlanTrainer], float]:
 def _best_on_new_tasks(trainer: PlanTrainer, tasks: int) -> tuple[np.ndarray, np.ndarray]:
     assert isinstance(trainer, MetaTrainer)
     assert trainer.run is not None
-    trainer.restore(trainer.run.checkpoints / "best")
+    trainer.load_model(trainer.run.checkpoints / "best")
     return trainer.evaluate_tasks(tasks, derived_seed(trainer.config.seed, "final evaluation"))
 
 

@@ -3,9 +3,10 @@
 A checkpoint is a directory:
 
     step-000000050000/
+        model/                what acts, as `Agent.export_model` writes it: reading it needs nothing of the rest
         arrays.safetensors    every array: weights, optimizer slots, counters, memories, generator states
         meta.json             everything else that is plain data
-        manifest.json         format version, step, size and SHA-256 of both files, and of the manifest itself
+        manifest.json         format version, step, size and SHA-256 of all files, and of the manifest itself
 
 It appears under its name only when all of it is on the disk, so a killed process leaves the last good one. Loading
 never executes code. Several checkpoints of one run stand side by side in one directory; beside those named by their
@@ -19,17 +20,20 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rlweave.errors import CheckpointError
 
 FORMAT_VERSION = 1
 ARRAYS, META, MANIFEST = "arrays.safetensors", "meta.json", "manifest.json"
+#: Directory of what acts.
+MODEL = "model"
 
 _STEP_PREFIX = "step-"
 # Hidden names of directories that are being written, replaced or removed.
@@ -49,6 +53,7 @@ def save_checkpoint(
     arrays: Mapping[str, np.ndarray],
     meta: Mapping[str, Any],
     *,
+    write_model: Callable[[Path], Any] | None = None,
     name: str | None = None,
     keep: int | None = None,
 ) -> Path:
@@ -59,6 +64,7 @@ def save_checkpoint(
         step: Training progress in environment steps; names and orders the checkpoints.
         arrays: Path key (`"dqn/policy/dense-0/kernel"`) to array of booleans, integers or floats, of any shape.
         meta: Plain data: None, bool, int (of any size), float, str, and lists and string-keyed dicts of them.
+        write_model: Writes what acts into the directory that it is given; None: the checkpoint has no model.
         name: A name instead of `step-...`, for one that must outlive the others (`"best"`). It replaces an earlier one.
         keep: How many of the newest `step-...` checkpoints stay; None keeps all.
 
@@ -86,19 +92,21 @@ def save_checkpoint(
         partial.mkdir()
         save_file(contiguous, partial / ARRAYS)
         (partial / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        if write_model is not None:
+            write_model(partial / MODEL)
+        written = sorted(path for path in partial.rglob("*") if path.is_file())
         files = {
-            file: {"bytes": (partial / file).stat().st_size, "sha256": _sha256(partial / file)}
-            for file in (ARRAYS, META)
+            path.relative_to(partial).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            for path in written
         }
         manifest = {"format": "rlweave-checkpoint", "version": FORMAT_VERSION, "step": step, "files": files}
         manifest["sha256"] = _manifest_sha256(manifest)
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        for file in (ARRAYS, META, MANIFEST):
-            _flush_to_disk(partial / file)
-        _flush_to_disk(partial)
+        for path in (*written, partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
+            _flush_to_disk(path)
         _move_into_place(partial, final)
         _flush_to_disk(directory)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise CheckpointError(
             "could not write a checkpoint", where=str(final), received=str(error), fix=_last_good_hint(directory, final)
         ) from error
@@ -130,6 +138,22 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray]
     return arrays, meta
 
 
+def open_model(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
+    """Finds what acts in a checkpoint, and checks only that: nothing else is read.
+
+    Returns:
+        The directory of the model, and the plain data of the checkpoint.
+
+    Raises:
+        CheckpointError: As `load_checkpoint`; or the checkpoint has no model.
+    """
+    path = Path(path)
+    _refuse_fault(path, lambda file: file == META or file.startswith(f"{MODEL}/"))
+    if not (path / MODEL).is_dir():
+        raise CheckpointError("the checkpoint has no model", where=str(path), fix="train anew, and save again")
+    return path / MODEL, json.loads((path / META).read_text(encoding="utf-8"))
+
+
 def verify_checkpoint(path: str | os.PathLike[str]) -> int:
     """Checks every byte of a checkpoint.
 
@@ -140,17 +164,7 @@ def verify_checkpoint(path: str | os.PathLike[str]) -> int:
         CheckpointError: As `load_checkpoint` does.
     """
     path = Path(path)
-    if not path.is_dir():
-        raise CheckpointError("no checkpoint there", where=str(path), fix=_last_good_hint(path.parent, path))
-    fault = _find_fault(path)
-    if fault is not None:
-        file, how = fault
-        raise CheckpointError(
-            "the checkpoint cannot be used",
-            where=str(path / file),
-            received=how,
-            fix=_last_good_hint(path.parent, path),
-        )
+    _refuse_fault(path)
     return int(json.loads((path / MANIFEST).read_text(encoding="utf-8"))["step"])
 
 
@@ -290,8 +304,27 @@ def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(without, sort_keys=True).encode()).hexdigest()
 
 
-def _find_fault(path: Path) -> tuple[str, str] | None:
-    """The file that makes a checkpoint unusable and what is wrong with it; None when all is well."""
+def _refuse_fault(path: Path, concerns: Callable[[str], bool] = lambda file: True) -> None:
+    if not path.is_dir():
+        raise CheckpointError("no checkpoint there", where=str(path), fix=_last_good_hint(path.parent, path))
+    fault = _find_fault(path, concerns)
+    if fault is not None:
+        file, how = fault
+        raise CheckpointError(
+            "the checkpoint cannot be used",
+            where=str(path / file),
+            received=how,
+            fix=_last_good_hint(path.parent, path),
+        )
+
+
+def _find_fault(path: Path, concerns: Callable[[str], bool] = lambda file: True) -> tuple[str, str] | None:
+    """The file that makes a checkpoint unusable and what is wrong with it; None when all is well.
+
+    Args:
+        path: The checkpoint.
+        concerns: Whether a file of it (by its path within) is looked at.
+    """
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         if manifest["sha256"] != _manifest_sha256(manifest):
@@ -305,6 +338,8 @@ def _find_fault(path: Path) -> tuple[str, str] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return MANIFEST, "it is truncated or not a manifest"
     for file, expected in files.items():
+        if not concerns(file):
+            continue
         try:
             size = (path / file).stat().st_size
             if size != expected["bytes"]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rlweave.agents.config import setting
+from rlweave.algorithms.checkpoint import open_model
 from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
@@ -196,6 +197,7 @@ class PopulationTrainer(PlanTrainer):
         self.population, self._trials, self._first = made.population, made.workers, made.first
         self._shown: PlanTrainer | None = None
         self._shown_of: tuple[Any, Any] = None, None
+        self._shown_is_loaded = False
         plan, trials = made.plan(), get_algorithm(config.trial_algorithm)
         if trials.make_parts is not None:
             compose_plan(trials, made.first)  # what a trial would refuse, before there are processes
@@ -227,6 +229,14 @@ class PopulationTrainer(PlanTrainer):
             self._keep_best()
         return {"evaluation_return": score, "best_evaluation_return": self.best_return}
 
+    def _best_member(self) -> dict[str, Any]:
+        best = self.population.best()
+        return self.population.members[0 if best is None else best]
+
+    def _identity(self) -> dict[str, Any]:
+        settings = dict(self._best_member()["settings"])
+        return {"algorithm": PBT.name, "backend": self.config.backend, "env": self.config.env, "settings": settings}
+
     def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
         """Population, trials, and what is on its way between them.
 
@@ -236,9 +246,7 @@ class PopulationTrainer(PlanTrainer):
         """
         plan = self.plan.state_dict(send_weights)
         return {
-            "algorithm": PBT.name,
-            "backend": self.config.backend,
-            "env": self.config.env,
+            **self._identity(),
             "variables": {},
             "plan": plan,
             "trials": [
@@ -270,20 +278,27 @@ class PopulationTrainer(PlanTrainer):
 
     def _best_trainer(self) -> PlanTrainer:
         """A training in this process that stands where the best trial does; one that has not begun before there is."""
-        best = self.population.best()
-        member = self.population.members[0 if best is None else best]
+        if self._shown is not None and self._shown_is_loaded:
+            return self._shown
+        member = self._best_member()
         settings, state = member["settings"], member["state"]
         shown_settings, shown_state = self._shown_of
         if self._shown is None or shown_settings != settings or shown_state is not state:
-            self._close_shown()
-            here = {"engine": "local"}
-            if self._first.engine != "local":  # its workers have agents of their own here too, as settings may require
-                here["placement"] = "single_learner_coarse"
-            local = self.config.model_copy(update={"trial": {**self.config.trial, **here}})
-            self._shown = make_trial_trainer(local, 0, settings)
+            shown = self._show(settings)
             if state is not None:
-                self._shown.load_agent(state)
+                shown.load_agent(state)
             self._shown_of = settings, state
+        assert self._shown is not None
+        return self._shown
+
+    def _show(self, settings: Mapping[str, float]) -> PlanTrainer:
+        """A new training of a trial in this process, which stands at its beginning."""
+        self._close_shown()
+        here = {"engine": "local"}
+        if self._first.engine != "local":  # its workers have agents of their own here too, as settings may require
+            here["placement"] = "single_learner_coarse"
+        local = self.config.model_copy(update={"trial": {**self.config.trial, **here}})
+        self._shown = make_trial_trainer(local, 0, settings)
         return self._shown
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
@@ -293,6 +308,12 @@ class PopulationTrainer(PlanTrainer):
     def export_model(self, path: Path) -> Path:
         """Writes what acts of the best trial's agent."""
         return self._best_trainer().export_model(path)
+
+    def load_model(self, path: Path) -> None:
+        """Takes over what acts of the trial that was the best; see `PlanTrainer.load_model`."""
+        model, meta = open_model(path)
+        self._show(meta["settings"]).agent.import_model(model)
+        self._shown_is_loaded = True
 
     def draw(self, method: str | None = None) -> str:
         """The component graph of a trial's agent, as SVG."""

@@ -47,6 +47,9 @@ class Trainer(Protocol):
     def restore(self, path: Path) -> None:
         """Takes over everything from a checkpoint."""
 
+    def load_model(self, path: Path) -> None:
+        """Takes over what acts from a checkpoint, such as `best`, which has nothing else: enough to evaluate."""
+
     def draw(self, method: str | None = None) -> str:
         """A picture of the component graph, or of one API method of it, as the text of an SVG file."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.agents.policy_agents import PolicyAgents
-from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
+from rlweave.algorithms.checkpoint import load_checkpoint, open_model, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.registry import Report
@@ -194,9 +194,8 @@ class PlanTrainer:
 
     def _keep_best(self) -> None:
         if self.run is not None:
-            save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(send_weights=False), name="best")
-        else:  # the same training, whether or not it is written down
-            self.plan.drain()
+            kept = {**self._identity(), "env_steps": self.env_steps, "best_return": float(self.best_return)}
+            save_checkpoint(self.run.checkpoints, self.env_steps, {}, kept, write_model=self.export_model, name="best")
 
     def _count_events_from(self, steps: int) -> None:
         """Takes all reports, evaluations and checkpoints up to a step as done."""
@@ -228,6 +227,10 @@ class PlanTrainer:
         arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
         return arrays, split_arrays(state, "", arrays)
 
+    def _identity(self) -> dict[str, Any]:
+        """What the training is of, as plain data."""
+        return {"algorithm": self.agent.name, "backend": self.config.backend, "env": self.config.env}
+
     def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
         """All that a checkpoint holds, as nested plain data and arrays.
 
@@ -237,9 +240,7 @@ class PlanTrainer:
         """
         self._fetch()
         return {
-            "algorithm": self.agent.name,
-            "backend": self.config.backend,
-            "env": self.config.env,
+            **self._identity(),
             "variables": self.agent.state_dict(),
             "agent": self.agent.counters(),
             "plan": self.plan.state_dict(send_weights),
@@ -255,21 +256,40 @@ class PlanTrainer:
         """Writes a checkpoint of everything, and begins new episodes."""
         if self.run is None:
             raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
-        path = save_checkpoint(self.run.checkpoints, self.env_steps, *self._state(), keep=self.config.keep_checkpoints)
+        path = save_checkpoint(
+            self.run.checkpoints,
+            self.env_steps,
+            *self._state(),
+            write_model=self.export_model,
+            keep=self.config.keep_checkpoints,
+        )
         self.begin_anew()
         return path
+
+    def load_model(self, path: Path) -> None:
+        """Takes over what acts from a checkpoint, and nothing else of it: enough to evaluate.
+
+        Raises:
+            CheckpointError: It is damaged, or of another agent.
+        """
+        self.agent.import_model(open_model(path)[0])
+        if self.parts.remote is not None:
+            self.parts.remote.push(self.plan)
 
     def restore(self, path: Path) -> None:
         """Takes over everything from a checkpoint, and begins new episodes.
 
-        From a scheduled checkpoint the training goes on exactly as the one that wrote it did. From `best` it goes on
-        too, with the learner, counters, memories and items that there were, but not exactly so: its workers begin new
-        episodes, and with the newest weights, where those of the other went on with what they had.
-
         Raises:
-            CheckpointError: It is damaged, or of another algorithm, backend or environment.
+            CheckpointError: It is damaged, or of another algorithm, backend or environment; or it is `best`, which
+                holds what acts, and nothing to train on with.
         """
         arrays, meta = load_checkpoint(path)
+        if "plan" not in meta:
+            raise CheckpointError(
+                "this checkpoint holds a model, and nothing that a training could go on from",
+                where=str(path),
+                fix="go on from a checkpoint named step-..., or evaluate this one",
+            )
         agent = {key.removeprefix("agent/"): value for key, value in arrays.items() if key.startswith("agent/")}
         self.load_state_dict({**join_arrays(meta, arrays), "variables": agent}, str(path))
 

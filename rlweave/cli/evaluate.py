@@ -40,7 +40,7 @@ def evaluate(
     checkpoint = best if is_run and best.is_dir() else find_checkpoint(run)
     trainer = spec.make_trainer(config, None)
     try:
-        trainer.restore(checkpoint)
+        trainer.load_model(checkpoint)
         result = trainer.evaluate(episodes, final_evaluation_seed(config.seed) if seed is None else seed)
     finally:
         trainer.close()

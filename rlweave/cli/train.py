@@ -181,7 +181,7 @@ def _run(spec: AlgorithmSpec, config: TrainConfig, trainer: Trainer, run: RunDir
 def _evaluate_best(config: TrainConfig, trainer: Trainer, run: RunDirectory) -> None:
     best = run.checkpoints / "best"
     if best.is_dir():
-        trainer.restore(best)
+        trainer.load_model(best)
     evaluation = trainer.evaluate(config.final_episodes, final_evaluation_seed(config.seed))
     file = run.path / "evaluation.json"
     file.write_text(json.dumps(evaluation_data(evaluation), indent=1) + "\n", encoding="utf-8")

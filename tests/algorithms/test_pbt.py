@@ -200,7 +200,7 @@ def test_the_best_trial_is_evaluated_and_kept(tmp_path):
     assert meta["best_return"] == rows[-1]["best_evaluation_return"]
     again = PBT.make_trainer(config, None)
     try:
-        again.restore(tmp_path / "run/checkpoints/best")
+        again.load_model(tmp_path / "run/checkpoints/best")
         played = again.evaluate(config.evaluation_episodes, derived_seed(config.seed, "evaluation"))
         assert played.mean_return == meta["best_return"], "the same agent in the same episodes"
         assert again.draw().startswith("<svg")

@@ -5,7 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint, set_aside_newer
+from rlweave.algorithms.checkpoint import (
+    ARRAYS,
+    MODEL,
+    find_checkpoint,
+    load_checkpoint,
+    open_model,
+    set_aside_newer,
+)
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
@@ -200,19 +207,40 @@ def test_keeping_the_best_changes_nothing_in_the_course_of_an_asynchronous_train
         assert_same_state(state_of(looked), state)
 
 
-def test_a_training_goes_on_from_its_best_checkpoint(trainers, tmp_path):
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "gather": "async"}
-    sets |= {"placement": "single_learner_coarse"}
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_best_checkpoint_holds_what_acts_and_a_training_does_not_go_on_from_it(trainers, tmp_path, algorithm):
     path = tmp_path / "run"
-    finish(trainers("ppo", path, **sets))
-    resumed = trainers("ppo", path, **sets)
-    resumed.restore(path / "checkpoints" / "best")
-    arrays, meta = load_checkpoint(path / "checkpoints" / "best")
-    assert resumed.env_steps == meta["env_steps"] < resumed.config.steps
-    for name, value in resumed.agent.state_dict().items():
-        np.testing.assert_array_equal(value, arrays[f"agent/{name}"], err_msg=name)
-    assert resumed.best_return == meta["best_return"]
-    assert finish(resumed)[-1]["env_steps_sampled"] >= resumed.config.steps
+    finish(trainers(algorithm, path, backend="torch"))
+    best = path / "checkpoints" / "best"
+    assert load_checkpoint(best)[0] == {}, "no optimizer, no memory"
+    other = trainers(algorithm, path, backend="torch")
+    with pytest.raises(CheckpointError, match="holds a model, and nothing that a training could go on from"):
+        other.restore(best)
+
+
+@pytest.mark.parametrize("name", ["best", None])
+def test_every_checkpoint_has_a_model_as_agents_export_it(trainers, tmp_path, name):
+    path = tmp_path / "run"
+    trainer = trainers("ppo", path, backend="torch", evaluate_every=0, steps=64)
+    finish(trainer)
+    if name:
+        trainer._keep_best()
+    saved = path / "checkpoints" / name if name else trainer.save()
+    exported = trainer.agent.export_model(tmp_path / "exported")
+    files = sorted(file.name for file in exported.iterdir())
+    assert sorted(file.name for file in (saved / MODEL).iterdir()) == files == ["model.json", "weights.safetensors"]
+    for file in files:
+        assert (saved / MODEL / file).read_bytes() == (exported / file).read_bytes()
+    model, meta = open_model(saved)
+    assert (model, meta["env_steps"]) == (saved / MODEL, trainer.env_steps)
+    if not name:
+        (saved / ARRAYS).unlink()
+        assert open_model(saved)[0] == model, "who acts needs nothing else"
+    content = bytearray((model / files[1]).read_bytes())
+    content[len(content) // 2] ^= 1
+    (model / files[1]).write_bytes(content)
+    with pytest.raises(CheckpointError, match=files[1]):
+        open_model(saved)
 
 
 @pytest.mark.slow
@@ -289,11 +317,12 @@ def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, a
     assert_same_state(state_of(resumed), state_of(uncut))
     assert resumed.best_return == uncut.best_return
     assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
-    for name in ("best", find_checkpoint(tmp_path / "uncut").name):
-        here, there = (load_checkpoint(tmp_path / run / "checkpoints" / name)[0] for run in ("cut", "uncut"))
-        assert here.keys() == there.keys()
-        for key in here:
-            np.testing.assert_array_equal(here[key], there[key], err_msg=key)
+    here, there = (load_checkpoint(find_checkpoint(tmp_path / run))[0] for run in ("cut", "uncut"))
+    assert here.keys() == there.keys()
+    for key in here:
+        np.testing.assert_array_equal(here[key], there[key], err_msg=key)
+    first, second = (tmp_path / run / "checkpoints/best" / MODEL / "weights.safetensors" for run in ("cut", "uncut"))
+    assert first.read_bytes() == second.read_bytes()
 
 
 #: What makes an agent recurrent, and an environment whose episodes end at different times.
@@ -527,8 +556,9 @@ def test_the_best_checkpoint_is_that_of_the_best_evaluation(trainers, tmp_path, 
     assert [row["best_evaluation_return"] for row in rows if "evaluation_return" in row] == [3, 8, 8, 8, 8]
     # of equals the later one, which has learned more
     _, steps, weights = seen[2]
-    trainer.restore(tmp_path / "run" / "checkpoints" / "best")
-    assert trainer.env_steps == steps
+    best = tmp_path / "run" / "checkpoints" / "best"
+    trainer.load_model(best)
+    assert open_model(best)[1]["env_steps"] == steps
     for path, value in trainer.agent.get_weights().items():
         np.testing.assert_array_equal(value, weights[path], err_msg=path)
     # those that choose are not those that judge

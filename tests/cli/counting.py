@@ -64,6 +64,8 @@ class CountingTrainer:
         _, meta = checkpoint.load_checkpoint(path)
         self.env_steps = meta["env_steps"]
 
+    load_model = restore
+
     def draw(self, method=None):
         return "<svg xmlns='http://www.w3.org/2000/svg'/>"
 

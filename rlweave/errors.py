@@ -75,6 +75,10 @@ class CheckpointError(RlweaveError):
     """A checkpoint that is missing, damaged or does not fit."""
 
 
+class PlanWarning(UserWarning):
+    """A dataflow plan runs, but probably not as it was meant to."""
+
+
 def nearest(name: str, options: Iterable[str]) -> str:
     """Formats the nearest right name for an error's fix, with all options when none is near.
 

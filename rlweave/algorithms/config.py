@@ -78,6 +78,10 @@ class TrainConfig(Config):
         100_000, "length of the training; the item that reaches it is finished first: a rollout, for es one worker's "
         "share of a generation, for maml the episodes of all its tasks", ge=0, unit="environment steps",
     )  # fmt: skip
+    warn_after: float = setting(
+        60.0, "time in which items move but none reaches the end of the plan, before a warning; 0: never", ge=0.0,
+        unit="seconds",
+    )  # fmt: skip
     report_every: int = setting(2_000, "interval between two rows of metrics", ge=1, unit="environment steps")
     evaluate_every: int = setting(
         10_000, "interval between two greedy evaluations; they choose the best checkpoint; 0: none", ge=0,

@@ -78,7 +78,7 @@ class PlanTrainer:
         self.parts = make_parts(config)
         self.agent: Any = self.parts.agent
         try:
-            plan = self.parts.plan()
+            plan = self._compose()
             self.agent.check_components()
         except BaseException:
             self._close_environments()
@@ -95,6 +95,11 @@ class PlanTrainer:
             raise
         self._count_events_from(0)
         self.best_return = -np.inf
+
+    def _compose(self) -> ReportMetrics:
+        plan = self.parts.plan()
+        plan.warn_after = self.config.warn_after
+        return plan
 
     def _prepare_agent(self) -> None:
         """Settles threads and acting backend before anything runs."""
@@ -307,7 +312,7 @@ class PlanTrainer:
         self.agent.load_state_dict(state["variables"])
         self.agent.load_counters(state["agent"])
         self.plan.close()
-        self.plan = self.parts.plan().start(self.engine)
+        self.plan = self._compose().start(self.engine)
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
         self.plan.load_state_dict(state["plan"])

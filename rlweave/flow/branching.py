@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rlweave.errors import ConfigError
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
@@ -79,11 +83,18 @@ def _copied(payload: Any) -> Any:
 class UnionNode(Node):
     """Several streams as one.
 
-    ``round_robin`` gives each branch in turn as many items as its weight says; ``async`` asks the next branch after
-    every movement. Both pass over a branch that is not ready, and leave out one that has ended.
+    Branches take turns. A turn of ``round_robin`` lasts for as many movements as the branch's weight says, one of
+    ``async`` for one. A movement is an item that comes out of the branch, or one that stays inside of it (buffered,
+    filtered, stored): a branch that absorbs all it gets takes nothing away from the others. A branch that is not ready
+    is passed over, and one that has ended left out.
+
+    A weight need not be a whole number: a branch of weight 1/4 moves once in four turns. Where no other branch can go,
+    it does not wait for that.
     """
 
-    def __init__(self, branches: Sequence[Port], mode: str, weights: Sequence[int] | None, output: int | None) -> None:
+    def __init__(
+        self, branches: Sequence[Port], mode: str, weights: Sequence[float] | None, output: int | None
+    ) -> None:
         super().__init__("union", branches)
         if not branches:
             raise ConfigError("a union needs branches", where="Union", received="none", fix="give at least one stream")
@@ -94,7 +105,7 @@ class UnionNode(Node):
                 "weights are for mode 'round_robin', one per branch",
                 where="Union",
                 received=f"weights {list(weights)}, {len(branches)} branches, mode {mode!r}",
-                fix="leave weights out, or give one whole number per branch",
+                fix="leave weights out, or give one number per branch",
             )
         if output is not None and not 0 <= output < len(branches):
             raise ConfigError(
@@ -106,12 +117,18 @@ class UnionNode(Node):
         for branch in branches:
             check_input(branch, self.name)
         self.mode, self.output = mode, output
-        self.weights = [positive("weight", weight, "Union") for weight in weights or [1] * len(branches)]
+        self.weights = list(weights) if weights is not None else [1] * len(branches)
+        shares = [_share(weight) for weight in self.weights]
+        whole = math.lcm(*(share.denominator for share in shares))
+        self._earns = [int(share * whole) for share in shares]
+        """What a branch gets with its turn."""
+        self._price = min(whole, max(self._earns))
+        """What a movement costs. Less where no weight reaches 1: only their ratios matter."""
         self.connect()
         shown = [branch.item_type for branch in branches] if output is None else [branches[output].item_type]
         self.outputs = [Port(self, 0, one_of(shown))]
         self._turn = 0
-        self._given = 0
+        self._credit = [self._earns[0], *[0] * (len(branches) - 1)]
         self._over = [False] * len(branches)
 
     def start(self, context: Context) -> None:
@@ -120,34 +137,46 @@ class UnionNode(Node):
 
     def pull(self, output: int = 0) -> Pulled:
         """The next item of the branch whose turn it is. ABSORBED for an item of a branch that is not the output."""
+        short: list[int] | None = None
         for _ in range(len(self._branches)):
             turn = self._turn
-            item = END if self._over[turn] else self._branches[turn]()
-            if item is NOT_READY or self._over[turn]:
+            if not self._over[turn]:
+                if self._credit[turn] >= self._price:
+                    item = self._branches[turn]()
+                    if item is not NOT_READY:
+                        return self._moved(turn, item)
+                    self._credit[turn] %= self._price
+                else:
+                    short = [*(short or ()), turn]
+            self._pass_on()
+        for turn in short or ():  # whose turns are few, but nobody else can go
+            item = self._branches[turn]()
+            if item is not NOT_READY:
+                return self._moved(turn, item)
+            self._credit[turn] %= self._price
+        return END if self.ended else NOT_READY
+
+    def _moved(self, branch: int, item: Pulled) -> Pulled:
+        if item is END:
+            self._over[branch] = True
+            self.ended = all(self._over)
+            if branch == self._turn:
                 self._pass_on()
-                continue
-            if item is END:
-                self._over[turn] = True
-                self._pass_on()
-                break
-            if item is ABSORBED:
-                if self.mode == "async":
-                    self._pass_on()
-                return ABSORBED
-            self.timer.items += 1
-            self._given += 1
-            if self._given >= self.weights[turn]:
-                self._pass_on()
-            return item if self.output is None or self.output == turn else ABSORBED
-        else:
-            return END if self.ended else NOT_READY
-        self.ended = all(self._over)
-        # that a branch has ended may be what another one waits for, so something has moved
-        return END if self.ended else ABSORBED
+            # that a branch has ended may be what another one waits for, so something has moved
+            return END if self.ended else ABSORBED
+        left = self._credit[branch] - self._price
+        self._credit[branch] = left if left > 0 else 0
+        if left < self._price and branch == self._turn:
+            self._pass_on()
+        if item is ABSORBED:
+            return ABSORBED
+        self.timer.items += 1
+        return item if self.output is None or self.output == branch else ABSORBED
 
     def _pass_on(self) -> None:
-        self._turn = (self._turn + 1) % len(self._branches)
-        self._given = 0
+        turn = self._turn + 1
+        self._turn = turn = turn if turn < len(self._over) else 0
+        self._credit[turn] += self._earns[turn]
 
     def note(self) -> str:
         """Settings."""
@@ -155,13 +184,36 @@ class UnionNode(Node):
         return f"{self.mode}, weights={self.weights}{shown}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Whose turn it is."""
-        return {"turn": self._turn, "given": self._given, "over": list(self._over)}
+        """Whose turn it is, and how long that lasts."""
+        return {"turn": self._turn, "credit": list(self._credit), "over": list(self._over)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
-        self._turn, self._given = int(state["turn"]), int(state["given"])
+        self._turn = int(state["turn"])
         self._over = [bool(over) for over in state["over"]]
+        if "credit" in state:
+            self._credit = [int(credit) for credit in state["credit"]]
+        else:  # the first checkpoints say how many items of the turn were given
+            self._credit = [0] * len(self._over)
+            self._credit[self._turn] = self._earns[self._turn] - int(state["given"]) * self._price
+
+
+def _share(weight: Any) -> Fraction:
+    """A weight as an exact number.
+
+    Raises:
+        ConfigError: It is no number, or too small to be told from 0.
+    """
+    number = isinstance(weight, (float, int, np.number)) and not isinstance(weight, bool) and math.isfinite(weight)
+    share = Fraction(float(weight)).limit_denominator(1000) if number else Fraction(0)
+    if share <= 0:
+        raise ConfigError(
+            "a branch's weight is a number of movements per turn",
+            where="Union",
+            received=repr(weight),
+            fix="give numbers of at least 0.001: 0.25 for one movement in four turns",
+        )
+    return share
 
 
 class QueueNode(Node):

@@ -23,6 +23,10 @@ ABSORBED: Literal[Signal.ABSORBED] = Signal.ABSORBED
 END: Literal[Signal.END] = Signal.END
 
 
+class AbsorbedAt(int):
+    """What a source actor sends in place of an item that stayed with its n-th operator, counted from 0."""
+
+
 UNKNOWN_VERSION = -1
 
 

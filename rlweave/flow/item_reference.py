@@ -9,13 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlweave.flow.engine import Call
-from rlweave.flow.envelope import Signal
+from rlweave.flow.envelope import AbsorbedAt, Signal
 from rlweave.flow.protocols import steps_of
 
 if TYPE_CHECKING:
     from rlweave.flow.workers import SourceItem
 
 ItemT = TypeVar("ItemT")
+
+_NONE = (Signal, AbsorbedAt)
+"""What stands in place of an item that there is not."""
 
 
 class ItemReference(Generic[ItemT]):
@@ -106,15 +109,15 @@ def apart(items: Sequence[SourceItem], parts: int) -> tuple[Any, ...]:
         items: The items.
         parts: One more than there may be items.
     """
-    heads = [(payload if isinstance(payload, Signal) else described(payload), *rest) for payload, *rest in items]
-    payloads = [None if isinstance(payload, Signal) else payload for payload, *_ in items]
+    heads = [(payload if isinstance(payload, _NONE) else described(payload), *rest) for payload, *rest in items]
+    payloads = [None if isinstance(payload, _NONE) else payload for payload, *_ in items]
     return heads, *payloads, *[None] * (parts - 1 - len(items))
 
 
 def referenced(heads: Iterable[SourceItem], payloads: Iterable[Call]) -> list[SourceItem]:
     """A source's items, of which only the heads that ``apart`` made are here."""
     return [
-        (head if isinstance(head, Signal) else ItemReference(call, *head), num_steps, version, episodes)
+        (head if isinstance(head, _NONE) else ItemReference(call, *head), num_steps, version, episodes)
         for (head, num_steps, version, episodes), call in zip(heads, payloads, strict=False)
     ]
 

@@ -80,6 +80,8 @@ class Node:
     failure_policies: tuple[str, ...] = ()
     """What ``on_error`` may say about it; nothing for a node that cannot fail on an item."""
     takes: Any = Any
+    gathers_up = False
+    """Whether it makes one item of many, so that it may take many and give none for long."""
     place: Place = "driver"
     """Where it runs."""
 

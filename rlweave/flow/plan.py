@@ -18,6 +18,7 @@ from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
 from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.progress import ProgressWatch, StepsWatch
 from rlweave.flow.protocols import Episode
 from rlweave.flow.reports import EpisodeWindow, Report, UnreportedEpisodes, report_of
 from rlweave.flow.sink import Sink
@@ -49,6 +50,10 @@ class ReportMetrics:
 
     wait_limit = 1.0
     """Seconds that the scheduler sleeps at most before it looks whether it was stopped."""
+    warn_after = 60.0
+    """Seconds in which items may move without one of them reaching the end, before a `PlanWarning` says so, and names
+    the operators that absorb them (ten times as many if these make one item of many). The same for environment steps,
+    where ``run`` reports by these. 0 for no warning."""
 
     def __init__(self, stream: Stream, workers: Workers | None = None) -> None:
         self._sink = Sink(stream.port)
@@ -67,6 +72,8 @@ class ReportMetrics:
         self._last_report = (0.0, 0)
         self._closed = False
         self._failure: PlanError | None = None
+        self._arriving = ProgressWatch(self._sink.name, self.graph.nodes, "none has reached the end")
+        self._stepping = StepsWatch(self._sink.name, self.graph.nodes, "no environment step was counted")
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -149,7 +156,12 @@ class ReportMetrics:
         except PlanError as error:
             self._failure = error
             raise
-        return ABSORBED if moved and item is NOT_READY else item
+        if item is ABSORBED or (moved and item is NOT_READY):
+            self._arriving.moved(context.clock.now(), self.warn_after)
+            return ABSORBED
+        if item is not NOT_READY:
+            self._arriving.since = None
+        return item
 
     def pull(self) -> Pulled:
         """Steps until an item reaches the end of the plan: its envelope, NOT_READY or END."""
@@ -188,7 +200,7 @@ class ReportMetrics:
             )
         counters = self.counters
         every = Every(every_steps, counters.env_steps_sampled)
-        unreported = False
+        unreported, steps = False, counters.env_steps_sampled
         with stopping_on_interrupt(self.stop, lambda: self.stopped):
             while not self.stopped and not (until is not None and until(counters)):
                 item = self._step(self.wait_limit)
@@ -199,6 +211,10 @@ class ReportMetrics:
                         self.wait()
                     continue
                 unreported = True
+                if not every_steps or counters.env_steps_sampled != steps:
+                    steps, self._stepping.since = counters.env_steps_sampled, None
+                else:
+                    self._stepping.moved(self._running().clock.now(), self.warn_after)
                 if every(counters.env_steps_sampled) if every_steps else item is not ABSORBED:
                     unreported = False
                     yield self.report()

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow.envelope import END, NOT_READY, Pulled
+from rlweave.flow.envelope import END, NOT_READY, Pulled, Signal
 from rlweave.flow.node import Node, Port
 from rlweave.flow.shard_source import ShardSource
 from rlweave.flow.sources import ReplaySource
@@ -131,7 +131,10 @@ class RateLimit(Node):
             elif not self._asks_ahead:
                 return NOT_READY
         item = self._upstream()
-        self.ended = item is END
+        if isinstance(item, Signal):
+            self.ended = item is END
+        else:
+            self.timer.items += 1
         return item
 
     def measures(self) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlweave.errors import PlanError
 from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
 from rlweave.flow.engine import ActorLost, Call
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, AbsorbedAt, Envelope, Pulled
 from rlweave.flow.failures import Failures
 from rlweave.flow.item_reference import referenced
 from rlweave.flow.node import Node, Port, failure
@@ -182,6 +182,8 @@ class Gather(Node):
                 self._keep_episodes(episodes)
                 break
             left -= 1
+            if self.stages:
+                payload = self._through_stages(payload)
             if isinstance(version, int):
                 envelope = Envelope(payload, name, sequence, version)
             else:  # of each learner's weights
@@ -197,6 +199,13 @@ class Gather(Node):
             arrivals = self._mark(request, arrivals)
         self._arrived.extend(arrivals)
         return arrivals
+
+    def _through_stages(self, payload: Any) -> Any:
+        """Counts an item at the operators beside its source that it came to."""
+        absorbed = type(payload) is AbsorbedAt
+        for stage in self.stages[: payload + 1] if absorbed else self.stages:
+            stage.timer.items += 1
+        return ABSORBED if absorbed else payload
 
     def _mark(self, request: Requested, arrivals: list[Arrival]) -> list[Arrival]:
         return arrivals

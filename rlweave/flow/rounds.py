@@ -28,6 +28,8 @@ class BatchRounds(Node):
     Rounds of several gathers may come mixed, as behind a union; each makes lists of its own.
     """
 
+    gathers_up = True
+
     def __init__(self, upstream: Port) -> None:
         super().__init__("batch", [upstream])
         check_input(upstream, self.name)

@@ -28,4 +28,5 @@ class Sink(Node):
             self.ended = item is END
         else:
             self._counters.items += 1
+            self.timer.items += 1
         return item

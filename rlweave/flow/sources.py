@@ -27,6 +27,7 @@ class RolloutSource(Node):
         group: The workers.
         fragments: Items that a worker makes per call.
         name: Of the operator.
+        counts: Whether its steps and episodes are those of the training.
     """
 
     failure_policies = ("stop", "skip", "replace")
@@ -38,9 +39,11 @@ class RolloutSource(Node):
     watched_by_others = False
     """Whether others than the gather may find an actor dead."""
 
-    def __init__(self, group: WorkerGroup, fragments: int = 1, name: str = "parallel_rollouts") -> None:
+    def __init__(
+        self, group: WorkerGroup, fragments: int = 1, name: str = "parallel_rollouts", counts: bool = True
+    ) -> None:
         super().__init__(name, [])
-        self.group = group
+        self.group, self.counts = group, counts
         self.fragments = positive("fragments", fragments, self.name)
         self.outputs = [Port(self, 0, one_of(group.item_types()), parallel=True)]
 

@@ -301,8 +301,9 @@ class Union(Stream):
 
     Args:
         branches: The streams.
-        mode: ``"round_robin"`` gives branches turns in order, ``"async"`` takes what is ready.
-        weights: Items per turn of each branch; only with ``"round_robin"``.
+        mode: ``"round_robin"`` gives branches turns in order, ``"async"`` asks the next one after every movement.
+        weights: Movements per turn of each branch, 1 by default; only with ``"round_robin"``. An item that stays inside
+            of a branch (buffered, filtered, stored) is a movement too. 0.25 is one in four turns.
         output: Number of the branch whose items are passed on; the others' are only worked on. None passes on all.
     """
 
@@ -310,7 +311,7 @@ class Union(Stream):
         self,
         *branches: Stream,
         mode: Literal["round_robin", "async"] = "round_robin",
-        weights: Sequence[int] | None = None,
+        weights: Sequence[float] | None = None,
         output: int | None = None,
     ) -> None:
         for branch in branches:

@@ -65,6 +65,7 @@ class ForEach(Node):
         claim(operator, self)
         self.connect()
         self.outputs = [Port(self, 0, operator.produced(upstream.item_type))]
+        self.gathers_up = operator.merges
         self._flushed: deque[Envelope] = deque()
         self._failures_in_a_row = 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.engine import ArgumentFailed
-from rlweave.flow.envelope import ABSORBED, END
+from rlweave.flow.envelope import ABSORBED, END, AbsorbedAt
 from rlweave.flow.item_reference import apart
 from rlweave.flow.item_types import signature_of
 from rlweave.flow.protocols import Episode, Worker, require, steps_of
@@ -119,10 +119,11 @@ class SourceActor:
             try:
                 payload = self.worker.sample()
                 num_steps = steps_of(payload)
-                for name, operator in self.stages:
+                for number, (name, operator) in enumerate(self.stages):
                     stage = name
                     payload = operator(payload)
                     if payload is ABSORBED:
+                        payload = AbsorbedAt(number)
                         break
             except StopIteration:
                 if stage != "sample":

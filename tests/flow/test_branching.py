@@ -178,15 +178,10 @@ def test_round_robin_takes_turns_by_weight() -> None:
     assert order == [0, 1, 1, 2, 2, 2] * 2
 
 
-def test_a_turn_lasts_until_the_branch_gives_an_item() -> None:
+@pytest.mark.parametrize("mode", ["round_robin", "async"])
+def test_what_a_branch_absorbs_is_a_movement_and_the_next_one_has_its_turn(mode: Any) -> None:
     slow = one().for_each(number_of).batch(3)
-    plan = ReportMetrics(Union(slow, one().for_each(number_of)))
-    assert [plan.pull().payload for _ in range(4)] == [[0, 1, 2], 0, [3, 4, 5], 1]  # type: ignore[union-attr]
-
-
-def test_asynchronous_mode_moves_on_after_every_movement() -> None:
-    slow = one().for_each(number_of).batch(3)
-    plan = ReportMetrics(Union(slow, one().for_each(number_of), mode="async"))
+    plan = ReportMetrics(Union(slow, one().for_each(number_of), mode=mode))
     assert [plan.pull().payload for _ in range(4)] == [0, 1, [0, 1, 2], 2]  # type: ignore[union-attr]
 
 

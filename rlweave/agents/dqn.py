@@ -250,6 +250,9 @@ class DQN(Agent):
         rows = _rows(states)
         return self.actor.act(states, np.full(rows, self.epsilon, np.float32))
 
+    def play(self, states: Any, explore: bool = False) -> Any:
+        return self.env_actions(self.act(states, explore))
+
     def act_recurrently(
         self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:

@@ -10,9 +10,8 @@ from rlweave.agents.from_model import acting_agent
 from rlweave.agents.model_files import is_model, read_model
 from rlweave.agents.policy_agents import weights_of
 from rlweave.agents.trained_policy import TrainedPolicy
-from rlweave.algorithms.checkpoint import find_checkpoint
+from rlweave.algorithms.checkpoint import find_checkpoint, open_model
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.errors import CheckpointError
 
 
 def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int = 0) -> Any:
@@ -57,14 +56,7 @@ def find_model(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if is_model(path):
         return path
-    checkpoint = find_playing(path)
-    if not is_model(checkpoint / "model"):
-        raise CheckpointError(
-            "this checkpoint holds no model: an older version of rlweave wrote it",
-            where=str(checkpoint),
-            fix="go on with its training (rlweave resume), which writes checkpoints that hold one",
-        )
-    return checkpoint / "model"
+    return open_model(find_playing(path))[0]
 
 
 def find_playing(path: str | os.PathLike[str]) -> Path:

@@ -2,7 +2,8 @@
 
 import rlweave.graph.symbolic_ops  # noqa: F401 - gives symbolic values their operators
 from rlweave.graph.building import build
-from rlweave.graph.component import Component, shared
+from rlweave.graph.component import Component
+from rlweave.graph.composition import shared
 from rlweave.graph.control import (
     batch_rank,
     cond,

@@ -20,6 +20,7 @@ from rlweave.export.targets import TARGETS, Target
 from rlweave.export.verification import verify
 from rlweave.graph.ir import flatten_structure, unflatten_like
 from rlweave.graph.pure import PureMethod, pure_method
+from rlweave.strict_json import to_json
 
 #: What says what an artefact is.
 DESCRIPTION = "policy.json"
@@ -71,7 +72,7 @@ def export_agent(
             f"{agent.name} as {to}",
         )
         description = {**_description(agent, target, method, act), **(about or {}), "verification": checked}
-        (partial / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        (partial / DESCRIPTION).write_text(to_json(description, indent=1) + "\n", encoding="utf-8")
         if directory.exists():
             shutil.rmtree(directory)
         partial.rename(directory)

@@ -6,7 +6,6 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,10 +13,10 @@ import numpy as np
 from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
 from rlweave.agents.config import Config, setting
 from rlweave.agents.model_exchange import ModelExchange
-from rlweave.agents.model_files import Weights
 from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
 from rlweave.backends import get_backend
+from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
@@ -70,6 +69,8 @@ class Agent(RecurrentActing, ModelExchange, ABC):
 
     config_class: ClassVar[type[AgentConfig]]
     name: ClassVar[str]
+    #: Whether actions have to be such as can be counted.
+    discrete_only: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class Agent(RecurrentActing, ModelExchange, ABC):
                 fix=f"pass a {self.config_class.__name__}",
             )
         self.config: Any = config
+        self._boundary = ActionBoundary(self.action_space, self.name, self.discrete_only)
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
         self._actor: GraphExecutor | None = None
@@ -257,11 +259,6 @@ class Agent(RecurrentActing, ModelExchange, ABC):
             Nested arrays (B, ...) of the action space.
         """
 
-    def play(self, states: Any, explore: bool = False) -> Any:
-        """Actions as the environment takes them, (B, ...), for a batch of observations; nothing is remembered."""
-        self.check_masks(states)
-        return self.env_actions(self.actor.act(states, explore=explore)[0])
-
     @abstractmethod
     def observe(
         self,
@@ -284,6 +281,23 @@ class Agent(RecurrentActing, ModelExchange, ABC):
             next_state: Observation after the action; may be left out only where the episode goes on.
             env_id: Name of the environment.
         """
+
+    @property
+    def own_action_space(self) -> Space:
+        """Space of one action as the agent learns from it, without ranks: what memories and batches hold.
+
+        Indices from 0 for integers, numbers around 0 for floats, of which [-1, 1] is the box where it is bounded on
+        both sides (see `rlweave.components.action_leaves.ActionLeaf`).
+        """
+        return self._boundary.own_space
+
+    def env_actions(self, actions: Any) -> Any:
+        """Actions (..., *shape) of the action space, for the environment, from those that the agent learns from."""
+        return self._boundary.to_environment(actions)
+
+    def own_actions(self, actions: Any) -> Any:
+        """What the agent learns from, (..., *shape), for actions of the action space; undoes `env_actions`."""
+        return self._boundary.from_environment(actions)
 
     def _check_names(self, names: Sequence[Any], rows: int) -> None:
         """Refuses names of environments that do not tell the rows of a batch apart.
@@ -402,17 +416,6 @@ class Agent(RecurrentActing, ModelExchange, ABC):
         self.executor.reseed(seed)
         if self.actor is not self.executor:
             self.actor.reseed(seed)
-
-    def act_only(self, weights: Weights, backend: str, seed: int, where: str | Path) -> None:
-        """Makes this an agent that acts with the weights of a model and cannot learn; no framework is imported.
-
-        Args:
-            weights: By path below the root, as `model` gives them.
-            backend: What computes.
-            seed: Seeds what is drawn.
-            where: Where the weights come from, for errors.
-        """
-        self._actor = self._policy_with(weights, backend, seed, where)
 
     def _after_import(self) -> None:
         self._copy_to_actor()

@@ -101,7 +101,7 @@ class ApeXGraph(QLearningGraph):
 
 
 class ApeX(DQN):
-    """Ape-X for discrete, multi-discrete and multi-binary action spaces.
+    """Ape-X for all actions that can be counted: discrete, multi-discrete, multi-binary, and nests of them.
 
     Has no memory of its own, so `observe`, and `update` without a batch, are refused: a plan stores and draws.
 

@@ -57,7 +57,9 @@ class DrawnBatch(NamedTuple):
 
 
 class DQN(Agent):
-    """DQN for discrete, multi-discrete and multi-binary action spaces.
+    """DQN for all actions that can be counted: discrete, multi-discrete, multi-binary, and nests of them.
+
+    Of several components each has Q-values of its own, see `DQNLoss` (branching: Tavakoli et al. 2018).
 
     Args:
         state_space: Space of one observation.
@@ -70,6 +72,7 @@ class DQN(Agent):
     name: ClassVar[str] = "dqn"
     config_class = DQNConfig
     config: DQNConfig
+    discrete_only: ClassVar[bool] = True
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values")
     policy_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily")
 
@@ -98,13 +101,6 @@ class DQN(Agent):
                 where="prefetch",
                 received=f"{self.config.prefetch} with memory_place={self.config.memory_place!r}",
                 fix="leave prefetch out, or keep the memory on the host",
-            )
-        if not _has_q_values(self.action_space):
-            raise ConfigError(
-                f"{self.name} needs one discrete action space, with the same number of choices in each component",
-                where="action_space",
-                received=repr(self.action_space),
-                fix="use PPO, which takes any action space",
             )
         self._epsilon = make_schedule(self.config.epsilon)
         self._accumulators: dict[Any, NStepAccumulator | SequenceAccumulator] = {}
@@ -166,7 +162,7 @@ class DQN(Agent):
             "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
             ),
-            "exploration": EpsilonGreedy(),
+            "exploration": EpsilonGreedy(action_space=self.action_space),
         }
 
     def _make_loss(self) -> DQNLoss:
@@ -190,10 +186,10 @@ class DQN(Agent):
         """
         if self.recurrent:
             length = self.config.burn_in + self.config.unroll
-            return sequence_space(self.state_space, self.action_space, self.recurrent_space, length)
+            return sequence_space(self.state_space, self.own_action_space, self.recurrent_space, length)
         return Dict(
             states=self.state_space,
-            actions=self.action_space,
+            actions=self.own_action_space,
             rewards=FloatBox(),
             terminated=BoolBox(),
             discounts=FloatBox(),
@@ -250,9 +246,6 @@ class DQN(Agent):
         rows = _rows(states)
         return self.actor.act(states, np.full(rows, self.epsilon, np.float32))
 
-    def play(self, states: Any, explore: bool = False) -> Any:
-        return self.env_actions(self.act(states, explore))
-
     def act_recurrently(
         self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:
@@ -281,10 +274,6 @@ class DQN(Agent):
         actions = self.env_actions(actions)
         return first_row(actions) if single else actions
 
-    def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them: booleans where it has booleans."""
-        return actions.astype(np.bool_) if isinstance(self.action_space, BoolBox) else actions
-
     def observe(
         self,
         state: Any,
@@ -296,7 +285,7 @@ class DQN(Agent):
         env_id: Any = 0,
     ) -> None:
         state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
-        extra = self._recurrent_fields(env_id)
+        action, extra = self.own_actions(action), self._recurrent_fields(env_id)
         steps = self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state, **extra)
         self._acted.pop(env_id, None)  # only now: a step that is refused may be observed again
         for step in steps:
@@ -358,11 +347,10 @@ class DQN(Agent):
             ExecutionError: Without a batch, when the memory holds too little.
         """
         if isinstance(batch, DrawnBatch):
-            loss, metrics = self.executor.update_drawn(*batch.arguments, with_metrics=True)
-            samples = batch.num_steps
+            loss, samples = self.executor.update_drawn(*batch.arguments), batch.num_steps
         elif batch is None:
             self._require_ready()
-            loss, metrics = self.executor.update(batch_size=self._batch_rows, with_metrics=True)
+            loss = self.executor.update(batch_size=self._batch_rows)
             samples = self.config.batch_size
         else:
             samples = _rows(batch["rewards"]) * (self.config.unroll if self.recurrent else 1)
@@ -370,11 +358,11 @@ class DQN(Agent):
                 raise ExecutionError(
                     "a batch without transitions", where=f"{self.name}.update", fix="pass at least one"
                 )
-            loss, metrics = self.executor.update_from(batch, with_metrics=True)
+            loss = self.executor.update_from(batch)
         self._sync_target_when_due()
         self._copy_to_actor()
-        metrics = self._checked({"loss": float(loss), **metrics})
-        return {**metrics, "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
+        self._checked({"loss": float(loss)})
+        return {"loss": float(loss), "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
 
     def _sync_target_when_due(self) -> None:
         due = self.env_steps // self.config.target_update_interval
@@ -416,11 +404,6 @@ class DQN(Agent):
 
 
 STEP_KEYS = ("states", "actions", "rewards", "terminated", "truncated", "next_states")
-
-
-def _has_q_values(space: Space) -> bool:
-    """Whether every component of an action space has the same finite number of choices."""
-    return isinstance(space, BoolBox) or (isinstance(space, IntBox) and isinstance(space.num_categories, int))
 
 
 def _rows(structure: Any) -> int:

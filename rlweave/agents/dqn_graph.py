@@ -43,6 +43,11 @@ class QLearningGraph(Component):
         return self.policy.greedy(states)
 
     @api
+    def play(self, states: Any) -> Any:
+        """The best actions as the environment takes them, for observations (B, ...): all that a trained policy does."""
+        return self.policy.env_actions(self.act_greedily(states))
+
+    @api
     def q_values(self, states: Any) -> Any:
         """Q values (B, ..., actions)."""
         return self.policy.q_values(states)
@@ -62,7 +67,7 @@ class QLearningGraph(Component):
     @api
     def apply(self, gradients: Any) -> None:
         """One optimizer step with given gradients, by variable path."""
-        graph.metrics(self.optimizer.apply(gradients, self.policy.variables()))
+        self.optimizer.apply(gradients, self.policy.variables())
 
     @api
     def sync_target(self) -> None:
@@ -71,7 +76,7 @@ class QLearningGraph(Component):
 
     def _learn(self, records: Any, weights: Any) -> Any:
         loss, td_errors = self._loss(records, weights)
-        graph.metrics(self.optimizer.step(loss, self.policy.variables()))
+        self.optimizer.step(loss, self.policy.variables())
         return loss, td_errors
 
     def _loss(self, records: Any, weights: Any) -> Any:

@@ -12,7 +12,7 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
 from rlweave.agents.es_graph import ESGraph
 from rlweave.agents.generation import Generation
-from rlweave.agents.trajectories import add_axis, bounds_of, clipped, first_row, is_single
+from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import EvolutionStrategy, NoiseTable, Policy
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
@@ -86,7 +86,6 @@ class ES(Agent):
                 fix="use layers without a state, such as dense",
             )
         self.slots = slots
-        self._bounds = bounds_of(self.action_space)
 
     def arguments(self) -> dict[str, Any]:
         return {"slots": self.slots}
@@ -131,10 +130,6 @@ class ES(Agent):
         actions, _ = self.actor.act(batch, explore=explore)
         actions = self.env_actions(actions)
         return first_row(actions) if single else actions
-
-    def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them: those of a box are clipped to its bounds, the rest stay."""
-        return actions if self._bounds is None else clipped(actions, self._bounds)
 
     def draw_offsets(self, generator: np.random.Generator, pairs: int) -> npt.NDArray[np.int32]:
         """Where in the table of noise the perturbations of mirrored pairs begin, (pairs,)."""
@@ -187,13 +182,12 @@ class ES(Agent):
         if batch is None:
             raise ExecutionError("there is no generation to learn from", where="es.update", fix="pass a batch")
         returns = np.asarray(batch["returns"], np.float32)
-        _, learned = self.executor.update(batch["offsets"], returns, with_metrics=True)
+        self.executor.update(batch["offsets"], returns)
         self._copy_to_actor()
         metrics = {
             "population_return": float(returns.mean()),
             "population_return_max": float(returns.max()),
             "population_return_std": float(returns.std()),
-            **learned,
         }
         return {**self._checked(metrics), "gradient_steps": 1}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave import graph, ops
+from rlweave import ops
 from rlweave.components import EvolutionStrategy, NoiseTable, Policy, Population
 from rlweave.graph import Component, api, graph_fn
 
@@ -41,6 +41,11 @@ class ESGraph(Component):
         """Actions of the policy in the centre, and their log-probabilities, for observations (B, ...)."""
         return self.policy.act(states, explore=explore)
 
+    @api(static=("explore",))
+    def play(self, states: Any, explore: bool = False) -> Any:
+        """Actions of the policy in the centre as the environment takes them, for observations (B, ...)."""
+        return self.policy.env_actions(self.act(states, explore=explore)[0])
+
     @api
     def perturb(self, offsets: Any, signs: Any) -> None:
         """Puts each member of the population at the policy's weights + sign * sigma * noise at its offset."""
@@ -57,7 +62,7 @@ class ESGraph(Component):
     @api
     def update(self, offsets: Any, returns: Any) -> None:
         """One step along the estimated gradient, from the returns (n, 2) of mirrored pairs with noise at `offsets`."""
-        graph.metrics(self.optimizer.apply(self.gradients(offsets, returns), self.policy.variables()))
+        self.optimizer.apply(self.gradients(offsets, returns), self.policy.variables())
 
     @api
     def gradients(self, offsets: Any, returns: Any) -> Any:
@@ -69,7 +74,7 @@ class ESGraph(Component):
     @api
     def apply(self, gradients: Any) -> None:
         """One optimizer step with given gradients, by variable path."""
-        graph.metrics(self.optimizer.apply(gradients, self.policy.variables()))
+        self.optimizer.apply(gradients, self.policy.variables())
 
     @graph_fn(differentiable=False)
     def _descent(self, ascent: Any, weights: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
 from rlweave.agents.maml_graph import MAMLGraph, RegressionMAMLGraph, ReinforcementMAMLGraph
-from rlweave.agents.trajectories import add_axis, bounds_of, clipped, first_row, is_single
+from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import LinearBaseline, Policy, SquaredErrorLoss, SurrogateLoss
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
@@ -80,7 +80,6 @@ class MAML(Agent):
     ) -> None:
         super().__init__(state_space, action_space, config, backend=backend, seed=seed)
         self.tasks = tasks
-        self._bounds = bounds_of(self.action_space)
         if self.recurrent:
             raise ConfigError(
                 "recurrent networks cannot be adapted here",
@@ -138,7 +137,7 @@ class MAML(Agent):
         """Space of what one task is adapted to or learned from, without ranks."""
         if self.config.problem == "regression":
             return Dict(states=self.state_space, targets=self.action_space)
-        return Dict(states=self.state_space, actions=self.action_space, log_probs=FloatBox(), advantages=FloatBox())
+        return Dict(states=self.state_space, actions=self.own_action_space, log_probs=FloatBox(), advantages=FloatBox())
 
     def input_spaces(self) -> dict[str, InputSpace]:
         shots = self.config.shots
@@ -153,7 +152,7 @@ class MAML(Agent):
         if self.config.problem == "reinforcement":
             rollout = Dict(
                 states=self.state_space,
-                actions=self.action_space,
+                actions=self.own_action_space,
                 log_probs=FloatBox(),
                 rewards=FloatBox(),
                 terminated=BoolBox(),
@@ -172,10 +171,6 @@ class MAML(Agent):
         actions, _ = self.act(add_axis(states) if single else states, explore)
         actions = self.env_actions(actions)
         return first_row(actions) if single else actions
-
-    def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them: those of a box are clipped to its bounds, the rest stay."""
-        return actions if self._bounds is None else clipped(actions, self._bounds)
 
     def act(self, states: Any, explore: bool = True) -> tuple[Any, np.ndarray]:
         """Actions (B, ...) of the policy before adaptation, and their log-probabilities (B,)."""

@@ -44,6 +44,11 @@ class MAMLGraph(Component):
         return self.policy.act(states, explore=explore)
 
     @api(static=("explore",))
+    def play(self, states: Any, explore: bool = False) -> Any:
+        """Actions of the policy before adaptation as the environment takes them, for observations (B, ...)."""
+        return self.policy.env_actions(self.act(states, explore=explore)[0])
+
+    @api(static=("explore",))
     def act_adapted(self, states: Any, explore: bool = True) -> Any:
         """Actions of the policies that `adapt` made, each for the observation of its task, (N, ...)."""
         return self.population.act(states, explore=explore)
@@ -56,7 +61,7 @@ class MAMLGraph(Component):
     @api
     def update(self, batch: Any) -> None:
         """Steps down the loss of the adapted policies, through their adaptation."""
-        graph.repeat(self.epochs, lambda: self._step(batch))
+        graph.repeat(self.epochs, lambda: self.optimizer.step(self._meta_loss(batch), self.policy.variables()))
 
     @api
     def losses(self, batch: Any) -> Any:
@@ -76,10 +81,7 @@ class MAMLGraph(Component):
     @api
     def apply(self, gradients: Any) -> None:
         """One optimizer step with given gradients, by variable path."""
-        graph.metrics(self.optimizer.apply(gradients, self.policy.variables()))
-
-    def _step(self, batch: Any) -> None:
-        graph.metrics(self.optimizer.step(self._meta_loss(batch), self.policy.variables()))
+        self.optimizer.apply(gradients, self.policy.variables())
 
     def _meta_loss(self, batch: Any) -> Any:
         """The mean of the adapted policies' losses over tasks (Finn et al. 2017, algorithms 2 and 3, line 10)."""
@@ -119,6 +121,8 @@ class MAMLGraph(Component):
 class RegressionMAMLGraph(MAMLGraph):
     """MAML for regression: rows are "states" and "targets", and the policy's likeliest actions are predictions.
 
+    Errors are those of the policy's own numbers: where targets are bounded on both sides, [-1, 1] is their range.
+
     Args:
         loss: The loss of predictions.
         arguments: Those of `MAMLGraph`.
@@ -130,7 +134,8 @@ class RegressionMAMLGraph(MAMLGraph):
 
     def support_loss(self, weights: Any, rows: Any) -> Any:
         """The squared error."""
-        return self.loss.loss(graph.substitute(self.policy, weights).mode(rows["states"]), rows["targets"])
+        predictions = graph.substitute(self.policy, weights).mode(rows["states"])
+        return self.loss.loss(predictions, self.policy.own_actions(rows["targets"]))
 
     def query_loss(self, weights: Any, rows: Any) -> Any:
         """The squared error."""

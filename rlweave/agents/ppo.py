@@ -12,7 +12,7 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
 from rlweave.agents.ppo_graph import PPOGraph
 from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
-from rlweave.agents.trajectories import TrajectoryAssembler, add_axis, bounds_of, clipped, first_row, is_single, same
+from rlweave.agents.trajectories import TrajectoryAssembler, add_axis, first_row, is_single, same
 from rlweave.components import (
     GeneralizedAdvantageEstimation,
     Policy,
@@ -88,8 +88,8 @@ class PPO(Agent):
             self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
         self._check_minibatches()
         self._trajectories = TrajectoryAssembler(self.config.rollout_steps)
-        self._acted: dict[Any, tuple[Any, dict[str, Any]]] = {}
-        self._bounds = bounds_of(self.action_space)
+        #: By environment: the action to learn from, what belongs to it, and the action that the environment was given.
+        self._acted: dict[Any, tuple[Any, dict[str, Any], Any]] = {}
 
     def _check_minibatches(self) -> None:
         """Checks that a rollout can be cut into minibatches.
@@ -177,7 +177,7 @@ class PPO(Agent):
         leaves: dict[str, Space] = {
             "states": self.state_space,
             "next_states": self.state_space,
-            "actions": self.action_space,
+            "actions": self.own_action_space,
             "log_probs": FloatBox(),
             "rewards": FloatBox(),
             "terminated": BoolBox(),
@@ -207,7 +207,7 @@ class PPO(Agent):
         """Space of post-processed rows (N, ...); of recurrent networks (T, B, ...)."""
         rows = Dict(
             states=self.state_space,
-            actions=self.action_space,
+            actions=self.own_action_space,
             log_probs=FloatBox(),
             values=FloatBox(),
             advantages=FloatBox(),
@@ -249,15 +249,11 @@ class PPO(Agent):
             extra = {"log_probs": log_probs}
             names = list(range(len(log_probs))) if env_ids is None else list(env_ids)
             self._check_names(names, len(log_probs))
+        own, actions = actions, self.env_actions(actions)
         if explore:  # a greedy look is for evaluation, and no step of an environment
             for row, name in enumerate(names):
-                self._acted[name] = map_structure(operator.itemgetter(row), (actions, extra))
-        actions = self.env_actions(actions)
+                self._acted[name] = map_structure(operator.itemgetter(row), (own, extra, actions))
         return first_row(actions) if single else actions
-
-    def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them: those of a box are clipped to its bounds, the rest stay."""
-        return actions if self._bounds is None else clipped(actions, self._bounds)
 
     def observe(
         self,
@@ -275,17 +271,16 @@ class PPO(Agent):
                 where=f"environment {env_id!r}",
                 fix="call get_actions(states, env_ids=[...]) before observe(..., env_id=...)",
             )
-        # the distribution's own action (a box action may have been clipped for the environment) and its probability
-        chosen, extra = self._acted[env_id]
+        own, extra, chosen = self._acted[env_id]
         state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
-        if not same(action, self.env_actions(chosen)):
+        if not same(action, chosen):
             raise ExecutionError(
                 "another action was observed than the one this agent chose",
                 where=f"environment {env_id!r}",
-                received=f"{action}, chosen was {self.env_actions(chosen)}",
+                received=f"{action}, chosen was {chosen}",
                 fix=f"{self.name} learns from its own actions only; pass the action of the last get_actions",
             )
-        self._trajectories.observe(env_id, state, chosen, reward, terminated, truncated, next_state, **extra)
+        self._trajectories.observe(env_id, state, own, reward, terminated, truncated, next_state, **extra)
         del self._acted[env_id]
         if terminated or truncated:
             self.begin_episodes([env_id])

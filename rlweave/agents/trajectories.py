@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rlweave.errors import ExecutionError, SpaceError
 from rlweave.graph.ir import map_structure
-from rlweave.spaces import Box, FloatBox, IntBox, Space
+from rlweave.spaces import Box, IntBox, Space
 
 Step = dict[str, Any]
 
@@ -191,30 +191,3 @@ def add_axis(value: Any) -> Any:
 def first_row(value: Any) -> Any:
     """The first row of a batch."""
     return map_structure(lambda leaf: leaf[0], value)
-
-
-def bounds_of(space: Space) -> Any:
-    """Bounds (low, high) of the float leaves of an action space, nested like it; None where nothing is bounded."""
-    flat: dict[str, Any] = {}
-    for path, leaf in space.flatten().items():
-        bounded = isinstance(leaf, FloatBox) and leaf.bounded.any()
-        flat[path] = Bounds(leaf.low, leaf.high) if bounded else None
-    return space.unflatten(flat) if any(bounds is not None for bounds in flat.values()) else None
-
-
-class Bounds(NamedTuple):
-    """Lowest and highest values of a box, infinite where it has none."""
-
-    low: Any
-    high: Any
-
-
-def clipped(value: Any, bounds: Any) -> Any:
-    """Clips nested arrays to nested bounds; leaves without bounds stay."""
-    if bounds is None:
-        return value
-    if isinstance(bounds, Bounds):
-        return np.clip(value, bounds.low, bounds.high)
-    if isinstance(bounds, dict):
-        return {key: clipped(value[key], bounds[key]) for key in bounds}
-    return tuple(clipped(item, bound) for item, bound in zip(value, bounds, strict=True))

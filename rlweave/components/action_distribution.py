@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlweave import ops
+from rlweave.components.action_boundary import from_environment, to_environment
 from rlweave.components.action_leaves import ActionLeaf, action_leaves, as_space
 from rlweave.components.distributions import (
     bernoulli_entropy,
@@ -46,40 +47,32 @@ def log_tanh_slope(u: Any) -> Any:
     return 2.0 * (math.log(2.0) - u - ops.softplus(-2.0 * u))
 
 
-def squash(u: Any, leaf: ActionLeaf) -> Any:
-    """Brings unbounded numbers into the box: center + half width * tanh(u) where bounded, u elsewhere."""
-    if leaf.squashable is False:
+def squash(u: Any, bounded: Any) -> Any:
+    """Brings unbounded numbers into [-1, 1]: tanh(u) where bounded (a bool, or one by dimension), u elsewhere."""
+    if bounded is False:
         return u
-    squashed = ops.add(ops.multiply(ops.tanh(u), leaf.half_width), leaf.center)
-    return squashed if leaf.squashable is True else ops.where(leaf.squashable, squashed, u)
+    return ops.tanh(u) if bounded is True else ops.where(bounded, ops.tanh(u), u)
 
 
-def unsquash(actions: Any, leaf: ActionLeaf) -> Any:
-    """The inverse of `squash`; actions at (or beyond) a bound are clipped to just inside it."""
-    if leaf.squashable is False:
-        return actions
-    y = ops.divide(ops.subtract(actions, leaf.center), leaf.divisor)
-    y = ops.clip(y, -_LARGEST_TANH, _LARGEST_TANH)
-    u = 0.5 * (ops.log1p(y) - ops.log1p(-y))
-    return u if leaf.squashable is True else ops.where(leaf.squashable, u, actions)
+def unsquash(y: Any, bounded: Any) -> Any:
+    """The inverse of `squash`; numbers at (or beyond) -1 and 1 are clipped to just inside."""
+    if bounded is False:
+        return y
+    inside = ops.clip(y, -_LARGEST_TANH, _LARGEST_TANH)
+    u = 0.5 * (ops.log1p(inside) - ops.log1p(-inside))
+    return u if bounded is True else ops.where(bounded, u, y)
 
 
-def _correction(u: Any, leaf: ActionLeaf) -> Any:
-    """The log-slope of tanh at u where bounded, 0 elsewhere; the width of the box does not count."""
-    slope = log_tanh_slope(u)
-    return slope if leaf.squashable is True else ops.where(leaf.squashable, slope, 0.0)
-
-
-def squashed_log_prob(mean: Any, log_std: Any, u: Any, leaf: ActionLeaf) -> Any:
-    """Log-density of the action squash(u) in units of the box [-1, 1], elementwise, from the value before tanh."""
+def squashed_log_prob(mean: Any, log_std: Any, u: Any, bounded: Any) -> Any:
+    """Log-density of squash(u), elementwise, from the number before tanh."""
     log_prob = normal_log_prob(mean, log_std, u)
-    return log_prob if leaf.squashable is False else log_prob - _correction(u, leaf)
+    return log_prob if bounded is False else log_prob - _where_bounded(log_tanh_slope(u), bounded)
 
 
-def squashed_entropy(mean: Any, log_std: Any, leaf: ActionLeaf) -> Any:
-    """Entropy in units of the box [-1, 1], elementwise: H(u) + E[log slope], by quadrature."""
+def squashed_entropy(mean: Any, log_std: Any, bounded: Any) -> Any:
+    """Entropy of squash(u), elementwise: H(u) + E[log slope], by quadrature."""
     entropy = normal_entropy(mean, log_std)
-    if leaf.squashable is False:
+    if bounded is False:
         return entropy
     std = ops.broadcast_to(ops.exp(clamped_log_std(log_std)), mean.shape)
     wide = std > 1.0
@@ -87,7 +80,11 @@ def squashed_entropy(mean: Any, log_std: Any, leaf: ActionLeaf) -> Any:
     slope = ops.where(
         wide, _wide_log_slope(mean, ops.where(wide, std, 1.0)), _narrow_log_slope(mean, ops.where(wide, 1.0, std))
     )
-    return entropy + (slope if leaf.squashable is True else ops.where(leaf.squashable, slope, 0.0))
+    return entropy + _where_bounded(slope, bounded)
+
+
+def _where_bounded(slope: Any, bounded: Any) -> Any:
+    return slope if bounded is True else ops.where(bounded, slope, 0.0)
 
 
 def _narrow_log_slope(mean: Any, std: Any) -> Any:
@@ -127,7 +124,7 @@ def leaf_sample(leaf: ActionLeaf, parameters: Any, squashed: bool) -> tuple[Any,
     mean, log_std = parameters["mean"], parameters["log_std"]
     u = normal_sample(mean, log_std)
     if squashed:
-        return squash(u, leaf), squashed_log_prob(mean, log_std, u, leaf)
+        return squash(u, leaf.bounded), squashed_log_prob(mean, log_std, u, leaf.bounded)
     return u, normal_log_prob(mean, log_std, u)
 
 
@@ -137,7 +134,7 @@ def leaf_mode(leaf: ActionLeaf, parameters: Any, squashed: bool) -> Any:
         return ops.argmax(parameters, axis=-1)
     if leaf.kind == "bernoulli":
         return parameters > 0
-    return squash(parameters["mean"], leaf) if squashed else parameters["mean"]
+    return squash(parameters["mean"], leaf.bounded) if squashed else parameters["mean"]
 
 
 def leaf_log_prob(leaf: ActionLeaf, parameters: Any, actions: Any, squashed: bool) -> Any:
@@ -148,7 +145,7 @@ def leaf_log_prob(leaf: ActionLeaf, parameters: Any, actions: Any, squashed: boo
         return bernoulli_log_prob(parameters, actions)
     mean, log_std = parameters["mean"], parameters["log_std"]
     if squashed:
-        return squashed_log_prob(mean, log_std, unsquash(actions, leaf), leaf)
+        return squashed_log_prob(mean, log_std, unsquash(actions, leaf.bounded), leaf.bounded)
     return normal_log_prob(mean, log_std, actions)
 
 
@@ -159,7 +156,7 @@ def leaf_entropy(leaf: ActionLeaf, parameters: Any, squashed: bool) -> Any:
     if leaf.kind == "bernoulli":
         return bernoulli_entropy(parameters)
     if squashed:
-        return squashed_entropy(parameters["mean"], parameters["log_std"], leaf)
+        return squashed_entropy(parameters["mean"], parameters["log_std"], leaf.bounded)
     return normal_entropy(parameters["mean"], parameters["log_std"])
 
 
@@ -187,13 +184,17 @@ class Joint(Component):
 
     Parameters are nested like the action space. By leaf: integers have logits (..., *shape, N), N the largest number
     of categories, missing ones masked; booleans have logits (..., *shape); floats have
-    `{"mean": (..., *shape), "log_std": (..., *shape)}`. Log-probabilities and entropies are sums over all leaves and
-    components: (...).
+    `{"mean": (..., *shape), "log_std": (..., *shape)}`.
+
+    Actions here are the policy's own numbers (see `ActionLeaf`): indices from 0 of integers, numbers around 0 of
+    floats, [-1, 1] being the box where it is bounded on both sides. Log-probabilities and entropies are those of these
+    numbers, before they are clipped and scaled (`env_actions`), so neither bounds nor scale of an environment count in
+    them. They are sums over all leaves and components: (...).
 
     Args:
-        action_space: The action space.
-        squash: Pass floats that are bounded on both sides through tanh into their box (per dimension). The
-            log-probability belongs to the number in [-1, 1], before scaling to the box.
+        action_space: The environment's action space.
+        squash: Pass floats that are bounded on both sides through tanh into [-1, 1] (per dimension); otherwise what
+            lies beyond is clipped for the environment.
         scope: Name within the owner.
 
     Raises:
@@ -260,18 +261,20 @@ class Joint(Component):
 
     @api
     def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them.
-
-        Floats are clipped to their box, per dimension; dimensions without a bound stay as they are. Integers, which
-        are indices from 0 everywhere else, get the lowest value of their range added.
+        """Actions as the environment takes them, within their bounds always; see `to_environment`.
 
         Args:
-            actions: Nested actions, (..., *shape).
+            actions: The policy's own, nested (..., *shape).
 
         Returns:
-            The same nesting.
+            The same nesting: int32, bool, float32.
         """
         return self._nested(self._env_actions(flatten_structure(actions)))
+
+    @api
+    def own_actions(self, actions: Any) -> Any:
+        """The policy's own numbers for actions of the environment, nested (..., *shape) both."""
+        return self._nested(self._own_actions(flatten_structure(actions)))
 
     # -- numbers -------------------------------------------------------------------------------------------------
 
@@ -315,15 +318,11 @@ class Joint(Component):
 
     @graph_fn(returns=1)
     def _env_actions(self, actions: dict[str, Any]) -> Any:
-        result = {}
-        for leaf in self.leaves:
-            x = actions[leaf.path]
-            if leaf.kind == "normal" and leaf.size:
-                x = ops.clip(x, leaf.lower, leaf.upper)
-            elif leaf.kind == "categorical" and any(leaf.low):
-                x = ops.add(x, leaf.lower)
-            result[leaf.path] = x
-        return result
+        return {leaf.path: to_environment(actions[leaf.path], leaf) for leaf in self.leaves}
+
+    @graph_fn(returns=1)
+    def _own_actions(self, actions: dict[str, Any]) -> Any:
+        return {leaf.path: from_environment(actions[leaf.path], leaf) for leaf in self.leaves}
 
     # -- nesting -------------------------------------------------------------------------------------------------
 

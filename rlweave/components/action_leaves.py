@@ -10,15 +10,21 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import SpaceError
-from rlweave.spaces import BoolBox, FloatBox, IntBox, Space
+from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space
 
 MAX_ACTIONS = 65536
 """More categories than this in one dimension are refused."""
 
+_INT32 = np.iinfo(np.int32)
+
 
 @dataclass(frozen=True)
 class ActionLeaf:
-    """One leaf of an action space.
+    """One leaf of an action space, and what stands between the policy's own numbers and the environment's.
+
+    Of integers the policy has indices from 0, of booleans booleans. Of floats it has numbers around 0: a dimension
+    that is bounded on both sides is [-1, 1], whatever its scale and offset; of any other, 0 is the allowed number that
+    is nearest to 0, and the scale stays. `to_environment` (in `rlweave.components.action_boundary`) goes from there.
 
     Args:
         path: Its path in the space.
@@ -35,10 +41,11 @@ class ActionLeaf:
         counts: How many categories each dimension has, float32 (*shape, 1).
         lower: Lower bounds: a number when all dimensions share it, else an array of the leaf's shape.
         upper: Upper bounds (included), likewise.
-        squashable: Whether a dimension is bounded on both sides: one bool, or an array of the leaf's shape.
-        center: Middle of each dimension, 0 where it is not bounded on both sides; likewise.
-        half_width: Half the width of each dimension, 1 where it is not bounded on both sides; likewise.
-        divisor: The same with 1 instead of 0: a dimension with low == high holds no information.
+        bounded: Whether a dimension is bounded on both sides: one bool, or an array of the leaf's shape.
+        own_lower: Lower bounds of the policy's own numbers of floats, likewise; `own_upper` their upper bounds.
+        center: What the policy's 0 is to the environment, likewise.
+        half_width: What the policy's 1 is, from there; likewise.
+        rounds: Whether rounding may carry `center + half_width * x` over a bound.
     """
 
     path: str
@@ -54,10 +61,12 @@ class ActionLeaf:
     counts: Any = field(init=False, repr=False, compare=False, default=None)
     lower: Any = field(init=False, repr=False, compare=False, default=None)
     upper: Any = field(init=False, repr=False, compare=False, default=None)
-    squashable: Any = field(init=False, repr=False, compare=False, default=False)
+    bounded: Any = field(init=False, repr=False, compare=False, default=False)
+    own_lower: Any = field(init=False, repr=False, compare=False, default=None)
+    own_upper: Any = field(init=False, repr=False, compare=False, default=None)
     center: Any = field(init=False, repr=False, compare=False, default=None)
     half_width: Any = field(init=False, repr=False, compare=False, default=None)
-    divisor: Any = field(init=False, repr=False, compare=False, default=None)
+    rounds: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
         derived: dict[str, Any] = {"size": math.prod(self.shape)}
@@ -69,6 +78,15 @@ class ActionLeaf:
             derived.update(self._of_floats())
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def own_space(self) -> Box:
+        """Space of the policy's own numbers, without ranks."""
+        if self.kind == "bernoulli":
+            return BoolBox(self.shape)
+        if self.kind == "normal":
+            return FloatBox(shape=self.shape)
+        return IntBox(high=self.counts[..., 0].astype(np.int64), shape=self.shape)
 
     def _of_integers(self) -> dict[str, Any]:
         sizes = np.asarray([last - first + 1 for first, last in zip(self.low, self.high, strict=True)], np.int64)
@@ -85,15 +103,24 @@ class ActionLeaf:
     def _of_floats(self) -> dict[str, Any]:
         low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
         bounded = np.isfinite(low) & np.isfinite(high)
-        first, last = np.where(bounded, low, 0).astype(np.float64), np.where(bounded, high, 0).astype(np.float64)
-        half = np.where(bounded, (last - first) / 2, 1)
+        # in float64, as the width of a box may be more than float32 holds
+        wide_low, wide_high = low.astype(np.float64), high.astype(np.float64)
+        first, last = np.where(bounded, wide_low, 0.0), np.where(bounded, wide_high, 0.0)
+        center = np.where(bounded, (first + last) / 2, np.clip(0.0, wide_low, wide_high)).astype(np.float32)
+        half = np.where(bounded, (last - first) / 2, 1.0).astype(np.float32)
+        own_low = np.where(bounded, -1.0, wide_low - center).astype(np.float32)
+        own_high = np.where(bounded, 1.0, wide_high - center).astype(np.float32)
+        with np.errstate(over="ignore"):
+            over = (center + own_low * half < low) | (center + own_high * half > high)
         return {
             "lower": self._compact(low),
             "upper": self._compact(high),
-            "squashable": self._compact(bounded),
-            "center": self._compact(np.asarray((first + last) / 2, np.float32)),
-            "half_width": self._compact(np.asarray(half, np.float32)),
-            "divisor": self._compact(np.asarray(np.where(half > 0, half, 1), np.float32)),
+            "bounded": self._compact(bounded),
+            "own_lower": self._compact(own_low),
+            "own_upper": self._compact(own_high),
+            "center": self._compact(center),
+            "half_width": self._compact(half),
+            "rounds": bool(np.any(over)),
         }
 
     def _compact(self, values: np.ndarray) -> Any:
@@ -129,6 +156,13 @@ def action_leaves(space: Space | Mapping[str, Any], where: str, discrete_only: b
                     received=repr(leaf),
                     fix="IntBox(n) is {0..n-1}",
                 )
+            if any(a < _INT32.min or b > _INT32.max for a, b in zip(low, last, strict=True)):
+                raise SpaceError(
+                    "an integer action lies outside of int32",
+                    where=at,
+                    received=repr(leaf),
+                    fix="count from 0, IntBox(n), and add the offset in the environment, as Discrete(n, start) does",
+                )
             first, final = tuple(int(n) for n in low), tuple(int(n) for n in last)
             leaves.append(ActionLeaf(path, "categorical", leaf.feature_shape, first, final))
         elif isinstance(leaf, FloatBox) and not discrete_only:
@@ -139,7 +173,7 @@ def action_leaves(space: Space | Mapping[str, Any], where: str, discrete_only: b
                 "Q-values need actions that can be counted" if discrete_only else "no policy gives such an action",
                 where=at,
                 received=repr(leaf),
-                fix="use IntBox or BoolBox actions, or an algorithm for continuous ones"
+                fix="use IntBox or BoolBox actions, or an algorithm for any, such as PPO"
                 if discrete_only
                 else "use IntBox, BoolBox or FloatBox",
             )

@@ -160,8 +160,8 @@ class Beta(Component):
 
     @graph_fn(differentiable=False)
     def sample(self, a: Any, b: Any) -> Any:
-        """Draws actions (...) strictly within the box, without gradient."""
-        return self.low + (self.high - self.low) * beta_sample(a, b)
+        """Draws actions (...) within the box, without gradient."""
+        return self._in_box(beta_sample(a, b))
 
     @graph_fn
     def mode(self, a: Any, b: Any) -> Any:
@@ -169,18 +169,20 @@ class Beta(Component):
         a, b = clamped_concentration(a), clamped_concentration(b)
         peaked = ops.logical_and(a > 1.0, b > 1.0)
         mode = (a - 1.0) / ops.where(peaked, a + b - 2.0, 1.0)
-        return self.low + (self.high - self.low) * ops.where(peaked, mode, a / (a + b))
+        return self._in_box(ops.where(peaked, mode, a / (a + b)))
 
     @graph_fn
     def mean(self, a: Any, b: Any) -> Any:
         """The mean action."""
         a, b = clamped_concentration(a), clamped_concentration(b)
-        return self.low + (self.high - self.low) * (a / (a + b))
+        return self._in_box(a / (a + b))
 
     @graph_fn
     def log_prob(self, a: Any, b: Any, values: Any) -> Any:
         """Log-density of actions (...); those at a bound count as `EDGE` of the width away from it."""
-        return beta_log_prob(a, b, (values - self.low) / (self.high - self.low))
+        # halved, as the width of a box may be more than float32 holds
+        fraction = (0.5 * values - 0.5 * self.low) / (0.5 * self.high - 0.5 * self.low)
+        return beta_log_prob(a, b, fraction)
 
     @graph_fn
     def entropy(self, a: Any, b: Any) -> Any:
@@ -191,3 +193,7 @@ class Beta(Component):
     def kl(self, a: Any, b: Any, other_a: Any, other_b: Any) -> Any:
         """KL(first || other)."""
         return beta_kl(a, b, other_a, other_b)
+
+    def _in_box(self, fraction: Any) -> Any:
+        """Numbers of [0, 1] in the box, clipped where rounding steps over a bound."""
+        return ops.clip(self.low * (1.0 - fraction) + self.high * fraction, self.low, self.high)

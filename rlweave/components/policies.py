@@ -25,9 +25,9 @@ from rlweave.spaces import Space
 class Policy(MaskUser, TrunkUser, Component):
     """A stochastic policy: a trunk, and for each leaf of the action space a head that gives its distribution.
 
-    See `Joint` for the parameters. Actions are what the distribution gives: integers are indices from 0, floats are
-    *not* clipped or rescaled (with `squash`, those bounded on both sides lie in their box). `env_actions` clips and
-    shifts them for the environment; log-probabilities and memories want the actions before that.
+    See `Joint` for the parameters. Actions are what the distribution gives, the policy's own numbers: integers are
+    indices from 0, floats are neither clipped nor scaled. `env_actions` does that for the environment;
+    log-probabilities and memories want the actions before that.
 
     Args:
         network: Layers over the encoded observation (see `NetworkSpec`), a `StateEncoder`, or `shared(encoder)`.
@@ -130,21 +130,6 @@ class Policy(MaskUser, TrunkUser, Component):
             return self.distribution.sample_and_log_prob(parameters)
         return self.distribution.mode_and_log_prob(parameters)
 
-    @api
-    def recurrent_parameters(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        """As `parameters`, by a recurrent network, over sequences or a single step.
-
-        Args:
-            states: Nested observations, (T, B, *shape) or (B, *shape).
-            recurrent_state: Before the first step, nested (B, ...); see `recur`.
-            episode_start: Bool (T, B) or (B,): the observation is the first of its episode.
-
-        Returns:
-            Nested like the action space, and the recurrent state after the last step.
-        """
-        features, after = self.recur(states, recurrent_state, episode_start)
-        return self._masked(self.parameters_of_features(features), states), after
-
     @api(static=("explore",))
     def recurrent_act(self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
         """As `act`, by a recurrent network.
@@ -158,7 +143,8 @@ class Policy(MaskUser, TrunkUser, Component):
         Returns:
             Nested actions (B, *shape), their log-probability (B,), and the recurrent state after the step.
         """
-        parameters, after = self.recurrent_parameters(states, recurrent_state, episode_start)
+        features, after = self.recur(states, recurrent_state, episode_start)
+        parameters = self._masked(self.parameters_of_features(features), states)
         if explore:
             actions, log_probs = self.distribution.sample_and_log_prob(parameters)
         else:
@@ -198,13 +184,19 @@ class Policy(MaskUser, TrunkUser, Component):
         Returns:
             (T, B), (T, B).
         """
-        parameters, _ = self.recurrent_parameters(states, recurrent_state, episode_start)
+        features, _ = self.recur(states, recurrent_state, episode_start)
+        parameters = self._masked(self.parameters_of_features(features), states)
         return self.distribution.log_prob_and_entropy(parameters, actions)
 
     @api
     def env_actions(self, actions: Any) -> Any:
         """Actions as the environment takes them; see `Joint.env_actions`."""
         return self.distribution.env_actions(actions)
+
+    @api
+    def own_actions(self, actions: Any) -> Any:
+        """The policy's own numbers for actions of the environment; see `Joint.own_actions`."""
+        return self.distribution.own_actions(actions)
 
     @graph_fn(returns=1)
     def _parameters_of_leaf(self, outputs: Any, path: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlweave import ops
+from rlweave.components.action_boundary import to_environment
 from rlweave.components.action_leaves import action_leaves, as_space
 from rlweave.components.action_masks import MaskUser, check_mask_leaf
 from rlweave.components.distributions import MASKED
@@ -149,7 +150,7 @@ class QPolicy(MaskUser, TrunkUser, Component):
         """Actions as the environment takes them: the lowest value of its range is added to each index."""
         flat = self.action_space.flatten_value(actions)
         shifted = {
-            leaf.path: self._shifted(flat[leaf.path], leaf.path) if any(leaf.low) else flat[leaf.path]
+            leaf.path: self._to_environment(flat[leaf.path], leaf.path) if any(leaf.low) else flat[leaf.path]
             for leaf in self.leaves
         }
         return self.action_space.unflatten(shifted)
@@ -165,8 +166,8 @@ class QPolicy(MaskUser, TrunkUser, Component):
         return ops.argmax(q_values, -1)
 
     @graph_fn
-    def _shifted(self, actions: Any, path: str) -> Any:
-        return ops.add(actions, self._leaf(path).lower)
+    def _to_environment(self, actions: Any, path: str) -> Any:
+        return to_environment(actions, self._leaf(path))
 
     def _leaf(self, path: str) -> Any:
         return next(leaf for leaf in self.leaves if leaf.path == path)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rlweave.agents.dqn import DQN
-from rlweave.errors import ConfigError, ExecutionError
-from rlweave.spaces import BoolBox, FloatBox, IntBox
+from rlweave.errors import ConfigError, ExecutionError, SpaceError
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from tests.agents.rollouts import NESTED_STATES, SMALL, SMALL_CONV, transitions
 
 LEARNING = ["torch", "jax", "tensorflow"]
@@ -26,7 +26,11 @@ def make(backend, states=None, actions=None, **settings):
 
 
 @pytest.mark.parametrize("backend", LEARNING)
-@pytest.mark.parametrize("actions", [IntBox(3), IntBox(high=[2, 2]), BoolBox(shape=(2,))], ids=str)
+@pytest.mark.parametrize(
+    "actions",
+    [IntBox(3), IntBox([0, -1], [2, 2]), BoolBox(shape=(2,)), Dict(arm=Tuple(IntBox(3), BoolBox()), go=IntBox(2, 6))],
+    ids=str,
+)
 def test_any_observation_and_discrete_action_space(backend, actions):
     agent = make(backend, NESTED_STATES, actions, image_network=SMALL_CONV)
     agent.insert(transitions(agent, 16))
@@ -38,9 +42,9 @@ def test_any_observation_and_discrete_action_space(backend, actions):
         assert agent.action_space.with_batch_rank().why_not(agent.get_actions(states, explore=explore)) is None
 
 
-@pytest.mark.parametrize("actions", [FloatBox(shape=(2,)), IntBox(high=[2, 3])], ids=str)
+@pytest.mark.parametrize("actions", [FloatBox(shape=(2,)), Dict(a=IntBox(2), b=IntBox())], ids=str)
 def test_action_spaces_without_q_values_are_refused(actions):
-    with pytest.raises(ConfigError, match="use PPO"):
+    with pytest.raises(SpaceError, match="such as PPO|a range of at most"):
         make("jax", actions=actions)
 
 

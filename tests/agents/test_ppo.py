@@ -139,14 +139,15 @@ def test_gradients_agree_between_backends():
         np.testing.assert_allclose(second[path], value, atol=2e-5, rtol=1e-3, err_msg=path)
 
 
-def test_box_actions_are_clipped_for_the_environment_and_kept_for_learning():
-    agent = make("torch", actions=FloatBox(-0.01, 0.01, shape=(1,)), num_envs=1)
+def test_box_actions_are_scaled_and_clipped_for_the_environment_and_kept_for_learning():
+    agent = make("torch", actions=FloatBox(-0.01, 0.01, shape=(20,)), num_envs=1)
     state = np.ones(3, np.float32)
     action = agent.get_actions(state)
-    assert abs(action[0]) == np.float32(0.01)
+    assert agent.action_space.contains(action)
     agent.observe(state, action, 1.0, False, False, state)
     stored = agent._trajectories._complete[0][0]["actions"]
-    assert abs(stored[0]) > 0.01
+    assert np.abs(stored).max() > 1  # a standard deviation is half the width of the box
+    np.testing.assert_allclose(action, 0.01 * np.clip(stored, -1, 1), rtol=1e-6)
 
 
 def test_a_minibatch_of_one_row_cannot_be_normalized():

@@ -184,7 +184,7 @@ def test_states_are_kept_by_environment_and_start_anew_with_episodes(acting):
         _, _, state = twin.act_recurrently(states[t], state, start)
         start = np.zeros(2, bool)
         for column, name in enumerate("ab"):
-            chosen, stored = agent._acted[name]
+            chosen, stored, _ = agent._acted[name]
             equal(stored["recurrent_state"], map_structure(lambda x, c=column: x[c], before), skip=began[column])
             assert stored["episode_start"] == began[column]
             ended = ends.get(t) == name

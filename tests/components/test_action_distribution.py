@@ -119,9 +119,9 @@ def test_different_numbers_of_categories(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_environment_actions(backend):
+def test_environment_actions_and_back(backend):
     space = Dict(
-        bounded=FloatBox([-1, 2, -INF], [1, 2, 3]),
+        bounded=FloatBox([-1, 2, -INF, 100, 3], [1, 2, 3, INF, 7]),
         free=FloatBox(shape=(2,)),
         start=IntBox(-1, 2),
         many=IntBox([5, 0], [7, 3]),
@@ -130,7 +130,7 @@ def test_environment_actions(backend):
         none=FloatBox(0, 1, shape=(0,)),
     )
     actions = {
-        "bounded": np.array([[-7, 9, -1e6], [0.5, 0, 8]], np.float32),
+        "bounded": np.array([[-7, 9, -1e6, -4, -0.5], [0.5, 0, 8, 1, 2]], np.float32),
         "free": np.array([[1e9, -1e9]] * 2, np.float32),
         "start": np.array([0, 2], np.int32),
         "many": np.array([[0, 2], [1, 0]], np.int32),
@@ -140,12 +140,32 @@ def test_environment_actions(backend):
     }
     expected = {
         **actions,
-        "bounded": np.array([[-1, 2, -1e6], [0.5, 2, 3]]),
+        "bounded": np.array([[-1, 2, -1e6, 100, 4], [0.5, 2, 3, 101, 7]]),
         "start": np.array([-1, 1]),
         "many": np.array([[5, 2], [6, 0]]),
     }
-    result = joint(space, backend).test("env_actions", actions, expected=expected)
+    test = joint(space, backend)
+    result = test.test("env_actions", actions, expected=expected)
     assert space.with_batch_rank().contains(result)
+    # what was clipped comes back as the bound, what has but one value as 0
+    own = {**actions, "bounded": np.array([[-1, 0, -1e6, 0, -0.5], [0.5, 0, 3, 1, 1]])}
+    test.test("own_actions", result, expected=own)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_policys_numbers_cover_boxes_of_any_scale(backend):
+    low = [-1e-6, 1e6, -3e38, 100, -0.01, 5, -3.4e38, 0.1]
+    high = [1e-6, 3e6, 3e38, 200, 0.01, 5, 1e38, 0.3]
+    space = FloatBox(low, high)
+    own = np.linspace(-1.5, 1.5, 301, dtype=np.float32)[:, None].repeat(len(low), 1)
+    actions = joint(space, backend).test("env_actions", own)
+    assert space.with_batch_rank().contains(actions)
+    np.testing.assert_allclose(actions.min(0), space.low, rtol=1e-6)
+    np.testing.assert_allclose(actions.max(0), space.high, rtol=1e-6)
+    half = space.high.astype(np.float64) / 2 - space.low.astype(np.float64) / 2
+    steps = np.diff(actions.astype(np.float64), axis=0)[60:240] / np.where(half > 0, half, 1)
+    # even steps, as far as float32 tells such numbers apart
+    np.testing.assert_allclose(steps[:, half > 0], 0.01, rtol=0.02, atol=2e-5)
 
 
 # -- squashed normal -----------------------------------------------------------------------------------------------
@@ -168,7 +188,7 @@ def test_a_saturated_sample_has_a_finite_log_prob(backend):
 def test_squashed_actions_at_the_bounds_are_clipped(backend):
     test = joint(FloatBox(-2, 4, shape=(1,)), backend, squash=True)
     p = {"mean": np.zeros((3, 1), np.float32), "log_std": np.zeros((3, 1), np.float32)}
-    log_prob = test.test("log_prob", p, np.array([[-2], [4], [99]], np.float32))
+    log_prob = test.test("log_prob", p, np.array([[-1], [1], [99]], np.float32))
     assert np.isfinite(log_prob).all()
     np.testing.assert_allclose(log_prob, log_prob[0], rtol=1e-3)
 
@@ -178,7 +198,7 @@ def test_the_squashed_density_integrates_to_one_before_scaling(backend):
     test = joint(FloatBox(3, 7, shape=(1,)), backend, squash=True)
     y = (np.arange(4000) + 0.5) / 2000 - 1
     p = {"mean": np.full((4000, 1), 0.3, np.float32), "log_std": np.full((4000, 1), -0.5, np.float32)}
-    density = np.exp(test.test("log_prob", p, (5 + 2 * y)[:, None].astype(np.float32)).astype(np.float64))
+    density = np.exp(test.test("log_prob", p, y[:, None].astype(np.float32)).astype(np.float64))
     assert density.mean() * 2 == pytest.approx(1, rel=1e-3)
     entropy = -(density * np.log(np.maximum(density, 1e-30))).mean() * 2
     assert test.test("entropy", p)[0] == pytest.approx(entropy, abs=2e-3)
@@ -189,14 +209,15 @@ def test_only_dimensions_with_two_bounds_are_squashed(backend):
     space = FloatBox([-1, -INF, 0, 2], [1, INF, INF, 2])
     test = joint(space, backend, squash=True)
     p = {"mean": np.full((1, 4), 5, np.float32), "log_std": np.zeros((1, 4), np.float32)}
-    test.test("mode", p, expected=np.array([[np.tanh(5.0), 5, 5, 2]]))
-    actions = np.array([[0.5, 7, 6, 2]], np.float32)
+    test.test("mode", p, expected=np.array([[np.tanh(5.0), 5, 5, np.tanh(5.0)]]))
+    actions = np.array([[0.5, 7, 6, 0.5]], np.float32)
 
     def normal(u):
         return -0.5 * (u - 5) ** 2 - 0.5 * np.log(2 * np.pi)
 
-    # the dimension with low == high is a constant: its number before tanh counts as 0
-    expected = normal(np.arctanh(0.5)) - np.log(1 - 0.25) + normal(7) + normal(6) + normal(0)
+    # a dimension with low == high is a constant to the environment; the policy has a number for it nevertheless
+    squashed = normal(np.arctanh(0.5)) - np.log(1 - 0.25)
+    expected = 2 * squashed + normal(7) + normal(6)
     test.test("log_prob", p, actions, expected=np.array([expected]), rtol=1e-4)
     entropy = test.test("entropy", p)
     assert np.isfinite(entropy).all()
@@ -208,8 +229,9 @@ def test_squashed_samples_lie_in_the_box(backend):
     test = joint(space, backend, squash=True, rng="portable")
     p = {"mean": np.zeros((500, 3), np.float32), "log_std": np.ones((500, 3), np.float32)}
     draws = test.test("sample", p)
-    assert space.with_batch_rank().contains(draws)
-    assert np.abs(draws[:, 0]).max() > 0.95
+    assert np.abs(draws).max() <= 1
+    assert np.abs(draws).max(0).min() > 0.95
+    assert space.with_batch_rank().contains(test.test("env_actions", draws))
 
 
 @pytest.mark.parametrize(

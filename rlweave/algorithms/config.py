@@ -54,8 +54,8 @@ class TrainConfig(Config):
         "algorithm's own way",
     )
     max_lag: int | None = setting(
-        None, "most updates that an item gathered async may be older than the weights; older ones are dropped, counted",
-        ge=0, unit="updates",
+        None, "most updates that what is trained on may be behind the weights, with items gathered async; older items "
+        "are dropped and counted, replayed ones excepted", ge=0, unit="updates",
     )  # fmt: skip
     engine: Literal["local", "ray"] = setting(
         "local", "where workers run: local, in turns in this process; ray, as processes (extra: ray)"

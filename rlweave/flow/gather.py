@@ -201,8 +201,8 @@ class GatherAsync(Gather):
     Args:
         upstream: A parallel stream.
         num_async: Calls per source that may be started and whose items are not delivered.
-        max_lag: Most weight versions that a delivered item is old, of whichever learner has gone furthest; None keeps
-            all.
+        max_lag: Most weight versions that an item is old when it leaves here, of whichever learner has gone furthest,
+            and when a learner trains on it, of that learner; None keeps all.
         when_old: ``"drop"`` leaves older items out and counts them. ``"wait"`` holds items of faster sources back
             where they would make one that is being made too old; what is too old even so is dropped and counted.
         by_reference: Whether items stay where they are made, and an `ItemReference` goes through the plan for each.
@@ -283,12 +283,12 @@ class GatherAsync(Gather):
         if envelope.payload is ABSORBED:
             return ABSORBED
         self.timer.items += 1
-        lag = self._note_lag(envelope)
-        if self.max_lag is not None and lag > self.max_lag:
+        if self.max_lag is not None and self._lag(envelope) > self.max_lag:
             self._counters.drop(self.name)
             # who sends weights by the items that come through (UpdateWeights) will not see this one
             self._channel.publish(arrival.actor)
             return ABSORBED
+        self._note_lag(envelope)
         return envelope
 
     def _after_failed_drain(self, index: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlweave.flow.engine import Call
-from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.envelope import ABSORBED, UNKNOWN_VERSION, Envelope, Pulled
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import positive
 from rlweave.flow.protocols import Learner, require, steps_of
@@ -17,12 +17,15 @@ from rlweave.flow.workers import WorkerGroup, Workers
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
 
 
 class LearnerSteps(Work):
     """Has a learner work on each item, and does what that means to the plan.
 
-    How old the weights behind an item are is noted before the step. After it, samples, optimizer steps and the update
+    How old the weights behind an item are is noted before the step; an item that has become older than the ``max_lag``
+    of its gather on its way here is dropped, and counted. After the step, samples, optimizer steps and the update
     are counted, metrics are kept until the next report, and the weights published. A learner in an actor is called
     there, and nobody waits for it meanwhile.
 
@@ -59,23 +62,29 @@ class LearnerSteps(Work):
         self.group = None if workers is None else WorkerGroup.of(workers, operator)
         self.publish_every = positive("publish_every", publish_every, operator)
         self._channel: WeightChannel | None = None
+        self._bounds: list[tuple[WorkerGroup, int]] = []
+
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+        """Finds the bounds on the lag of the items that come."""
+        self._bounds = graph.max_lags_above(node)
 
     def start(self, context: Context, name: str) -> None:
         """Ties the learner to the workers."""
         self._context, self._name = context, name
         self._record = context.learner(self.learner)
+        self._max_lags = {context.channel(group): most for group, most in self._bounds}
         if self.group is not None:
             self._channel = context.channel(self.group)
             self._channel.tie(self._record)
 
     def process(self, envelope: Envelope) -> Pulled:
         """Has the learner work on the item, counts, and publishes the weights."""
-        self._note_lag(envelope)
+        if not self.admits(envelope):
+            return ABSORBED
         return self.finish(envelope, getattr(self.learner, self.method)(envelope.payload))
 
     def begin(self, envelope: Envelope) -> Call:
         """Has the learner's actor work on the item."""
-        self._note_lag(envelope)
         self._record.busy = True
         return self._context.engine.call(self._record.actor, self.method, envelope.payload)
 
@@ -90,12 +99,23 @@ class LearnerSteps(Work):
             self._record.offer()
         return envelope.carrying(stats)
 
-    def _note_lag(self, envelope: Envelope) -> None:
-        if envelope.weight_version != UNKNOWN_VERSION:
-            maker = self._context.worker_of(envelope.origins[0][0])
-            if maker is not None and self._record in maker[0].learners:
-                lag = maker[0].lag(envelope.weight_version, envelope.versions, self._record)
-                self._context.note_train_lag(self._name, lag)
+    def admits(self, envelope: Envelope) -> bool:
+        """Whether the weights behind an item are young enough; notes how old they are."""
+        if envelope.weight_version == UNKNOWN_VERSION:
+            return True
+        context, origins = self._context, envelope.origins
+        maker = context.worker_of(origins[0][0])
+        if maker is None or self._record not in maker[0].learners:
+            return True
+        lag = maker[0].lag(envelope.weight_version, envelope.versions, self._record)
+        if lag > self._max_lags.get(maker[0], lag):
+            context.counters.drop(self._name)
+            # with the weights that its workers have, the next items might be as old
+            for channel, index in filter(None, (context.worker_of(source) for source, _ in origins)):
+                channel.publish(index)
+            return False
+        context.note_train_lag(self._name, lag)
+        return True
 
     def _stats(self, payload: Any, metrics: dict[str, Any]) -> TrainStats:
         steps = int(metrics.pop("trained_samples", -1))

@@ -114,6 +114,11 @@ class Operator:
             node: Where this operator stands in the plan.
             graph: All operators.
         """
+        self._work.check_plan(node, graph)
+
+    def admits(self, envelope: Envelope) -> bool:
+        """Whether an actor is to work on an item; asked once, right before. One that is not is dropped, and counted."""
+        return self._work.admits(envelope)
 
     def begin(self, envelope: Envelope) -> Call:
         """Starts the work on an item at an actor; only where there is a ``learner_actor``."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.branching import QueueNode
+from rlweave.flow.gather import GatherAsync
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.node import Node
 from rlweave.flow.protocols import Learner
@@ -131,6 +132,11 @@ class PlanGraph:
         below = [other for other in self.nodes if isinstance(other, ForEach) and node in self._ancestors[other]]
         found = [other.operator.trains for other in below if other.operator.trains is not None]
         return list({id(learner): learner for learner in found}.values())
+
+    def max_lags_above(self, node: Node) -> list[tuple[WorkerGroup, int]]:
+        """The workers whose items come to ``node`` with a bound on their lag, with that bound."""
+        gathers = [above for above in self._ancestors[node] if isinstance(above, GatherAsync)]
+        return [(gather.source.group, gather.max_lag) for gather in gathers if gather.max_lag is not None]
 
     def stores_into(self, memory: Any) -> list[Node]:
         """All operators that store into a memory."""

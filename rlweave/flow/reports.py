@@ -32,10 +32,10 @@ class Report:
         episode_length: Mean length of the last 100 episodes; None before the first one.
         policy_returns: Mean return of the last 100 episodes of each policy, where there are several.
         metrics: Mean of every metric of the learners since the last report, as ``"operator/metric"``.
-        gather_lag: Items by weight lag when they left their gather, so far.
+        gather_lag: Items by weight lag when they left their gather, so far; those that it dropped are not among them.
         train_lag: Items by weight lag when a learner trained on them, in updates of that learner, so far.
         train_lags: The same by the operator that trained.
-        drops: Items dropped so far, by operator.
+        drops: Items dropped so far, by operator: by a full queue, or for their age by a gather or who trains.
         failures: Failures that the plan went on after, so far, by operator.
         replacements: Actors made anew so far, by operator.
         lost_items: Items asked of actors that failed then, so far, by operator.

@@ -216,12 +216,15 @@ class Gather(Node):
         self.timer.items += 1
         return arrival.envelope
 
-    def _note_lag(self, envelope: Envelope) -> int:
-        """Counts how old the weights are that an item was made with, when it leaves; 0 if that is unknown."""
+    def _lag(self, envelope: Envelope) -> int:
+        """How old the weights are that an item was made with; 0 if that is unknown."""
         version = envelope.weight_version
-        if version == UNKNOWN_VERSION:
-            return 0
-        return self._channel.note_lag(version, envelope.versions)
+        return 0 if version == UNKNOWN_VERSION else self._channel.lag(version, envelope.versions)
+
+    def _note_lag(self, envelope: Envelope) -> None:
+        """Counts how old the weights are that an item was made with, when it leaves, if that is known."""
+        if envelope.weight_version != UNKNOWN_VERSION:
+            self._channel.note_lag(envelope.weight_version, envelope.versions)
 
     def _absorb(self, arrival: Arrival) -> None:
         """Counts what an item took."""

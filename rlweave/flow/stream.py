@@ -123,8 +123,10 @@ class Stream:
         Args:
             num_async: Calls per source that are started ahead.
             max_lag: Most weight versions that an item is old when it leaves here, of whichever learner has gone
-                furthest; None sets no bound.
-            when_old: ``"drop"`` leaves out older items, and counts them; ``"wait"`` holds faster sources back.
+                furthest, and when a learner trains on it, of that learner; None sets no bound. An item that is too old
+                is dropped, and counted as a drop of the operator that it came to: this one, or the one that trains. A
+                merged item is as old as its oldest part. What a memory gives out again, on purpose, has no bound.
+            when_old: ``"drop"`` only drops; ``"wait"`` also holds faster sources back, so that less gets too old here.
             by_reference: Leaves items where they are made, and passes an `ItemReference` on for each: an actor that
                 gets it, as a shard does from `StoreToBuffer`, has the item from there, and it never comes here.
         """

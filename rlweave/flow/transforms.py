@@ -195,6 +195,9 @@ class ForEachAtActor(ForEach):
             item = self._upstream()
             if isinstance(item, Signal):
                 return self._at_end() if item is END else item
+            if not self.operator.admits(item):
+                self.timer.items += 1
+                return ABSORBED
             self._started_at = self._now()
             self._working = item, self.operator.begin(item)
         return self._finish()

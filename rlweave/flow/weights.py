@@ -88,13 +88,12 @@ class WeightChannel:
         lags = [record.updates - number for record, number in zip(self.learners, seen, strict=True)]
         return max(lags) if learner is None else lags[self.learners.index(learner)]
 
-    def note_lag(self, version: int, versions: tuple[int, ...]) -> int:
+    def note_lag(self, version: int, versions: tuple[int, ...]) -> None:
         """Counts how many updates old the weights of an item are that leaves its gather."""
         learners = self.learners
         lag = learners[0].updates - version if len(learners) == 1 else self.lag(version, versions)
         counts = self.gather_lag.counts  # without a call more: this runs for every item
         counts[lag] = counts.get(lag, 0) + 1
-        return lag
 
     def publish(self, index: int) -> None:
         """Lets worker ``index`` have the newest weights with the next item that is asked of it."""

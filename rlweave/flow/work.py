@@ -11,6 +11,8 @@ from rlweave.flow.envelope import Envelope, Pulled
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
     from rlweave.flow.learner_actor import LearnerActor
+    from rlweave.flow.node import Node
+    from rlweave.flow.plan_graph import PlanGraph
     from rlweave.flow.protocols import Learner
     from rlweave.flow.workers import WorkerGroup
 
@@ -29,8 +31,15 @@ class Work:
     learner_actor: LearnerActor | None = None
     """The same, if it lives in an actor: by ``begin`` and ``finish``."""
 
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+        """Raises PlanError for what can be known to be wrong only when the whole plan is there."""
+
     def start(self, context: Context, name: str) -> None:
         """Gets ready on the driver, before the first item."""
+
+    def admits(self, envelope: Envelope) -> bool:
+        """Whether an item is to be worked on; asked once, right before. One that is not is dropped, and counted."""
+        return True
 
     def process(self, envelope: Envelope) -> Pulled:
         """Works on an item in this process."""

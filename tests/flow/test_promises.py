@@ -55,10 +55,15 @@ PROMISES: dict[str, dict[str, list[str]]] = {
         ],
     },
     "lag is bounded by max_lag where asked": {
-        "local": ["test_gather.py::test_items_too_old_are_dropped_and_counted"],
+        BOTH: ["test_max_lag.py::test_a_learner_whose_weights_are_published_seldom_still_gets_items_to_train_on"],
+        "local": [
+            "test_gather.py::test_items_too_old_are_dropped_and_counted",
+            "test_max_lag.py::test_whatever_lies_between_gather_and_learner_the_bound_holds_and_learning_goes_on",
+        ],
         "simulated": [
             "test_gather_bounds.py::test_waiting_bounds_the_lag_without_a_loss_and_costs_time",
             "test_gather_bounds.py::test_what_is_too_old_although_others_waited_is_dropped_and_counted",
+            "test_max_lag.py::test_items_that_age_in_the_queue_of_a_learner_in_an_actor",
         ],
         "ray": [
             "test_ray.py::test_lag_is_bounded_where_asked",
@@ -103,6 +108,13 @@ PROMISES: dict[str, dict[str, list[str]]] = {
     "a source that is not ready is passed over": {
         "local": ["test_branching.py::test_a_branch_that_is_not_ready_is_passed_over"],
         "simulated": ["test_gather.py::test_a_slow_worker_does_not_hold_up_an_asynchronous_gather"],
+    },
+    "a union starves no branch, and a plan that is busy with nothing says so": {
+        BOTH: [
+            "test_progress.py::test_a_branch_that_absorbs_all_it_gets_starves_nobody",
+            "test_progress.py::test_whatever_the_branches_do_each_that_has_items_gives_some",
+        ],
+        "local": ["test_progress.py::test_a_plan_that_moves_without_an_item_at_its_end_says_who_absorbs"],
     },
     "every edge is bounded; block and drop as declared, drops counted": {
         "local": [

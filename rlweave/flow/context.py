@@ -132,7 +132,8 @@ class Context:
         """The way of weights to a group of workers."""
         if group.key not in self._channels:
             name = f"{len(group)} workers"
-            self._channels[group.key] = WeightChannel(self.engine, self.actors(group), self.clock, name)
+            actors, made = self.actors(group), not group.exists()
+            self._channels[group.key] = WeightChannel(self.engine, actors, self.clock, name, made)
         return self._channels[group.key]
 
     def learner(self, learner: Learner | LearnerActor) -> LearnerRecord:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rlweave.errors import ConfigError, PlanError, nearest
 from rlweave.flow.item_reference import stands_for
+from rlweave.flow.item_state import decode, encode
 from rlweave.flow.operators import Operator, positive
 from rlweave.flow.workers import WorkerGroup
 
@@ -39,6 +40,8 @@ class Notify(Operator):
         self.every = positive("every", every, "notify")
         self.capacity = positive("capacity", capacity, "notify")
         self._seen = 0
+        self._last: tuple[Any, int] | None = None
+        """The last message to workers, and its version."""
         known = list(target.kinds()) if isinstance(target, WorkerGroup) else [target]
         for kind in known:
             if kind is not Any and not callable(getattr(kind, method, None)):
@@ -82,6 +85,7 @@ class Notify(Operator):
     def _send(self, message: Any) -> None:
         version = self._context.version()
         if isinstance(self.target, WorkerGroup):
+            self._last = message, version
             for _ in range(self._channel.tell_all(self.method, message, version, self.capacity)):
                 self._context.counters.drop(self._name)
         else:
@@ -93,12 +97,22 @@ class Notify(Operator):
         return f"{receiver}.{self.method}, every={self.every}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Items seen."""
-        return {"seen": self._seen}
+        """Items seen, and the last message to workers, which those that come later are told as well.
+
+        Raises:
+            CheckpointError: If the message is of a type that cannot be saved.
+        """
+        if self._last is None:
+            return {"seen": self._seen}
+        message, version = self._last
+        return {"seen": self._seen, "last": {"message": encode(message, self._name), "version": version}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         self._seen = int(state["seen"])
+        if (last := state.get("last")) is not None:  # an object of this process is saved by who owns it
+            self._last = decode(last["message"]), int(last["version"])
+            self._channel.remember(self.method, *self._last)
 
 
 def receiver_of(node: Any) -> Any:

@@ -406,3 +406,4 @@ class ReportMetrics:
         for channel in context.channels():
             channel.forget()
             channel.send_all()
+            channel.repeat_messages()

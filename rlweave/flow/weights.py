@@ -32,9 +32,12 @@ class WeightChannel:
         actors: The workers, in order.
         clock: Where the time is read.
         name: Name of the group's operator, for errors.
+        makes_workers: Whether the workers are made by the plan, and not objects that exist without it.
     """
 
-    def __init__(self, engine: Engine, actors: Sequence[Actor], clock: Clock, name: str) -> None:
+    def __init__(
+        self, engine: Engine, actors: Sequence[Actor], clock: Clock, name: str, makes_workers: bool = True
+    ) -> None:
         self.learners: list[LearnerRecord] = []
         self.gather_lag = LagHistogram()
         """Lag of items when they leave their gather."""
@@ -47,7 +50,7 @@ class WeightChannel:
         self._engine = engine
         self._actors = list(actors)
         self._published = [False] * len(actors)
-        self.name = name
+        self.name, self.makes_workers = name, makes_workers
         self._unconfirmed: list[tuple[int, Call]] = []
         """Versions of weights that were sent by themselves, with the calls."""
         self._error: Exception | None = None
@@ -187,14 +190,30 @@ class WeightChannel:
             Exception: What an earlier message raised, once.
         """
         self._confirm()
-        told = Told(method, self._engine.put(message), version)
-        self._last_messages[method] = told
+        told = self.remember(method, message, version)
         left_out = sum(outbox.add(told, capacity) for outbox in self._outboxes)
         self._confirm()  # where calls run at once, an error is that of this very message
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         return left_out
+
+    def remember(self, method: str, message: Any, version: int) -> Told:
+        """Makes a message the last one of its kind, which workers are told that are new here."""
+        told = self._last_messages[method] = Told(method, self._engine.put(message), version)
+        return told
+
+    def repeat_messages(self) -> None:
+        """Tells workers the last message of each kind, after a plan was resumed: like those made anew, they are new.
+
+        Worker objects that exist without the plan are not: who saved and restored them did so with all they know.
+        """
+        for outbox in self._outboxes if self.makes_workers else ():
+            self._tell_last(outbox)
+
+    def _tell_last(self, outbox: Outbox) -> None:
+        for told in self._last_messages.values():
+            outbox.add(told, 1)
 
     def replace(self, index: int, actor: Actor) -> None:
         """Gives a new actor what its predecessor knew: the newest weights, and the last message of each kind.
@@ -210,8 +229,7 @@ class WeightChannel:
                 self._unconfirmed.append((version, call))
             elif (error := self._error_of(call, version)) is not None:
                 raise error
-        for told in self._last_messages.values():
-            self._outboxes[index].add(told, 1)
+        self._tell_last(self._outboxes[index])
 
     def _confirm(self) -> None:
         """Forgets calls that are done, and keeps the first error of those that failed."""

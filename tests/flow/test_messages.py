@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlweave.errors import ConfigError, PlanError
+from rlweave.errors import CheckpointError, ConfigError, PlanError
 from rlweave.flow import (
     ConcatBatches,
     Envelope,
@@ -17,6 +17,7 @@ from rlweave.flow import (
     Replay,
     ReplayShards,
     ReportMetrics,
+    SampleBatch,
     StoreToBuffer,
     TrainOneStep,
     Union,
@@ -219,3 +220,58 @@ def test_a_message_that_failed_elsewhere_is_not_charged_to_a_worker_that_is_made
     channel.replace(1, engine.create_actors([plan._context._factory(group, 1, 1)])[0])  # type: ignore[union-attr]
     with pytest.raises(PlanError, match="operator 'notify' failed: ValueError: what"):
         list(islice(plan.items(), 4))
+
+
+def made_by_the_plan(made: list[FakeWorker], n: int = 2) -> WorkerGroup:
+    def make(number: int) -> FakeWorker:
+        made.append(FakeWorker(number))
+        return made[-1]
+
+    return WorkerGroup([partial(make, number) for number in range(n)])
+
+
+class Mortal(FakeWorker):
+    """Dies at an item, unless it stands in for one that did."""
+
+    dies_at, replaces = -1, 0
+
+    def replacing(self, number: int) -> None:
+        self.replaces = number
+
+    def sample(self) -> SampleBatch:
+        if self.made == self.dies_at and not self.replaces:
+            raise ConnectionError("gone")
+        return super().sample()
+
+
+def test_the_last_message_is_part_of_a_checkpoint_and_workers_made_anew_know_it(start: Start) -> None:
+    def begun() -> tuple[ReportMetrics, list[Mortal]]:
+        made: list[Mortal] = []
+
+        def make(number: int) -> Mortal:
+            made.append(Mortal(number))
+            return made[-1]
+
+        group = WorkerGroup([partial(make, number) for number in range(2)])
+        rollouts = ParallelRollouts(group).on_error("replace", first_delay=0.0, longest_delay=0.0).gather_sync()
+        stream = rollouts.notify(group, "greet", every=5, message=lambda batch: {"level": (1, 5)})
+        return start(ReportMetrics(stream, group)), made
+
+    plan, _ = begun()
+    list(islice(plan.items(), 6))
+    resumed, made = begun()
+    resumed.load_state_dict(plan.state_dict())
+    told = [({"level": (1, 5)}, 0)]
+    assert [worker.messages for worker in made] == [told, told], "they are new as well"
+    made[1].dies_at = 0
+    list(islice(resumed.items(), 3))  # the tenth item would be the next message
+    assert made[2].replaces == 1
+    assert made[2].messages == told
+
+
+def test_a_message_that_cannot_be_saved_names_its_operator_at_a_checkpoint() -> None:
+    group = workers(1)
+    plan = ReportMetrics(ParallelRollouts(group).gather_sync().notify(group, "greet", message=lambda b: {1, 2}), group)
+    list(islice(plan.items(), 1))
+    with pytest.raises(CheckpointError, match=r"(?s)operator 'notify'.*set"):
+        plan.state_dict()

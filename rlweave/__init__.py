@@ -17,6 +17,7 @@ _HOME = {
     "api": "rlweave.graph",
     "build": "rlweave.graph",
     "graph_fn": "rlweave.graph",
+    "load": "rlweave.algorithms.loading",
     "ops": "rlweave",
     "register": "rlweave.graph",
     "shared": "rlweave.graph",
@@ -25,9 +26,10 @@ _HOME = {
 
 if TYPE_CHECKING:
     from rlweave import ops, spaces
+    from rlweave.algorithms.loading import load
     from rlweave.graph import Component, api, build, graph_fn, register, shared
 
-__all__ = ["Component", "__version__", "api", "build", "graph_fn", "ops", "register", "shared", "spaces"]
+__all__ = ["Component", "__version__", "api", "build", "graph_fn", "load", "ops", "register", "shared", "spaces"]
 
 
 def __getattr__(name: str) -> object:

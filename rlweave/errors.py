@@ -75,6 +75,10 @@ class CheckpointError(RlweaveError):
     """A checkpoint that is missing, damaged or does not fit."""
 
 
+class ExportError(RlweaveError):
+    """A policy that cannot be exported, or an artefact that is not what it was made of."""
+
+
 class PlanWarning(UserWarning):
     """A dataflow plan runs, but probably not as it was meant to."""
 

@@ -20,7 +20,9 @@ class A2CGraph(PPOGraph):
     @api
     def update(self, batch: Any) -> None:
         """Learns from a rollout (T, B, ...): one optimizer step."""
-        self._step(self.postprocess(batch))
+        rows = self.postprocess(batch)
+        self._report_fit(rows["value_targets"], rows["values"])
+        self._step(rows)
         if self.normalization is not None:
             self.normalization.update(batch["states"])
 
@@ -32,8 +34,7 @@ class A2CGraph(PPOGraph):
     def _minibatch_loss(self, rows: Any) -> Any:
         log_probs, entropies, values = self._predictions(rows)
         loss, metrics = self.loss.loss(log_probs, rows["advantages"], values, rows["value_targets"], entropies)
-        for name, value in metrics.items():
-            graph.metric(name, value)
+        graph.metrics(metrics)
         return loss
 
 

@@ -6,6 +6,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
 from rlweave.agents.config import Config, setting
 from rlweave.agents.model_exchange import ModelExchange
+from rlweave.agents.model_files import Weights
 from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
 from rlweave.backends import get_backend
@@ -259,6 +261,11 @@ class Agent(RecurrentActing, ModelExchange, ABC):
             Nested arrays (B, ...) of the action space.
         """
 
+    def play(self, states: Any, explore: bool = False) -> Any:
+        """Actions as the environment takes them, (B, ...), for a batch of observations; nothing is remembered."""
+        self.check_masks(states)
+        return self.env_actions(self.actor.act(states, explore=explore)[0])
+
     @abstractmethod
     def observe(
         self,
@@ -416,6 +423,17 @@ class Agent(RecurrentActing, ModelExchange, ABC):
         self.executor.reseed(seed)
         if self.actor is not self.executor:
             self.actor.reseed(seed)
+
+    def act_only(self, weights: Weights, backend: str, seed: int, where: str | Path) -> None:
+        """Makes this an agent that acts with the weights of a model and cannot learn; no framework is imported.
+
+        Args:
+            weights: By path below the root, as `model` gives them.
+            backend: What computes.
+            seed: Seeds what is drawn.
+            where: Where the weights come from, for errors.
+        """
+        self._actor = self._policy_with(weights, backend, seed, where)
 
     def _after_import(self) -> None:
         self._copy_to_actor()

@@ -75,7 +75,7 @@ class Config(_Model):
             ConfigError: For an unknown key, a wrong type, or a value out of range.
         """
         try:
-            return cls.model_validate_json(json.dumps(dict(data)))
+            return cls.model_validate_json(json.dumps(dict(data)))  # noqa: TID251 (ranges refuse what is not finite)
         except ValidationError as error:
             raise to_config_error(cls, error) from None
         except TypeError as error:
@@ -228,4 +228,4 @@ _NAMES = {str: "text", bool: "true | false", dict: "mapping", list: "list", tupl
 
 
 def _format(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else json.dumps(value, default=str)  # noqa: TID251 (is shown)

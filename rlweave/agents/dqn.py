@@ -246,6 +246,9 @@ class DQN(Agent):
         rows = _rows(states)
         return self.actor.act(states, np.full(rows, self.epsilon, np.float32))
 
+    def play(self, states: Any, explore: bool = False) -> Any:
+        return self.env_actions(self.act(states, explore))
+
     def act_recurrently(
         self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:
@@ -347,10 +350,11 @@ class DQN(Agent):
             ExecutionError: Without a batch, when the memory holds too little.
         """
         if isinstance(batch, DrawnBatch):
-            loss, samples = self.executor.update_drawn(*batch.arguments), batch.num_steps
+            loss, metrics = self.executor.update_drawn(*batch.arguments, with_metrics=True)
+            samples = batch.num_steps
         elif batch is None:
             self._require_ready()
-            loss = self.executor.update(batch_size=self._batch_rows)
+            loss, metrics = self.executor.update(batch_size=self._batch_rows, with_metrics=True)
             samples = self.config.batch_size
         else:
             samples = _rows(batch["rewards"]) * (self.config.unroll if self.recurrent else 1)
@@ -358,11 +362,11 @@ class DQN(Agent):
                 raise ExecutionError(
                     "a batch without transitions", where=f"{self.name}.update", fix="pass at least one"
                 )
-            loss = self.executor.update_from(batch)
+            loss, metrics = self.executor.update_from(batch, with_metrics=True)
         self._sync_target_when_due()
         self._copy_to_actor()
-        self._checked({"loss": float(loss)})
-        return {"loss": float(loss), "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
+        metrics = self._checked({"loss": float(loss), **metrics})
+        return {**metrics, "epsilon": self.epsilon, "trained_samples": samples, "gradient_steps": 1}
 
     def _sync_target_when_due(self) -> None:
         due = self.env_steps // self.config.target_update_interval

@@ -67,7 +67,7 @@ class QLearningGraph(Component):
     @api
     def apply(self, gradients: Any) -> None:
         """One optimizer step with given gradients, by variable path."""
-        self.optimizer.apply(gradients, self.policy.variables())
+        graph.metrics(self.optimizer.apply(gradients, self.policy.variables()))
 
     @api
     def sync_target(self) -> None:
@@ -76,7 +76,7 @@ class QLearningGraph(Component):
 
     def _learn(self, records: Any, weights: Any) -> Any:
         loss, td_errors = self._loss(records, weights)
-        self.optimizer.step(loss, self.policy.variables())
+        graph.metrics(self.optimizer.step(loss, self.policy.variables()))
         return loss, td_errors
 
     def _loss(self, records: Any, weights: Any) -> Any:

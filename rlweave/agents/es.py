@@ -182,12 +182,13 @@ class ES(Agent):
         if batch is None:
             raise ExecutionError("there is no generation to learn from", where="es.update", fix="pass a batch")
         returns = np.asarray(batch["returns"], np.float32)
-        self.executor.update(batch["offsets"], returns)
+        _, learned = self.executor.update(batch["offsets"], returns, with_metrics=True)
         self._copy_to_actor()
         metrics = {
             "population_return": float(returns.mean()),
             "population_return_max": float(returns.max()),
             "population_return_std": float(returns.std()),
+            **learned,
         }
         return {**self._checked(metrics), "gradient_steps": 1}
 

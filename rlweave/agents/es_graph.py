@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave import ops
+from rlweave import graph, ops
 from rlweave.components import EvolutionStrategy, NoiseTable, Policy, Population
 from rlweave.graph import Component, api, graph_fn
 
@@ -62,7 +62,7 @@ class ESGraph(Component):
     @api
     def update(self, offsets: Any, returns: Any) -> None:
         """One step along the estimated gradient, from the returns (n, 2) of mirrored pairs with noise at `offsets`."""
-        self.optimizer.apply(self.gradients(offsets, returns), self.policy.variables())
+        graph.metrics(self.optimizer.apply(self.gradients(offsets, returns), self.policy.variables()))
 
     @api
     def gradients(self, offsets: Any, returns: Any) -> Any:
@@ -74,7 +74,7 @@ class ESGraph(Component):
     @api
     def apply(self, gradients: Any) -> None:
         """One optimizer step with given gradients, by variable path."""
-        self.optimizer.apply(gradients, self.policy.variables())
+        graph.metrics(self.optimizer.apply(gradients, self.policy.variables()))
 
     @graph_fn(differentiable=False)
     def _descent(self, ascent: Any, weights: Any) -> Any:

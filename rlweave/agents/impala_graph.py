@@ -83,7 +83,8 @@ class IMPALAGraph(PPOGraph):
         values, next_values = self._values_on(states, next_states, batch)
         targets, advantages = self._corrected(batch, log_probs, values, next_values)
         loss = self._reported(self.loss.loss(log_probs, advantages, values, targets, entropies))
-        self.optimizer.step(loss, self.trained())
+        self._report_fit(targets, values)
+        graph.metrics(self.optimizer.step(loss, self.trained()))
         if self.normalization is not None:
             self.normalization.update(batch["states"])
 
@@ -117,8 +118,7 @@ class IMPALAGraph(PPOGraph):
     def _reported(self, loss_and_metrics: Any) -> Any:
         """The loss, after its parts were reported."""
         loss, metrics = loss_and_metrics
-        for name, value in metrics.items():
-            graph.metric(name, value)
+        graph.metrics(metrics)
         return loss
 
     @graph_fn(differentiable=False)

@@ -61,7 +61,7 @@ class MAMLGraph(Component):
     @api
     def update(self, batch: Any) -> None:
         """Steps down the loss of the adapted policies, through their adaptation."""
-        graph.repeat(self.epochs, lambda: self.optimizer.step(self._meta_loss(batch), self.policy.variables()))
+        graph.repeat(self.epochs, lambda: self._step(batch))
 
     @api
     def losses(self, batch: Any) -> Any:
@@ -81,7 +81,10 @@ class MAMLGraph(Component):
     @api
     def apply(self, gradients: Any) -> None:
         """One optimizer step with given gradients, by variable path."""
-        self.optimizer.apply(gradients, self.policy.variables())
+        graph.metrics(self.optimizer.apply(gradients, self.policy.variables()))
+
+    def _step(self, batch: Any) -> None:
+        graph.metrics(self.optimizer.step(self._meta_loss(batch), self.policy.variables()))
 
     def _meta_loss(self, batch: Any) -> Any:
         """The mean of the adapted policies' losses over tasks (Finn et al. 2017, algorithms 2 and 3, line 10)."""

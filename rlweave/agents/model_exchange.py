@@ -11,7 +11,9 @@ import numpy as np
 
 from rlweave.agents.model_files import Description, Weights, read_model, require_equal, write_model
 from rlweave.errors import CheckpointError, ExecutionError
-from rlweave.graph import GraphExecutor
+from rlweave.graph import Component, GraphExecutor, build
+from rlweave.graph.building import InputSpace
+from rlweave.graph.ir import RANDOM_PATHS
 from rlweave.graph.specs import computation
 from rlweave.spaces import Space
 
@@ -48,6 +50,35 @@ class ModelExchange:
     def arguments(self) -> dict[str, Any]:
         """Further arguments of the constructor, as plain data."""
         return {}
+
+    @abstractmethod
+    def make_root(self) -> Component:
+        """See `Agent`."""
+
+    @abstractmethod
+    def input_spaces(self) -> dict[str, InputSpace]:
+        """See `Agent`."""
+
+    def _policy_with(self, weights: Weights, backend: str, seed: int, where: str | Path) -> GraphExecutor:
+        """An executor of what a model acts by, and of nothing else: no critic, no optimizer, no memory.
+
+        Raises:
+            CheckpointError: The weights are not those of this agent.
+        """
+        root, spaces = self.make_root(), self.input_spaces()
+        executor = build(root, spaces, backend=backend, seed=seed, methods=self.policy_methods)
+        below = len(executor.root.path) + 1
+        needed = {path: path[below:] for path in executor.store.cells if path not in RANDOM_PATHS}
+        try:
+            missing = [name for name in needed.values() if name not in weights]
+            if missing:
+                raise ExecutionError("a variable is missing", received=repr(missing[0]))
+            executor.set_weights({path: weights[name] for path, name in needed.items()})
+        except ExecutionError as error:
+            raise CheckpointError(
+                "the weights of the model do not fit its description", where=str(where), received=str(error)
+            ) from error
+        return executor
 
     def export_model(self, path: str | Path) -> Path:
         """Writes what acts into a directory, and nothing else; see `rlweave.agents.model_files`."""

@@ -22,7 +22,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from rlweave.errors import CheckpointError
+from rlweave.errors import CheckpointError, RlweaveError
+from rlweave.strict_json import to_json
 
 WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 FORMAT, VERSION = "rlweave-model", 2
@@ -55,8 +56,8 @@ def write_model(path: str | os.PathLike[str], weights: Weights, description: Map
             fix="give a new directory, or that of an earlier model",
         )
     try:
-        text = json.dumps({"format": FORMAT, "version": VERSION, **description}, indent=1, allow_nan=False) + "\n"
-    except (TypeError, ValueError) as error:
+        text = to_json({"format": FORMAT, "version": VERSION, **description}, indent=1) + "\n"
+    except (TypeError, RlweaveError) as error:
         raise CheckpointError(
             "a model is described by plain data with finite numbers", where=str(path), received=str(error)
         ) from None
@@ -123,7 +124,7 @@ def require_equal(mine: Any, its: Any, what: str, path: str | os.PathLike[str], 
     Raises:
         CheckpointError: They differ; names the first difference, wherever it is nested.
     """
-    found = _difference(json.loads(json.dumps(mine)), its, "")
+    found = _difference(json.loads(to_json(mine)), its, "")
     if found is not None:
         where, own, other = found
         place = f"{where}: " if where else ""

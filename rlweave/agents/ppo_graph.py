@@ -58,6 +58,7 @@ class PPOGraph(Component):
     def update(self, batch: Any) -> Any:
         """Learns from a rollout (T, B, ...): advantages once, then epochs x minibatches of optimizer steps."""
         rows = self.postprocess(batch)
+        self._report_fit(rows["value_targets"], rows["values"])
         graph.repeat(self.epochs, lambda: self._epoch(rows))
         if self.normalization is not None:
             # after the update, so that the ratio is 1 at the first minibatch of the next one
@@ -72,7 +73,7 @@ class PPOGraph(Component):
 
     def _step(self, minibatch: Any) -> None:
         loss = self._minibatch_loss(minibatch)
-        self.optimizer.step(loss, self.trained())
+        graph.metrics(self.optimizer.step(loss, self.trained()))
 
     @api
     def postprocess(self, batch: Any) -> Any:
@@ -109,7 +110,7 @@ class PPOGraph(Component):
     @api
     def apply(self, gradients: Any) -> None:
         """One optimizer step with given gradients, by variable path."""
-        self.optimizer.apply(gradients, self.trained())
+        graph.metrics(self.optimizer.apply(gradients, self.trained()))
 
     def _minibatch_loss(self, rows: Any) -> Any:
         log_probs, entropies, values = self._predictions(rows)
@@ -122,14 +123,25 @@ class PPOGraph(Component):
             entropies,
             rows["values"] if self.loss.value_clip is not None else None,
         )
-        for name, value in metrics.items():
-            graph.metric(name, value)
+        graph.metrics(metrics)
         return loss
 
     def _predictions(self, rows: Any) -> Any:
         """Log-probabilities of the actions, entropies and values, by the networks that are trained."""
         log_probs, entropies = self.policy.log_prob_and_entropy(rows["states"], rows["actions"])
         return log_probs, entropies, self.value_function.call(rows["states"])
+
+    def _report_fit(self, targets: Any, values: Any) -> None:
+        graph.metric("explained_variance", self._explained_variance(targets, values))
+
+    @graph_fn(differentiable=False, mixes_batch=True)
+    def _explained_variance(self, targets: Any, values: Any) -> Any:
+        """1 - Var[targets - values] / Var[targets]: 1 for a perfect value function, 0 where all targets are equal."""
+        variance = ops.mean(ops.square(targets - ops.mean(targets)))
+        errors = targets - values
+        unexplained = ops.mean(ops.square(errors - ops.mean(errors)))
+        varies = variance > 0.0
+        return ops.where(varies, 1.0 - unexplained / ops.where(varies, variance, 1.0), 0.0)
 
     def trained(self) -> Any:
         """Variables that the optimizer moves."""

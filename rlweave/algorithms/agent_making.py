@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import gymnasium
+
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.schedule_lengths import linear_schedule
 from rlweave.algorithms.trainer import mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
+from rlweave.spaces.gymnasium_json import gymnasium_to_json
 
 ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 AgentT = TypeVar("AgentT", bound=Agent)
@@ -24,7 +27,7 @@ def make_agent_of(agent_class: type[AgentT], config: Any, env: VectorEnv, seed: 
         seed: Of weights and exploration.
         arguments: What this class needs besides, such as `num_envs`.
     """
-    return agent_class(
+    agent = agent_class(
         state_space_of(config, env, config.agent.image_network),
         env.action_space,
         config.agent,
@@ -32,6 +35,21 @@ def make_agent_of(agent_class: type[AgentT], config: Any, env: VectorEnv, seed: 
         seed=seed,
         **arguments,
     )
+    agent.made_for = describe_environment(config, env.gym_observation_space, env.gym_action_space)
+    return agent
+
+
+def describe_environment(
+    config: TrainConfig, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+) -> dict[str, Any]:
+    """What a model says of the environment that it was trained in, as plain data."""
+    return {
+        "id": config.env,
+        "options": config.env_options,
+        "info_mask": config.info_mask,
+        "observation_space": gymnasium_to_json(observation_space),
+        "action_space": gymnasium_to_json(action_space),
+    }
 
 
 def completed(config: ConfigT, optimizer_steps: int | None = None) -> ConfigT:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -29,6 +30,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rlweave.errors import CheckpointError
+from rlweave.strict_json import to_json
 
 FORMAT_VERSION = 1
 ARRAYS, META, MANIFEST = "arrays.safetensors", "meta.json", "manifest.json"
@@ -91,7 +93,7 @@ def save_checkpoint(
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
         save_file(contiguous, partial / ARRAYS)
-        (partial / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        (partial / META).write_text(to_json(meta, indent=1), encoding="utf-8")
         if write_model is not None:
             write_model(partial / MODEL)
         written = sorted(path for path in partial.rglob("*") if path.is_file())
@@ -101,7 +103,7 @@ def save_checkpoint(
         }
         manifest = {"format": "rlweave-checkpoint", "version": FORMAT_VERSION, "step": step, "files": files}
         manifest["sha256"] = _manifest_sha256(manifest)
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        (partial / MANIFEST).write_text(to_json(manifest, indent=1), encoding="utf-8")
         for path in (*written, partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
             _flush_to_disk(path)
         _move_into_place(partial, final)
@@ -266,6 +268,8 @@ def _check_plain(value: Any, where: str) -> None:
             received=f"{value!r:.80} (of type {type(value).__name__})",
             fix="convert it to numbers, strings, lists and dicts, or put it into `arrays`",
         )
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise CheckpointError("plain data has no number like this", where=where, received=str(value), fix="use None")
 
 
 def _move_into_place(partial: Path, final: Path) -> None:
@@ -301,7 +305,7 @@ def _sha256(path: Path) -> str:
 
 def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
     without = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(without, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(to_json(without, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_fault(path: Path, concerns: Callable[[str], bool] = lambda file: True) -> None:

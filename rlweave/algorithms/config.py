@@ -207,7 +207,8 @@ def parse_yaml(text: str, where: str = "") -> Any:
 def to_yaml(settings: Mapping[str, Any]) -> str:
     """Writes settings as YAML that `parse_yaml` reads back equal."""
     # JSON first: it refuses what is no plain data, and breaks the identity of lists that would become YAML anchors.
-    return yaml.dump(json.loads(json.dumps(settings)), Dumper=_Yaml12Dumper, sort_keys=False, allow_unicode=True)
+    plain = json.loads(json.dumps(settings))  # noqa: TID251 (YAML has numbers that are not finite)
+    return yaml.dump(plain, Dumper=_Yaml12Dumper, sort_keys=False, allow_unicode=True)
 
 
 def merge_settings(base: Mapping[str, Any], other: Mapping[str, Any]) -> Settings:

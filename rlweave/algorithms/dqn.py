@@ -13,7 +13,7 @@ from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere
-from rlweave.algorithms.fused import FusedLearner, fused_plan
+from rlweave.algorithms.fused import FusedLearner, describe_fused, fused_plan
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
@@ -162,6 +162,7 @@ def make_parts(config: DQNTrainConfig) -> Parts:
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)
         fused = FusedDQN(environment, config.agent, backend=config.backend, seed=config.seed)
+        fused.made_for = describe_fused(config, environment)
         learner = FusedLearner(fused, fused.iterations_per_call)
         return Parts(fused, [learner], lambda: fused_plan(learner))
     agent, workers, elsewhere = place(config, make_agent, make_worker)

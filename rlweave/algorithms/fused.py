@@ -7,7 +7,11 @@ from typing import Any
 
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.fused_ppo import FusedPPO
+from rlweave.algorithms.agent_making import describe_environment
+from rlweave.algorithms.config import TrainConfig
+from rlweave.envs.in_graph import GraphEnvironment
 from rlweave.flow import Episode, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.spaces.gymnasium_spaces import to_gymnasium
 
 
 class FusedLearner:
@@ -60,3 +64,9 @@ def fused_plan(learner: FusedLearner) -> ReportMetrics:
     """One call of the graph after the other."""
     rollouts = ParallelRollouts([learner]).gather_sync()
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
+
+
+def describe_fused(config: TrainConfig, environment: GraphEnvironment) -> dict[str, Any]:
+    """What a model says of the environment, see `describe_environment`."""
+    spaces = environment.observation_space, environment.action_space
+    return describe_environment(config, *(to_gymnasium(space) for space in spaces))

@@ -11,6 +11,7 @@ from rlweave.agents.config import Config, setting
 from rlweave.agents.dqn import DQN, DQNConfig
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO, PPOConfig
+from rlweave.algorithms.agent_making import describe_environment
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere, worker_resources, worker_seed
 from rlweave.algorithms.multi_agent_plan import multi_agent_plan
@@ -144,6 +145,7 @@ def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, s
     else:
         assert isinstance(settings, DQNConfig)
         agent = DQN(state_space, group.action_space, settings, **kwargs)
+    agent.made_for = describe_environment(config, group.gym_observation_space, group.gym_action_space)
     if agent.recurrent:
         raise ConfigError(
             "recurrent networks do not learn side by side with other policies yet",

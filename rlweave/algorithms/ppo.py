@@ -11,7 +11,7 @@ from rlweave.agents.ppo import PPOConfig
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.fused import FusedLearner, fused_plan
+from rlweave.algorithms.fused import FusedLearner, describe_fused, fused_plan
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
@@ -57,6 +57,7 @@ def make_parts(config: PPOTrainConfig) -> Parts:
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)
         fused = FusedPPO(environment, config.agent, backend=config.backend, seed=config.seed)
+        fused.made_for = describe_fused(config, environment)
         learner = FusedLearner(fused)
         return Parts(fused, [learner], lambda: fused_plan(learner))
     agent, workers, elsewhere = place(config, make_agent, make_worker)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -18,6 +17,7 @@ from rlweave.algorithms.checkpoint import list_checkpoints
 from rlweave.algorithms.config import read_settings_file, to_yaml
 from rlweave.algorithms.metrics import MetricsLog, tensorboard_is_installed
 from rlweave.errors import ConfigError, nearest
+from rlweave.strict_json import to_json
 
 #: Packages whose versions can change what a run computes.
 _PACKAGES = (
@@ -144,7 +144,7 @@ class RunDirectory:
                 versions[package] = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
                 continue
-        self.versions_file.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
+        self.versions_file.write_text(to_json(versions, indent=1) + "\n", encoding="utf-8")
 
     def note_command(self, command: Sequence[str]) -> None:
         """Appends a command line."""

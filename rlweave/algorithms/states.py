@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,9 @@ def split_arrays(data: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         arrays[path] = data
         return {"array": path}
     if isinstance(data, np.generic):
-        return data.item()
+        data = data.item()
+    if isinstance(data, float) and not math.isfinite(data):  # JSON has none
+        return {"not finite": repr(data)}
     within = f"{path}/" if path else ""
     if isinstance(data, Mapping):
         return {str(key): split_arrays(value, f"{within}{key}", arrays) for key, value in data.items()}
@@ -41,6 +44,8 @@ def join_arrays(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if isinstance(data, dict):
         if set(data) == {"array"} and data["array"] in arrays:
             return arrays[data["array"]]
+        if set(data) == {"not finite"}:
+            return float(data["not finite"])
         return {key: join_arrays(value, arrays) for key, value in data.items()}
     if isinstance(data, list):
         return [join_arrays(value, arrays) for value in data]

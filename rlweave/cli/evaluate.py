@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output
 from rlweave.cli.settings import check_backend, check_environment
 from rlweave.cli.train import describe_evaluation, evaluation_data, final_evaluation_seed
+from rlweave.strict_json import to_json
 
 
 def evaluate(
@@ -45,6 +45,6 @@ def evaluate(
     finally:
         trainer.close()
     if as_json:
-        typer.echo(json.dumps({"checkpoint": str(checkpoint), **evaluation_data(result)}))
+        typer.echo(to_json({"checkpoint": str(checkpoint), **evaluation_data(result)}))
     else:
         output().print(f"{checkpoint}: {describe_evaluation(result, config.env)}")

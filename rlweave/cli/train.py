@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import zlib
@@ -34,6 +33,7 @@ from rlweave.cli.settings import (
 )
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError, RlweaveError
+from rlweave.strict_json import to_json
 
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
@@ -184,31 +184,36 @@ def _evaluate_best(config: TrainConfig, trainer: Trainer, run: RunDirectory) -> 
         trainer.load_model(best)
     evaluation = trainer.evaluate(config.final_episodes, final_evaluation_seed(config.seed))
     file = run.path / "evaluation.json"
-    file.write_text(json.dumps(evaluation_data(evaluation), indent=1) + "\n", encoding="utf-8")
+    file.write_text(to_json(evaluation_data(evaluation), indent=1) + "\n", encoding="utf-8")
     which = "best checkpoint" if best.is_dir() else "last weights"
     output().print(f"greedy evaluation of the {which}: {describe_evaluation(evaluation, config.env)}")
 
 
 def evaluation_data(evaluation: Evaluation) -> dict[str, object]:
     """An evaluation as plain data."""
+    played = bool(evaluation.episodes)
     policies = {name: evaluation_data(own) for name, own in evaluation.policies.items()}
     return {
-        "mean_return": evaluation.mean_return,
-        "deviation": float(evaluation.returns.std()),
+        "mean_return": evaluation.mean_return if played else None,
+        "deviation": evaluation.deviation if played else None,
         "returns": evaluation.returns.tolist(),
         "lengths": evaluation.lengths.tolist(),
         **({"policies": policies} if policies else {}),
     }
 
 
+def _return_text(evaluation: Evaluation) -> str:
+    return f"{evaluation.mean_return:.1f}" if evaluation.episodes else "not played"
+
+
 def describe_evaluation(evaluation: Evaluation, env: str) -> str:
     """An evaluation in one line, with the return at which the environment counts as solved."""
     import gymnasium
 
-    mean, deviation = evaluation.mean_return, evaluation.returns.std()
+    mean, deviation = evaluation.mean_return, evaluation.deviation
     text = f"mean return [bold]{mean:.1f}[/] (deviation {deviation:.1f}) over {len(evaluation.episodes)} episodes"
     if evaluation.policies:
-        each = ", ".join(f"{name} {own.mean_return:.1f}" for name, own in evaluation.policies.items())
+        each = ", ".join(f"{name} {_return_text(own)}" for name, own in evaluation.policies.items())
         text = f"{text} (by policy: {each})"
     known = gymnasium.registry.get(env)
     threshold = known.reward_threshold if known is not None else None

@@ -8,7 +8,7 @@ from typing import Any
 from rlweave.components.initializers import InitializerSpec
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, register
-from rlweave.graph.component import Shared
+from rlweave.graph.composition import Shared
 from rlweave.spaces import Tuple
 
 LayerSpec = Component | Shared | Mapping[str, Any] | str

@@ -74,7 +74,7 @@ class Optimizer(Component):
         )
 
     @api
-    def step(self, loss: Any, variables: Any, count: Any = None) -> None:
+    def step(self, loss: Any, variables: Any, count: Any = None) -> Any:
         """Moves variables down the gradient of a loss.
 
         Args:
@@ -82,11 +82,14 @@ class Optimizer(Component):
             variables: Collection of what is trained: `policy.variables()`.
             count: The absolute counter that a scheduled learning rate is a function of, a scalar value (environment
                 steps, say). None: the steps of this optimizer before this one.
+
+        Returns:
+            Scalars for `graph.metrics`, as `apply` does.
         """
-        self.apply(gradients(loss, variables), variables, count)
+        return self.apply(gradients(loss, variables), variables, count)
 
     @api
-    def apply(self, gradients: Any, variables: Any, count: Any = None) -> None:
+    def apply(self, gradients: Any, variables: Any, count: Any = None) -> Any:
         """Moves variables by gradients that were computed (or averaged) elsewhere.
 
         Args:
@@ -94,6 +97,9 @@ class Optimizer(Component):
                 order of the variables.
             variables: Collection of what is trained.
             count: As in `step`.
+
+        Returns:
+            Scalars for `graph.metrics`: "learning_rate", and with `max_grad_norm` "gradient_norm", before clipping.
 
         Raises:
             BuildError: The gradients are not those of these variables, or a constant learning rate gets a count.
@@ -121,18 +127,22 @@ class Optimizer(Component):
                 received=f"{len(gradients)} gradients, {len(paths)} variables",
                 fix="pass one gradient for each variable",
             )
-        self._apply(gradients, variables, count)
+        learning_rate, norm = self._apply(gradients, variables, count)
+        if isinstance(self.learning_rate, Constant):
+            learning_rate = self.learning_rate.value
+        return {"learning_rate": learning_rate} | ({} if self.max_grad_norm is None else {"gradient_norm": norm})
 
-    @graph_fn(differentiable=False)
-    def _apply(self, gradients: Any, variables: Any, count: Any) -> None:
+    @graph_fn(differentiable=False, returns=2)
+    def _apply(self, gradients: Any, variables: Any, count: Any) -> Any:
         steps_before = self.steps.value
         step = steps_before + 1
         if isinstance(self.learning_rate, Constant):
             learning_rate: Any = self.learning_rate.value
         else:
             learning_rate = self.learning_rate.in_graph(steps_before if count is None else count, ops)
+        norm = None
         if self.max_grad_norm is not None:
-            gradients, _ = ops.global_norm_clip(gradients, self.max_grad_norm)
+            gradients, norm = ops.global_norm_clip(gradients, self.max_grad_norm)
         parameters = [cell.value for cell in variables]
         slots = {name: [cell.value for cell in slot] for name, slot in self.slots.items()}
         new_parameters, new_slots = self._update(parameters, gradients, slots, step, learning_rate, variables.donate)
@@ -140,6 +150,7 @@ class Optimizer(Component):
         _assign(variables, parameters, new_parameters)
         for name, slot in self.slots.items():
             _assign(slot, slots[name], new_slots[name])
+        return None if isinstance(self.learning_rate, Constant) else learning_rate, norm
 
     @abstractmethod
     def _update(

@@ -130,6 +130,21 @@ class Policy(MaskUser, TrunkUser, Component):
             return self.distribution.sample_and_log_prob(parameters)
         return self.distribution.mode_and_log_prob(parameters)
 
+    @api
+    def recurrent_parameters(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+        """As `parameters`, by a recurrent network, over sequences or a single step.
+
+        Args:
+            states: Nested observations, (T, B, *shape) or (B, *shape).
+            recurrent_state: Before the first step, nested (B, ...); see `recur`.
+            episode_start: Bool (T, B) or (B,): the observation is the first of its episode.
+
+        Returns:
+            Nested like the action space, and the recurrent state after the last step.
+        """
+        features, after = self.recur(states, recurrent_state, episode_start)
+        return self._masked(self.parameters_of_features(features), states), after
+
     @api(static=("explore",))
     def recurrent_act(self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
         """As `act`, by a recurrent network.
@@ -143,8 +158,7 @@ class Policy(MaskUser, TrunkUser, Component):
         Returns:
             Nested actions (B, *shape), their log-probability (B,), and the recurrent state after the step.
         """
-        features, after = self.recur(states, recurrent_state, episode_start)
-        parameters = self._masked(self.parameters_of_features(features), states)
+        parameters, after = self.recurrent_parameters(states, recurrent_state, episode_start)
         if explore:
             actions, log_probs = self.distribution.sample_and_log_prob(parameters)
         else:
@@ -184,8 +198,7 @@ class Policy(MaskUser, TrunkUser, Component):
         Returns:
             (T, B), (T, B).
         """
-        features, _ = self.recur(states, recurrent_state, episode_start)
-        parameters = self._masked(self.parameters_of_features(features), states)
+        parameters, _ = self.recurrent_parameters(states, recurrent_state, episode_start)
         return self.distribution.log_prob_and_entropy(parameters, actions)
 
     @api

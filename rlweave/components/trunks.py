@@ -10,7 +10,8 @@ from rlweave.components.initializers import InitializerSpec
 from rlweave.components.network import NetworkSpec, carries_state
 from rlweave.errors import SpecError
 from rlweave.graph import Component, api
-from rlweave.graph.component import Shared, api_methods
+from rlweave.graph.component import api_methods
+from rlweave.graph.composition import Shared
 from rlweave.spaces import Space
 
 

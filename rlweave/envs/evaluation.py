@@ -50,13 +50,18 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_return(self) -> float:
-        """Mean of `returns`."""
-        return float(self.returns.mean())
+        """Mean of `returns`; NaN if nobody played: a policy may have no agent in any of the episodes."""
+        return float(self.returns.mean()) if self.episodes else float("nan")
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of `returns`; NaN if nobody played."""
+        return float(self.returns.std()) if self.episodes else float("nan")
 
     @property
     def mean_length(self) -> float:
-        """Mean of `lengths`."""
-        return float(self.lengths.mean())
+        """Mean of `lengths`; NaN if nobody played."""
+        return float(self.lengths.mean()) if self.episodes else float("nan")
 
 
 #: Far above the longest episodes of common environments.

@@ -2,12 +2,14 @@
 
 import rlweave.graph.symbolic_ops  # noqa: F401 - gives symbolic values their operators
 from rlweave.graph.building import build
-from rlweave.graph.component import Component, shared
+from rlweave.graph.component import Component
+from rlweave.graph.composition import shared
 from rlweave.graph.control import (
     batch_rank,
     cond,
     gradients,
     metric,
+    metrics,
     repeat,
     scan,
     stop_gradient,
@@ -34,6 +36,7 @@ __all__ = [
     "gradients",
     "graph_fn",
     "metric",
+    "metrics",
     "orthogonal",
     "register",
     "registered_components",

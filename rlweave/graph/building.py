@@ -86,7 +86,7 @@ def build(
     with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         chosen = get_backend(backend)
-        session = Session(root, chosen, rng, _devices(root, device), replicas)
+        session = Session(root, chosen, rng, device, replicas)
         if len(session.device_places) > 1 and torch_compile:
             raise BuildError(
                 "torch_compile compiles for one device",
@@ -119,22 +119,6 @@ def build(
             "initializers": initializer_seconds,
         }
         return executor
-
-
-def _devices(root: Component, device: str | Mapping[str, str] | None) -> dict[int, str]:
-    """Devices that a build asks for, by component identity; the components themselves are left as they are."""
-    if device is None:
-        return {}
-    if isinstance(device, str):
-        return {id(root): device}
-    by_path = {component.path: component for component in root.tree()}
-    found = {}
-    for path, name in device.items():
-        full = path if path in by_path else f"{root.path}/{path}" if path else root.path
-        if full not in by_path:
-            raise BuildError("a device was given for no component", received=path, fix=nearest(path, by_path))
-        found[id(by_path[full])] = name
-    return found
 
 
 def _check_store(store: Store, session: Session, rng: str, float_dtype: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copying
 import functools
 import inspect
 import re
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlweave.errors import BuildError, nearest
+from rlweave.graph.composition import COMPOSITION, Shared, clone_of, leaves_in, with_items
 from rlweave.graph.current import current_session, current_trace
 from rlweave.graph.decorators import ApiMethod, GraphFunction
 from rlweave.graph.ir import NotReady
@@ -18,35 +18,17 @@ from rlweave.graph.variable import Initializer, Variable, VariableCollection, va
 if TYPE_CHECKING:
     from rlweave.graph.session import Session
 
-#: Instance attributes of `Component` itself; the rest of an instance is the user's.
-_ATTRIBUTES = ("_scope", "_device", "_trainable", "_owner", "_name", "_same_as")
-
 
 class UnknownApiError(BuildError, AttributeError):
     """A component was asked for an API method or attribute that it does not have."""
 
 
-class Shared:
-    """Marks a component that is used here and owned elsewhere; see `shared`."""
-
-    def __init__(self, component: Component) -> None:
-        self.component = component
-
-
-def shared(component: Component) -> Any:
-    """Refers to a component that is owned elsewhere.
-
-    After `self.trunk = shared(trunk)` it keeps its one owner and its one set of variables
-    (actor and critic on one trunk).
-    """
-    return Shared(component)
-
-
 class Component:
     """A part of an algorithm: sub-components, variables, API methods and graph functions.
 
-    Assigning a component (or a list or dict of them) to an attribute makes it a sub-component with this one as
-    its owner. Components exchange data only through calls of declared API methods.
+    Assigning a component (or a list, tuple or dict of them, nested too) to an attribute makes it a sub-component with
+    this one as its owner, and so does putting it into such a list or dict later. Components exchange data only through
+    calls of declared API methods.
 
     Args:
         scope: Name within the owner; siblings of one name are numbered (`dense-0`, `dense-1`).
@@ -74,6 +56,7 @@ class Component:
         self._owner: Component | None = None
         self._name: str | None = None  # scope, numbered among its siblings
         self._same_as: Component | None = None  # the component whose initial weights a copy takes
+        self._shared: dict[int, Component] = {}  # what was assigned as shared(...), by identity
 
     # -- composition ---------------------------------------------------------------------------------------------
 
@@ -81,7 +64,7 @@ class Component:
         super().__init_subclass__(**options)
         for name, value in vars(cls).items():
             declared = isinstance(value, (ApiMethod, GraphFunction))
-            if name in _ATTRIBUTES or (declared and hasattr(Component, name)):
+            if name in COMPOSITION or (declared and hasattr(Component, name)):
                 raise BuildError(
                     f"{'an API method' if declared else 'a member'} is named like an attribute of every component: "
                     f"{name!r}",
@@ -108,12 +91,8 @@ class Component:
             )
         session = current_session()
         if session is not None and session.creating is self:
-            if any(session.knows(c) is False for c in _components_in(value)):
-                raise BuildError(
-                    "a sub-component was made in create_variables",
-                    where=f"{self.path}.{name}",
-                    fix="make sub-components in __init__; their own variables wait for their inputs",
-                )
+            if any(session.knows(c) is False for c in leaves_in(value, Component)):
+                refuse_late(f"{self.path}.{name}")
             session.record_attribute(self, name, value)
         elif current_trace() is not None:
             if session is not None and not session.knows(self):
@@ -129,37 +108,44 @@ class Component:
                 fix="keep state in variables (self.variable in create_variables); API methods and graph functions "
                 "may run several times during a build and must be free of side effects",
             )
-        before = list(_components_in(self.__dict__[name])) if name in self.__dict__ else None
+        before = list(leaves_in(self.__dict__[name], Component)) if name in self.__dict__ else None
         object.__setattr__(self, name, self._adopt(value))
         if before:
             self._release(before)
 
     def __delattr__(self, name: str) -> None:
-        before = list(_components_in(self.__dict__.get(name)))
+        before = list(leaves_in(self.__dict__.get(name), Component))
         object.__delattr__(self, name)
         self._release(before)
 
     def _release(self, components: list[Component]) -> None:
         """Components that no attribute refers to any more can get another owner."""
-        kept = {id(component) for component in self._referenced()}
         for component in components:
-            if component._owner is self and id(component) not in kept:
-                component._owner = None
+            if not self._holds(component):
+                self._shared.pop(id(component), None)
+                if component._owner is self:
+                    component._owner = None
 
-    def _adopt(self, value: Any) -> Any:
-        if isinstance(value, Shared):
-            return value.component
+    def _holds(self, component: Component) -> bool:
+        values = [value for name, value in self.__dict__.items() if not name.startswith("_")]
+        return any(found is component for found in leaves_in(values, Component))
+
+    def _adopt(self, value: Any, in_place: bool = False) -> Any:
+        """Makes the components in a value sub-components, those apart that are marked as shared."""
         if isinstance(value, Component):
             self._own(value)
-        elif isinstance(value, (list, tuple)) and next(_marked_in(value), None) is not None:
-            items = [self._adopt(item) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        elif isinstance(value, dict) and next(_marked_in(value), None) is not None:
-            return {key: self._adopt(item) for key, item in value.items()}
+        elif isinstance(value, Shared):
+            self._shared[id(value.component)] = value.component
+            return value.component
+        elif isinstance(value, (list, tuple, dict)):
+            # a marked list is copied at first: it may be given to another component as well
+            return with_items(value, lambda item: self._adopt(item, in_place), in_place)
         return value
 
     def _own(self, component: Component) -> None:
-        if component._owner is not None and component._owner is not self:
+        if component._owner is self or id(component) in self._shared:
+            return
+        if component._owner is not None and component._owner._holds(component):
             raise BuildError(
                 "a component has two owners",
                 where=f"{component.path}, owned by {component._owner.path!r}",
@@ -218,11 +204,15 @@ class Component:
         return [component for component in self._referenced() if component._owner is self]
 
     def _referenced(self) -> list[Component]:
+        """Components in its attributes; those that were put into lists and dicts since become its own."""
         found: dict[int, Component] = {}
-        for name, value in self.__dict__.items():
+        for name, value in list(self.__dict__.items()):
             # a generator for each attribute would take longer than all else here
             if isinstance(value, (Component, list, tuple, dict)) and not name.startswith("_"):
-                for component in _components_in(value):
+                adopted = self._adopt(value, in_place=True)
+                if adopted is not value:
+                    object.__setattr__(self, name, adopted)
+                for component in leaves_in(adopted, Component):
                     found.setdefault(id(component), component)
         return list(found.values())
 
@@ -243,7 +233,7 @@ class Component:
         """
         if initial not in ("same", "fresh"):
             raise BuildError("unknown kind of copy", received=f"initial={initial!r}", fix='use "same" or "fresh"')
-        clone = self._clone({})
+        clone = clone_of(self)
         clone._scope, clone._name = scope or f"{self._scope}-copy", None
         if trainable is not None:
             clone._trainable = trainable
@@ -254,42 +244,6 @@ class Component:
         if initial == "fresh":
             for component in clone.tree():
                 component._same_as = None
-        return clone
-
-    def _clone(self, memo: dict[int, Component]) -> Component:
-        clone = object.__new__(type(self))
-        memo[id(self)] = clone
-        children = self.sub_components()
-        owned = {id(component) for component in children}
-
-        def convert(value: Any) -> Any:
-            if isinstance(value, Component):
-                if id(value) in memo:
-                    return memo[id(value)]
-                if id(value) not in owned:
-                    return value  # shared, and owned outside of what is copied
-                child = value._clone(memo)
-                child._owner = clone
-                return child
-            if isinstance(value, (list, tuple)) and list(_components_in(value)):
-                items = [convert(item) for item in value]
-                return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-            if isinstance(value, dict) and list(_components_in(value)):
-                return {key: convert(item) for key, item in value.items()}
-            if isinstance(value, Variable):
-                return None  # made anew by the build
-            return copying.deepcopy(value) if isinstance(value, (list, dict, set)) else value
-
-        for name in ("_scope", "_device", "_trainable", "_name"):
-            object.__setattr__(clone, name, self.__dict__[name])
-        object.__setattr__(clone, "_owner", None)
-        object.__setattr__(clone, "_same_as", self)
-        # owned components first, so that references to them from siblings find the copies
-        for component in children:
-            convert(component)
-        for name, value in self.__dict__.items():
-            if name not in ("_scope", "_device", "_trainable", "_name", "_owner", "_same_as"):
-                object.__setattr__(clone, name, convert(value))
         return clone
 
     def offers(self, method: str) -> bool:
@@ -411,23 +365,13 @@ def _scope_of(class_name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", class_name).lower()
 
 
-def _marked_in(value: Any) -> Iterator[Component | Shared]:
-    if isinstance(value, (Component, Shared)):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _marked_in(item)
-
-
-def _components_in(value: Any) -> Iterator[Component]:
-    if isinstance(value, Component):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _components_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _components_in(item)
+def refuse_late(where: str) -> None:
+    """The error for a sub-component that `create_variables` made."""
+    raise BuildError(
+        "a sub-component was made in create_variables",
+        where=where,
+        fix="make sub-components in __init__; their own variables wait for their inputs",
+    )
 
 
 def api_methods(cls: type) -> dict[str, ApiMethod | GraphFunction]:

@@ -483,6 +483,12 @@ def metric(name: str, value: Any, reduce: str = "mean") -> None:
     trace.metric(name, value, reduce)
 
 
+def metrics(values: Mapping[str, Any], reduce: str = "mean") -> None:
+    """Reports several scalars by name; see `metric`."""
+    for name, value in values.items():
+        metric(name, value, reduce)
+
+
 # -- details -----------------------------------------------------------------------------------------------------
 
 

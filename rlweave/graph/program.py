@@ -496,7 +496,7 @@ class _FunctionalProgram(_ProgramWriter):
                     arguments.append(text)
                     known.append(value)
                 block.expressions[id(value)] = parameter
-        self.run_inputs[name] = [map_structure(_open_array, structure) for structure in known]
+        self.run_inputs[name] = [map_structure(open_array, structure) for structure in known]
         out.line(f"def {name}({', '.join([*states, *parameters])}):")
         out.indent += 1
         for group, paths in (("donated", donated), ("kept", kept)):
@@ -574,7 +574,7 @@ class _FunctionalProgram(_ProgramWriter):
         return {*main.parameters, *main.containers.values()}
 
 
-def _open_array(leaf: Any) -> Any:
+def open_array(leaf: Any) -> Any:
     """What a backend has to know of an array before it comes; constants stay."""
     if not isinstance(leaf, Value):
         return leaf

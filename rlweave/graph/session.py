@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ from rlweave.backends.base import is_user_file
 from rlweave.backends.bound_ops import BoundOps
 from rlweave.errors import BackendError, BuildError, RlweaveError, nearest
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
-from rlweave.graph.component import Component
+from rlweave.graph.component import Component, refuse_late
+from rlweave.graph.composition import COMPOSITION, hidden_in, refuse_hidden
 from rlweave.graph.current import SESSION
 from rlweave.graph.decorators import GraphFunction, describe
 from rlweave.graph.explain import Round
@@ -100,7 +101,7 @@ class Session:
         root: The root component.
         backend: Where device nodes run.
         rng: "fast" or "portable".
-        devices: Devices by component identity, which come before those that components ask for.
+        device: Device of the root, or devices by component path, which come before those that components ask for.
         replicas: How many replicas of what is differentiated, or their devices; None: no replication.
     """
 
@@ -109,11 +110,10 @@ class Session:
         root: Component,
         backend: Backend,
         rng: str,
-        devices: dict[int, str] | None = None,
+        device: str | Mapping[str, str] | None = None,
         replicas: int | Sequence[str] | None = None,
     ) -> None:
         self.root, self.backend, self.rng = root, backend, rng
-        self.devices = devices or {}
         self.host_backend = get_backend("numpy")
         self.creating: Component | None = None
         self.states: dict[int, ComponentState] = {}
@@ -143,8 +143,14 @@ class Session:
         #: The device of each replica of what is differentiated.
         self.replicas: tuple[str, ...] = ()
         self._asked_replicas = replicas
+        if root._owner is not None and not root._owner._holds(root):
+            root._owner = None  # it was taken out of a list since
         self._add_tree(root)
         self._check_owners()
+        self._look_through_attributes()
+        self.devices = self._devices_by_component(device)
+        for component in self.components:
+            self.states[id(component)].device = self._find_device(component)
         self._name_devices()
 
     # -- composition ---------------------------------------------------------------------------------------------
@@ -152,19 +158,23 @@ class Session:
     def _add_tree(self, component: Component) -> None:
         """Takes in a component and all below it, depth first."""
         referenced = component._referenced()
-        for child in referenced:
-            if child._owner is None and child is not self.root:
-                child._owner = component  # appended to a list after the assignment
         owned = [child for child in referenced if child._owner is component]
         _number_siblings(owned)
         needs = needed_inputs(type(component).create_variables)
-        self.states[id(component)] = ComponentState(component.path, needs, self._find_device(component), referenced)
+        self.states[id(component)] = ComponentState(component.path, needs, None, referenced)
         self.components.append(component)
-        for name, value in component.__dict__.items():
-            if isinstance(value, int) and not name.startswith("_"):
-                self.feature_sizes.add(int(value))
         for child in owned:
             self._add_tree(child)
+
+    def _look_through_attributes(self) -> None:
+        """Notes sizes, and refuses components where nobody looks for them."""
+        for component in self.components:
+            for name, value in component.__dict__.items():
+                if isinstance(value, int) and not name.startswith("_"):
+                    self.feature_sizes.add(int(value))
+                for hidden in hidden_in(name, value):
+                    if name.startswith("_") or not self.knows(hidden):
+                        refuse_hidden(component, name, hidden)
 
     def _check_owners(self) -> None:
         for component in self.components:
@@ -234,6 +244,21 @@ class Session:
     def device_of(self, component: Component) -> str | None:
         """Where a component is placed: by the build, by itself, or like its owner."""
         return self.states[id(component)].device
+
+    def _devices_by_component(self, device: str | Mapping[str, str] | None) -> dict[int, str]:
+        """Devices that a build asks for, by component identity; the components themselves are left as they are."""
+        if device is None:
+            return {}
+        if isinstance(device, str):
+            return {id(self.root): device}
+        by_path = {self.path_of(component): component for component in self.components}
+        found = {}
+        for path, name in device.items():
+            full = path if path in by_path else f"{self.root.path}/{path}" if path else self.root.path
+            if full not in by_path:
+                raise BuildError("a device was given for no component", received=path, fix=nearest(path, by_path))
+            found[id(by_path[full])] = name
+        return found
 
     def _find_device(self, component: Component) -> str | None:
         found: Component | None = component
@@ -307,6 +332,9 @@ class Session:
         self.completion.append(component)
         if type(component).create_variables is not Component.create_variables:
             state.referenced = component._referenced()
+            for other in state.referenced:
+                if not self.knows(other):
+                    refuse_late(component.path)
             for dependent in self._dependents.pop(id(component), ()):  # they may read what was set just now
                 self._settings.pop(dependent, None)
 
@@ -674,11 +702,9 @@ def _fingerprint(component: Component, seen: set[int], above: tuple[int, ...] = 
         hash(value)
         return (type(value), value)
 
-    attributes = tuple([(n, mark(v)) for n, v in component.__dict__.items() if n not in _COMPOSITION])
+    attributes = tuple([(n, mark(v)) for n, v in component.__dict__.items() if n not in COMPOSITION])
     return (type(component), attributes)
 
 
 #: Types whose values are hashable and hold nothing else.
 _PLAIN = frozenset({bool, int, float, str, type(None)})
-#: Attributes of components that say where they stand, and not what they compute.
-_COMPOSITION = frozenset({"_scope", "_device", "_trainable", "_owner", "_name", "_same_as", "_spec_arguments"})

@@ -128,8 +128,16 @@ def test_an_update_is_one_step_with_the_gradients_of_the_whole_or_the_average_of
         np.testing.assert_allclose(average.values[path], value, atol=1e-5, rtol=1e-5, err_msg=path)
 
     before = agent.executor.get_weights()
+    estimates = agent.postprocess(batch)
+    errors = estimates["value_targets"] - estimates["values"]
+    learning = {
+        "gradient_norm": np.sqrt(sum(np.sum(np.square(value, dtype=np.float64)) for value in whole.values())),
+        "learning_rate": agent.config.lr,
+        "explained_variance": 1.0 - np.var(errors) / np.var(estimates["value_targets"]),
+    }
     reported = agent.update(batch)
-    assert reported == pytest.approx({**metrics, "gradient_steps": 1, "trained_samples": rows}, rel=1e-4, abs=1e-6)
+    counts = {"gradient_steps": 1, "trained_samples": rows}
+    assert reported == pytest.approx({**metrics, **learning, **counts}, rel=1e-4, abs=1e-6)
     twin.apply_gradients(whole)
     for path, value in agent.executor.get_weights().items():
         np.testing.assert_allclose(twin.executor.get_weights()[path], value, atol=1e-6, err_msg=path)

@@ -387,14 +387,16 @@ def test_use_of_a_component_that_was_never_added():
 
 
 def test_a_shared_component_that_nobody_owns():
+    wanted = "fix:      assign the component itself (not shared(...)) to an attribute of one component"
     root = root_with(lambda self, x: self.trunk.call(x), parts={"trunk": shared(Linear(2, "trunk"))})
-    # what is only referred to has to be owned somewhere in the graph
+    assert message(lambda: build(root, {"x": rows(3)}))[1:] == ["where:    trunk, used in root", wanted]
+    root = root_with(lambda self, x: x)
     other = root_with(lambda self, x: x, parts={"part": Linear(3, "part")}, scope="other")
     root.borrowed = shared(other.part)
     assert message(lambda: build(root, {"x": rows(3)})) == [
         "a shared component is owned by nobody in this graph",
         "where:    other/part, used in root",
-        "fix:      assign the component itself (not shared(...)) to an attribute of one component",
+        wanted,
     ]
 
 

@@ -465,6 +465,29 @@ def test_a_device_for_no_component_names_the_nearest():
         built(Learner(), X, "torch", device={"root/taget": "cpu"})
 
 
+def test_devices_are_named_by_the_paths_that_weights_have():
+    class Net(Component):
+        def __init__(self):
+            super().__init__("net")
+            self.layers = [Linear(2, "dense"), Linear(2, "dense")]
+            self.layers.append(Linear(2, "dense"))
+
+        @api
+        def call(self, x):
+            for layer in self.layers:
+                x = layer.call(x)
+            return x
+
+    with pytest.raises(BuildError, match="given for no component") as error:  # before any build has numbered them
+        build(Net(), {"x": rows(2)}, backend="jax", device={"net/dense": "cpu:1"})
+    assert "did you mean 'net/dense-" in str(error.value)
+    executor = build(Net(), {"x": rows(2)}, backend="jax", device={"net/dense-1": "cpu:1", "dense-2": "cpu:2"})
+    places = {path.split("/")[1]: str(executor.store.place_of(path)) for path in executor.get_weights()}
+    assert places == {"dense-0": "cpu:0", "dense-1": "cpu:1", "dense-2": "cpu:2"}
+    assert executor.call(np.ones((1, 2), np.float32)).shape == (1, 2)
+    assert all(f"dense-{i}" in executor.draw() for i in range(3))
+
+
 @pytest.mark.parametrize("backend", ["numpy", "tensorflow"])
 def test_a_backend_without_devices_says_so(backend):
     pytest.importorskip(backend)

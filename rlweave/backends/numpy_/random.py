@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import CheckpointError
+from rlweave.strict_json import to_json
 
 Array = Any
 
@@ -69,7 +70,7 @@ def initial_state(seed: int) -> np.random.Generator:
 
 def state_to_numpy(state: np.random.Generator) -> np.ndarray:
     """The generator's state as bytes (uint8) of JSON: data only, nothing to unpickle."""
-    text = json.dumps(state.bit_generator.state)
+    text = to_json(state.bit_generator.state)
     return np.frombuffer(text.encode(), np.uint8).copy()
 
 

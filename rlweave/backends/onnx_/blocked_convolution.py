@@ -135,5 +135,5 @@ def _tried(block: int, images: np.ndarray, first: np.ndarray, bias: np.ndarray, 
     between = _convolved(model, [x, *names[:2]], 1, "same", "relu", first.shape)
     after = _convolved(model, [between, names[2]], 2, "valid", None, second.shape)
     result = model.node("ReorderOutput", [after], domain=BLOCKED_DOMAIN, channels=second.shape[3], channels_last=1)
-    content, _ = model.finished([(result, np.float32)])
+    content, _ = model.finished([(result, np.float32, None)])
     return np.asarray(make_session(content, quiet=True).run(None, weights)[0])

@@ -57,9 +57,16 @@ class Model:
         self._count += 1
         return f"{label}_{self._count}"
 
-    def input(self, label: str, dtype: Any, axes: Sequence[int | None]) -> str:
-        """An input of the model; an axis that is None is open."""
-        name = self.fresh(label)
+    def input(self, label: str, dtype: Any, axes: Sequence[int | str | None], name: str | None = None) -> str:
+        """An input of the model; an axis that is None, or has a name, is open.
+
+        Args:
+            label: What its name is made of.
+            dtype: Its dtype.
+            axes: Lengths.
+            name: Its whole name; None: a fresh one.
+        """
+        name = name or self.fresh(label)
         shape = [f"{name}_{i}" if n is None else n for i, n in enumerate(axes)]
         self._inputs[name] = helper.make_tensor_value_info(name, onnx_type(dtype), shape)
         return name
@@ -87,6 +94,18 @@ class Model:
             name = self._constants[key] = self.fresh("constant")
             self._initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
         return self._constants[key]
+
+    def named_constant(self, name: str, value: np.ndarray) -> np.ndarray:
+        """An array that is a constant of this name wherever the model uses it."""
+        key = (value.tobytes(), value.shape, str(value.dtype))
+        if key not in self._constants:
+            self._constants[key] = name
+            self._initializers[name] = numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
+        return value
+
+    def alias(self, name: str, output: str) -> None:
+        """Gives a value a second name, that of an output."""
+        self._scopes[0].append(helper.make_node("Identity", [name], [output]))
 
     def node(
         self, op_type: str, inputs: Sequence[str], *, domain: str = "", outputs: int | None = None, **attributes: Any
@@ -150,22 +169,25 @@ class Model:
         results = [helper.make_tensor_value_info(name, onnx_type(dtype), None) for name, dtype in outputs]
         return helper.make_graph(nodes, self.fresh("body"), given, results)
 
-    def finished(self, outputs: Sequence[tuple[str, Any]]) -> tuple[bytes, list[str]]:
+    def finished(
+        self, outputs: Sequence[tuple[str, Any, Sequence[int | str] | None]], keep_inputs: bool = False
+    ) -> tuple[bytes, list[str]]:
         """The whole model.
 
         Args:
-            outputs: (name, dtype) of each result.
+            outputs: (name, dtype, axes) of each result; None where axes are not told.
+            keep_inputs: Whether inputs that it does not use are among its inputs.
 
         Returns:
             The serialized model, and the names of the inputs that it uses.
         """
-        nodes, used = _needed(self._scopes[0], {name for name, _ in outputs})
-        inputs = [name for name in self._inputs if name in used]
+        nodes, used = _needed(self._scopes[0], {name for name, _, _ in outputs})
+        inputs = [name for name in self._inputs if keep_inputs or name in used]
         graph = helper.make_graph(
             nodes,
             "acting",
             [self._inputs[name] for name in inputs],
-            [helper.make_tensor_value_info(name, onnx_type(dtype), None) for name, dtype in outputs],
+            [helper.make_tensor_value_info(name, onnx_type(dtype), axes) for name, dtype, axes in outputs],
             [tensor for name, tensor in self._initializers.items() if name in used],
         )
         opsets = [helper.make_opsetid("", OPSET)]

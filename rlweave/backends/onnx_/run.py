@@ -110,7 +110,7 @@ class OnnxRun:
     def _write(self, kept: tuple[Any, ...]) -> None:
         """Writes the model by running the function on symbols, and makes its session."""
         model = Model()
-        symbols = [self._input(model, leaf) for leaf in tree_leaves(self._inputs) if isinstance(leaf, OpenArray)]
+        symbols = [example_input(model, leaf) for leaf in tree_leaves(self._inputs) if isinstance(leaf, OpenArray)]
         remaining = iter(symbols)
         given = tree_map(lambda leaf: next(remaining) if isinstance(leaf, OpenArray) else leaf, self._inputs)
         weights = [
@@ -128,9 +128,9 @@ class OnnxRun:
             result, _ = result
         found = as_symbols(model, result)
         self._build = _builder(result)
-        outputs = [(str(model.node("Identity", [symbol.name])), symbol.dtype) for symbol in found]
+        outputs = [(str(model.node("Identity", [symbol.name])), symbol.dtype, None) for symbol in found]
         self.content, names = model.finished(outputs)
-        self._names, self._outputs = frozenset(names), [name for name, _ in outputs]
+        self._names, self._outputs = frozenset(names), [name for name, _, _ in outputs]
         self._used = [(symbol.name, i) for i, symbol in enumerate(symbols) if symbol.name in self._names]
         own = {symbol.name: (index, None) for index, symbol in enumerate(weights)}
         self._fed = {name: source for name, source in {**own, **model.derived}.items() if name in self._names}
@@ -141,15 +141,23 @@ class OnnxRun:
         self._held: dict[str, Any] = {}
         self.sessions += 1
 
-    def _input(self, model: Model, array: OpenArray) -> Symbol:
-        """An input, with examples: of ones, and of zeros where they may be indices."""
-        value = 1 if array.dtype.startswith("float") else 0
-        examples = []
-        for sizes in EXAMPLE_SIZES:
-            shape = [n if isinstance(n, int) else int(np.prod([sizes[s] for s in n.split("*")])) for n in array.axes]
-            examples.append(np.full(shape, value, array.dtype))
-        axes = [n if isinstance(n, int) else None for n in array.axes]
-        return Symbol(model, model.input("input", array.dtype, axes), examples)
+
+def example_input(model: Model, array: OpenArray, name: str | None = None) -> Symbol:
+    """An input of a model, with examples: of ones, and of zeros where they may be indices.
+
+    Args:
+        model: The model.
+        array: What is known of it.
+        name: Its name; then open axes have one name ("batch"). None: a fresh one.
+    """
+    value = 1 if array.dtype.startswith("float") else 0
+    examples = []
+    for sizes in EXAMPLE_SIZES:
+        shape = [n if isinstance(n, int) else int(np.prod([sizes[s] for s in n.split("*")])) for n in array.axes]
+        examples.append(np.full(shape, value, array.dtype))
+    open_axis = None if name is None else "batch"
+    axes = [n if isinstance(n, int) else open_axis for n in array.axes]
+    return Symbol(model, model.input("input", array.dtype, axes, name), examples)
 
 
 def _builder(result: Any) -> Callable[[list[Any]], Any]:

@@ -1,0 +1,102 @@
+"""Agents that act, made of models."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlweave.agents.agent import Agent
+from rlweave.agents.model_files import Weights
+from rlweave.errors import CheckpointError, RlweaveError, nearest
+from rlweave.spaces.json_form import space_from_json
+
+#: Modules of rlweave's own agents, imported only when a model asks for one.
+_MODULES = {
+    "a2c": "a2c", "a3c": "a2c", "ape-x": "ape_x", "appo": "appo", "dqn": "dqn", "es": "es", "impala": "impala",
+    "maml": "maml", "ppo": "ppo",
+}  # fmt: skip
+
+
+def agent_class(name: str, import_others: Callable[[str], object] | None = None) -> type[Agent]:
+    """The class of agents of a name: one of rlweave's own, or any that was imported.
+
+    Args:
+        name: Name of the agent.
+        import_others: Called with the name where no class has it, to import one.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    if name in _MODULES:
+        importlib.import_module(f"rlweave.agents.{_MODULES[name]}")
+    known = _imported()
+    if name not in known and import_others is not None:
+        import_others(name)
+        known = _imported()
+    if name not in known:
+        raise CheckpointError(
+            "there is no agent of the model's name",
+            received=repr(name),
+            fix=f"import the module that defines it first; {nearest(name, {**_MODULES, **known})}",
+        )
+    return known[name]
+
+
+def _imported() -> dict[str, type[Agent]]:
+    """Classes of agents by name: those that give themselves one."""
+    return {kind.name: kind for kind in _below(Agent) if "name" in vars(kind)}
+
+
+def _below(kind: Any) -> Iterator[Any]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _below(child)
+
+
+def acting_agent(
+    weights: Weights,
+    description: Mapping[str, Any],
+    where: str | Path,
+    backend: str,
+    seed: int = 0,
+    import_others: Callable[[str], object] | None = None,
+) -> Agent:
+    """An agent that acts with a model and cannot learn.
+
+    Args:
+        weights: As `Agent.model` gave them.
+        description: Likewise.
+        where: Where they come from, for errors.
+        backend: What computes.
+        seed: Seeds exploration.
+        import_others: See `agent_class`.
+
+    Raises:
+        BackendError: The backend is not installed.
+        CheckpointError: The model is damaged, or its agent cannot be made.
+    """
+    try:
+        kind = agent_class(description["agent"], import_others)
+        agent = kind(
+            space_from_json(description["state_space"]),
+            space_from_json(description["action_space"]),
+            description["settings"],
+            **description["arguments"],
+        )
+        agent.env_steps = int(description["env_steps"])
+        agent.made_for = description["environment"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError("the model's description is not whole", where=str(where), received=repr(error)) from error
+    except CheckpointError:
+        raise
+    except RlweaveError as error:
+        raise CheckpointError(
+            f"the agent of the model cannot be made: {error.what}",
+            where=str(where),
+            received=error.received,
+            fix=error.fix or "use the version of rlweave that wrote it",
+        ) from error
+    agent.act_only(weights, backend, seed, where)
+    return agent

@@ -1,0 +1,70 @@
+"""`load`: a trained policy from a run, a checkpoint or a model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rlweave.agents.from_model import acting_agent
+from rlweave.agents.model_files import is_model, read_model
+from rlweave.agents.policy_agents import weights_of
+from rlweave.agents.trained_policy import TrainedPolicy
+from rlweave.algorithms.checkpoint import find_checkpoint, open_model
+from rlweave.algorithms.registry import get_algorithm
+
+
+def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int = 0) -> Any:
+    """Loads what was trained, to act with it.
+
+    Neither the environment nor the framework that it was trained with is needed, and no replay memory is read.
+
+    Args:
+        path: A run directory (its best checkpoint is taken, or else its newest good one), a checkpoint, or a model
+            that `export_model` wrote.
+        backend: What computes: "numpy" (when None), "onnx", "torch", "jax" or "tensorflow", whichever it was trained
+            on.
+        seed: Seeds what `act(..., deterministic=False)` draws.
+
+    Returns:
+        A `rlweave.agents.trained_policy.TrainedPolicy`; of a training of several policies, a dict of them by name.
+
+    Raises:
+        BackendError: The backend is not installed.
+        CheckpointError: There is no model, or it is damaged.
+    """
+    model = find_model(path)
+    weights, description = read_model(model)
+    chosen = "numpy" if backend is None else backend
+    policies = description.get("policies")
+    if policies is None:
+        return TrainedPolicy(acting_agent(weights, description, model, chosen, seed, get_algorithm))
+    return {
+        name: TrainedPolicy(
+            acting_agent(weights_of(name, weights), policies[name], f"{model}, policy {name}", chosen, seed)
+        )
+        for name in policies
+    }
+
+
+def find_model(path: str | os.PathLike[str]) -> Path:
+    """The model that a user means, see `load`.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    path = Path(path)
+    if is_model(path):
+        return path
+    return open_model(find_playing(path))[0]
+
+
+def find_playing(path: str | os.PathLike[str]) -> Path:
+    """The checkpoint that plays for a run: the best, or else the newest good one; or the one that is named.
+
+    Raises:
+        CheckpointError: There is none.
+    """
+    path = Path(path)
+    best = (path if path.name == "checkpoints" else path / "checkpoints") / "best"
+    return best if best.is_dir() else find_checkpoint(path)

@@ -1,0 +1,136 @@
+"""`export_agent`: an agent's policy as an artefact in a directory, there wholly and verified, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlweave
+from rlweave.agents.agent import Agent
+from rlweave.agents.deployed_policy import build_deployed, deployed_method
+from rlweave.errors import ConfigError, ExportError, nearest
+from rlweave.export.targets import TARGETS, Target
+from rlweave.export.verification import verify
+from rlweave.graph.ir import flatten_structure, unflatten_like
+from rlweave.graph.pure import PureMethod, pure_method
+from rlweave.strict_json import to_json
+
+#: What says what an artefact is.
+DESCRIPTION = "policy.json"
+FORMAT, VERSION = "rlweave-policy", 1
+
+
+def export_agent(
+    agent: Agent, to: str, directory: str | os.PathLike[str], about: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Writes the policy of an agent as an artefact that runs without rlweave.
+
+    The artefact takes the environment's observations and gives its actions, greedily: preprocessing, normalization,
+    masks, network, and what makes the environment's action. It is verified before it appears.
+
+    Args:
+        agent: Any agent.
+        to: "onnx", "torch", "jax" or "numpy".
+        directory: Where; an earlier artefact there is replaced.
+        about: Further entries of its description, plain data.
+
+    Returns:
+        The description, which is also written as `policy.json`.
+
+    Raises:
+        ConfigError: There is no such target, or something else lies in the directory.
+        ExportError: The artefact computes something else than the agent; then nothing is left on the disk.
+        BackendError: What writes the artefact is not installed.
+    """
+    if to not in TARGETS:
+        raise ConfigError("policies cannot be exported to this", received=repr(to), fix=nearest(to, TARGETS))
+    directory, target = Path(directory), TARGETS[to]
+    _check_free(directory)
+    source = build_deployed(agent, "numpy")
+    act = getattr(source, deployed_method(agent))
+    method = pure_method(build_deployed(agent, target.backend), deployed_method(agent))
+    partial = directory.with_name(f".rlweave-export-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        partial.mkdir(parents=True)
+        for name, content in target.write(method).items():
+            (partial / name).write_bytes(content)
+        run = target.load(partial)
+        checked = verify(
+            run,
+            act,
+            agent.greedy_player,
+            agent.state_space,
+            source.root.policy.recurrent_space if agent.recurrent else None,
+            agent.config.mask_leaf,
+            f"{agent.name} as {to}",
+        )
+        description = {**_description(agent, target, method, act), **(about or {}), "verification": checked}
+        (partial / DESCRIPTION).write_text(to_json(description, indent=1) + "\n", encoding="utf-8")
+        if directory.exists():
+            shutil.rmtree(directory)
+        partial.rename(directory)
+    except OSError as error:
+        raise ExportError("cannot write the artefact", where=str(directory), received=str(error)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return description
+
+
+def _check_free(directory: Path) -> None:
+    """Refuses a directory that holds anything but an earlier artefact."""
+    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+        return
+    try:
+        earlier = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8")).get("format") == FORMAT
+    except (OSError, ValueError, AttributeError):
+        earlier = False
+    if not earlier:
+        raise ConfigError(
+            "there is something else where the artefact is to be written",
+            where=str(directory),
+            fix="give a new directory, or that of an earlier export, with --output",
+        )
+
+
+def _description(agent: Agent, target: Target, method: PureMethod, act: Any) -> dict[str, Any]:
+    """What a user of the artefact has to know, as plain data."""
+    inputs: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "shape": [n if isinstance(n, int) else "batch" for n in array.axes],
+            "dtype": array.dtype,
+        }
+        for name, array in method.flat_inputs().items()
+    ]
+    rows = 2
+    examples = {i["name"]: np.zeros([n if n != "batch" else rows for n in i["shape"]], i["dtype"]) for i in inputs}
+    results = flatten_structure(act(*_nested(method, examples)))
+    states = [name for name in examples if name.startswith("recurrent_state")]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "rlweave": rlweave.__version__,
+        "target": target.name,
+        "file": target.file,
+        "runs_on": target.runs_on,
+        "inputs": inputs,
+        "outputs": [
+            {"name": name, "shape": ["batch", *x.shape[1:]], "dtype": x.dtype.name} for name, x in results.items()
+        ],
+        "recurrent_state": {name: f"next_{name}" for name in states},
+        "observation_space": agent.state_space.to_json(),
+        "action_space": agent.action_space.to_json(),
+        "agent": agent.name,
+        "settings": agent.config.to_data(),
+    }
+
+
+def _nested(method: PureMethod, examples: Mapping[str, Any]) -> list[Any]:
+    return list(unflatten_like(dict(method.inputs), dict(examples)).values())

@@ -1,0 +1,96 @@
+"""An API method that only reads, as a pure function of weights and inputs: what is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlweave.backends.base import OpenArray
+from rlweave.errors import BuildError
+from rlweave.graph.executor import GraphExecutor
+from rlweave.graph.ir import flatten_structure, map_structure, unflatten_like
+from rlweave.graph.lowering import BlockWriter, Names, Writer, register_source
+from rlweave.graph.program import open_array
+from rlweave.graph.session import BUILD_LOCK
+
+
+@dataclass(frozen=True)
+class PureMethod:
+    """An API method without a store.
+
+    Attributes:
+        function: From the weights, in order, and the (nested) inputs by parameter to the result.
+        weights: The variables that it reads, by path below the root.
+        inputs: What is known of each parameter: nested `OpenArray`s.
+    """
+
+    function: Callable[..., Any]
+    weights: Mapping[str, np.ndarray]
+    inputs: Mapping[str, Any]
+
+    def flat_inputs(self) -> dict[str, OpenArray]:
+        """What is known of each array that comes in, by name: its parameter, and its path in there ("state/0")."""
+        return flatten_structure(dict(self.inputs))
+
+    def call_flat(self, weights: Sequence[Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The function on arrays by name; results have the names of their paths."""
+        given = unflatten_like(dict(self.inputs), dict(arrays))
+        return flatten_structure(self.function(tuple(weights), *given.values()))
+
+
+def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
+    """Writes a method without static arguments as a pure function of arrays of the executor's backend.
+
+    Args:
+        executor: On a backend whose runs are functions (for torch: built with `torch_compile=True`).
+        name: The API method.
+
+    Raises:
+        BuildError: It writes variables (or draws random numbers), or computes in several places.
+    """
+    with BUILD_LOCK, executor.store.lock:
+        executor.session.activate()
+        graph = executor.graphs[name, ()]
+        where = f"{executor.root.path}.{name}"
+        if graph.writes:
+            raise BuildError(
+                "a method that changes state is no pure function",
+                where=where,
+                received=f"it writes {graph.writes[0]}",
+                fix="leave out what draws random numbers or assigns variables",
+            )
+        for node in graph.nodes:
+            if node.host or node.kind == "transfer":
+                raise BuildError(
+                    "a method that computes on the host or on several devices is no single function",
+                    where=f"{where}, {node.label}",
+                    fix="export a policy without nodes on the host",
+                )
+        names, out = Names(), Writer()
+        scope = executor.program_globals()
+        names.taken.update(scope)
+        function = names.fresh(name)
+        parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
+        block = BlockWriter(executor, names, out, functional=True)
+        block.parameters = {known: graph.inputs[parameter] for parameter, known in parameters.items()}
+        for known, structure in block.parameters.items():
+            block._name_leaves(structure, known)
+        paths = list(graph.reads)
+        cells = names.constant("cells", tuple([executor.working_cell(path, False) for path in paths]))
+        out.line(f"def {function}({', '.join(['weights', *parameters.values()])}):")
+        out.indent += 1
+        out.line(f"set_cells({cells}, weights)")
+        block._escaping = {id(value) for value in graph.output_values()}
+        block.block(graph.nodes)
+        out.line(f"return {block.expression(graph.outputs)}")
+        filename = f"<rlweave {where} as a pure function on {executor.backend.name} #{executor.serial}>"
+        register_source(filename, out.source())
+        scope |= names.objects
+        exec(compile(out.source(), filename, "exec"), scope)
+        top = f"{executor.root.path}/"
+        weights = {path.removeprefix(top): executor.store.to_numpy(path) for path in paths}
+        inputs = {p: map_structure(open_array, structure) for p, structure in graph.inputs.items()}
+        return PureMethod(scope[function], weights, inputs)

@@ -215,7 +215,7 @@ TASKS = {
         last_training_episodes(20),
         "mean return of the last 20 training episodes",
         -300.0,
-        clear=("episode_return", -250.0),  # the mean of 100
+        clear=("episode_return", -250.0),  # the mean of the last 20 episodes
     ),
     "ppo-catch": Task(
         "ppo",

@@ -83,6 +83,9 @@ class TrainConfig(Config):
         unit="seconds",
     )  # fmt: skip
     report_every: int = setting(2_000, "interval between two rows of metrics", ge=1, unit="environment steps")
+    return_window: int = setting(
+        20, "latest training episodes whose mean return is reported as episode_return", ge=1, unit="episodes"
+    )
     evaluate_every: int = setting(
         10_000, "interval between two greedy evaluations; they choose the best checkpoint; 0: none", ge=0,
         unit="environment steps",

@@ -20,6 +20,8 @@ from rlweave.errors import ConfigError, install_command
 STEP_COLUMN = "env_steps_sampled"
 #: The mean return of the latest training episodes; what a learning curve shows.
 RETURN_COLUMN = "episode_return"
+#: The mean return of the latest greedy evaluation.
+EVALUATION_COLUMN = "evaluation_return"
 
 Row = Mapping[str, float | int]
 

@@ -205,7 +205,7 @@ class PopulationTrainer(PlanTrainer):
         # holds the cluster that trials share whose workers live on Ray
         self._inner_engine = make_engine(made.first)
         try:
-            self.plan = plan.start(self.engine)
+            self.plan = plan.start(self.engine, episode_window=config.return_window)
         except BaseException:
             self._close_engines()
             raise
@@ -213,7 +213,9 @@ class PopulationTrainer(PlanTrainer):
         self.best_return = -np.inf
 
     def _composed(self) -> ReportMetrics:
-        return pbt_plan(self.config, self._trials, self.population).start(self.engine)
+        return pbt_plan(self.config, self._trials, self.population).start(
+            self.engine, episode_window=self.config.return_window
+        )
 
     def _begin_episodes(self, step: int) -> None:
         """Nothing: every trial begins new episodes with each of its items."""

@@ -87,7 +87,7 @@ class PlanTrainer:
         self.engine = make_engine(config)
         try:
             self._prepare_agent()
-            self.plan = plan.start(self.engine)
+            self.plan = plan.start(self.engine, episode_window=config.return_window)
             self._begin_episodes(0)
         except BaseException:
             close_engine(self.engine)
@@ -312,7 +312,7 @@ class PlanTrainer:
         self.agent.load_state_dict(state["variables"])
         self.agent.load_counters(state["agent"])
         self.plan.close()
-        self.plan = self._compose().start(self.engine)
+        self.plan = self._compose().start(self.engine, episode_window=self.config.return_window)
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
         self.plan.load_state_dict(state["plan"])

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Column
 from rich.text import Text
 
-from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN
+from rlweave.algorithms.metrics import EVALUATION_COLUMN, RETURN_COLUMN, STEP_COLUMN
 from rlweave.algorithms.registry import Report
 
 
@@ -74,7 +74,7 @@ class TrainingProgress:
         self._console, self._total, self._clock, self._quiet_seconds = console, total, clock, quiet_seconds
         self._rate = Rate(clock=clock)
         self._rate.update(start)
-        self._last_line = -math.inf
+        self._last_line, self._evaluation = -math.inf, math.nan
         self._live: Progress | None = None
         console.print(f"{title}: {total:,} environment steps")
         if console.is_terminal:
@@ -97,7 +97,9 @@ class TrainingProgress:
         """Shows a report."""
         steps = int(report[STEP_COLUMN])
         self._rate.update(steps)
-        figures = f"{steps:>{len(f'{self._total:,}')},} steps  {describe(report, self._rate, self._total)}"
+        self._evaluation = float(report.get(EVALUATION_COLUMN, self._evaluation))
+        described = describe(report, self._rate, self._total, self._evaluation)
+        figures = f"{steps:>{len(f'{self._total:,}')},} steps  {described}"
         if self._live is not None:
             self._live.update(self._task, completed=min(steps, self._total), figures=figures)
         elif self._clock() - self._last_line >= self._quiet_seconds or steps >= self._total:
@@ -105,16 +107,19 @@ class TrainingProgress:
             self._console.print(f"  {figures}")
 
 
-def describe(report: Report, rate: Rate, total: int) -> str:
+def describe(report: Report, rate: Rate, total: int, evaluation: float = math.nan) -> str:
     """The figures of a report in one line.
 
     Args:
         report: The report.
         rate: Knows how fast the training is.
         total: Length of the training in environment steps.
+        evaluation: Mean return of the latest greedy evaluation; NaN while there is none.
     """
     mean = float(report.get(RETURN_COLUMN, math.nan))
     parts = [f"return {mean:7.1f}" if math.isfinite(mean) else "return     ..."]
+    if math.isfinite(evaluation):
+        parts.append(f"evaluation {evaluation:7.1f}")
     per_second = rate.per_second
     parts.append(f"{per_second:>7,.0f} steps/s" if math.isfinite(per_second) else "    ... steps/s")
     left = rate.seconds_left(total)

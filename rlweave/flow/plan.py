@@ -94,12 +94,15 @@ class ReportMetrics:
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def start(self, engine: Engine | None = None, clock: Clock | None = None) -> ReportMetrics:
+    def start(
+        self, engine: Engine | None = None, clock: Clock | None = None, episode_window: int = 20
+    ) -> ReportMetrics:
         """Makes the actors and gives them the learners' weights. The first step does it if nobody did before.
 
         Args:
             engine: Where actors live; by default in this process.
             clock: Where the time is read; by default the system's.
+            episode_window: How many of the last episodes the reported means of return and length are over.
 
         Raises:
             PlanError: If the plan has been started already; if it needs more than the engine has; if an actor cannot
@@ -115,6 +118,7 @@ class ReportMetrics:
         engine = engine or LocalEngine()
         context = running_context(self.graph, engine, clock or SystemClock(), self.counters, self._sink.name)
         self._context = context
+        self._episodes = EpisodeWindow(episode_window)
         self._started_at = context.clock.now()
         return self
 

@@ -28,9 +28,9 @@ class Report:
         env_steps_per_second: Environment steps per second since the last report (0.0 if no time has passed).
         episodes: Episodes that finished since the last report: the newest 10,000, if there were more.
         episodes_finished: Number of episodes so far, all of them.
-        episode_return: Mean return of the last 100 episodes; None before the first one.
-        episode_length: Mean length of the last 100 episodes; None before the first one.
-        policy_returns: Mean return of the last 100 episodes of each policy, where there are several.
+        episode_return: Mean return of the last episodes (20, or what `start` was told); None before the first one.
+        episode_length: Mean length of the same; None before the first one.
+        policy_returns: Mean return of as many last episodes of each policy, where there are several.
         metrics: Mean of every metric of the learners since the last report, as ``"operator/metric"``.
         gather_lag: Items by weight lag when they left their gather, so far; those that it dropped are not among them.
         train_lag: Items by weight lag when a learner trained on them, in updates of that learner, so far.
@@ -130,7 +130,7 @@ class UnreportedEpisodes:
 class EpisodeWindow:
     """The last episodes, and how many there have been."""
 
-    def __init__(self, size: int = 100) -> None:
+    def __init__(self, size: int = 20) -> None:
         self.finished, self._size = 0, size
         self._last: deque[Episode] = deque(maxlen=size)
         self._by_policy: dict[str, deque[Episode]] = {}

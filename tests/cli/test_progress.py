@@ -37,11 +37,14 @@ def test_plain_lines_come_now_and_then_and_at_the_end():
             progress.update(
                 {"env_steps_sampled": steps} if steps < 500 else {"env_steps_sampled": steps, "episode_return": 12.34}
             )
+            if steps == 600:
+                progress.update({"env_steps_sampled": steps, "episode_return": 12.34, "evaluation_return": 56.78})
     lines = stream.getvalue().splitlines()
     assert lines[0] == "ppo X: 1,000 environment steps"
     assert lines[1].split() == ["100", "steps", "return", "...", "200", "steps/s", "0:04", "left"]
     assert lines[2].split() == ["500", "steps", "return", "12.3", "200", "steps/s", "0:02", "left"]
-    assert lines[-1].split() == ["1,000", "steps", "return", "12.3", "200", "steps/s", "0:00", "left"]
+    # the latest evaluation stays beside the return of training episodes
+    assert lines[-1].split() == "1,000 steps return 12.3 evaluation 56.8 200 steps/s 0:00 left".split()
     assert len(lines) == 5
 
 

@@ -177,16 +177,18 @@ def test_time_is_attributed_to_the_operator_that_takes_it() -> None:
     assert (seconds["slow"], seconds["fast"], seconds["gather_sync"]) == (6.0, 1.5, 0.0)
 
 
-def test_the_mean_return_is_over_the_last_hundred_episodes() -> None:
+@pytest.mark.parametrize("window", [20, 100])
+def test_the_mean_return_is_over_a_window_of_the_last_episodes(window: int) -> None:
     group = workers(1)
     plan = ReportMetrics(ParallelRollouts(group).gather_sync(), group)
+    plan.start(**{} if window == 20 else {"episode_window": window})
     for number in range(250):
         group[0].number = number
         plan.pull()
     report = plan.report()
     assert report.episodes_finished == 250
     assert len(report.episodes) == 250
-    assert report.episode_return == pytest.approx(sum(range(150, 250)) / 100)
+    assert report.episode_return == pytest.approx(sum(range(250 - window, 250)) / window)
 
 
 def elsewhere(group: list[FakeWorker]) -> ReportMetrics:
@@ -217,7 +219,7 @@ def test_episodes_that_nobody_reports_take_bounded_memory_and_all_are_counted(mo
     report = resumed.report()
     assert report.episodes_finished == 300
     assert [episode.episode_return for episode in report.episodes] == list(range(180, 300))
-    assert report.episode_return == pytest.approx(sum(range(200, 300)) / 100)
+    assert report.episode_return == pytest.approx(sum(range(280, 300)) / 20)
     go_on(resumed, 301)
     report = resumed.report()
     assert (report.episodes_finished, len(report.episodes)) == (301, 1)

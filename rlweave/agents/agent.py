@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -47,6 +47,10 @@ class AgentConfig(Config):
     )
     device: str | dict[str, str] | None = setting(
         None, "where the learning graph is: a device (cuda:0, cpu:1), or devices by component path; null: the default"
+    )
+    rng: Literal["fast", "portable"] = setting(
+        "fast",
+        "random numbers of the graph: fast, each framework's own; portable, slower, the same numbers on every backend",
     )
     replicas: int | list[str] | None = setting(
         None,
@@ -172,6 +176,7 @@ class Agent(RecurrentActing, ModelExchange, ABC):
         options.setdefault("static", self.static_arguments)
         options.setdefault("device", self.config.device)
         options.setdefault("replicas", self.config.replicas)
+        options.setdefault("rng", self.config.rng)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
         acting, measured = self.config.acting_backend, None
         if acting == AUTO:
@@ -208,6 +213,7 @@ class Agent(RecurrentActing, ModelExchange, ABC):
             backend=backend,
             seed=self.seed if seed is None else seed,
             methods=self.acting_methods,
+            rng=self.config.rng,
         )
 
     @property

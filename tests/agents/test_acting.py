@@ -164,3 +164,13 @@ def test_the_order_of_keys_does_not_matter(network):
     np.testing.assert_array_equal(results[1], results[3])
     for greedy in again:
         np.testing.assert_array_equal(greedy, results[0])
+
+
+def test_portable_random_numbers_are_a_setting_and_the_same_on_every_backend():
+    states = NESTED_STATES.with_batch_rank().sample(16, rng=1)
+    names = [name for name in ("numpy", "torch", "jax", "onnx") if is_installed(name)]
+    agents = [make_ppo("torch", name, rng="portable") for name in names]
+    first, *others = [(agent.get_actions(states), agent.get_actions(states)) for agent in agents]
+    for name, actions in zip(names[1:], others, strict=True):
+        assert_close(actions, first, 1e-4, 1e-5, name)
+    assert not np.allclose(first[0]["steer"], first[1]["steer"])  # drawn, not the likeliest

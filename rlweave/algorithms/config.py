@@ -6,6 +6,7 @@ Precedence: defaults < tuned settings for the environment < config file < option
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,9 @@ Settings = dict[str, Any]
 class TrainConfig(Config):
     """Settings that all algorithms share; each algorithm adds a section `agent`."""
 
+    imports: list[str] = setting(
+        [], "modules to import first: components, environments and algorithms that they register can be named"
+    )
     env: str = setting(help="Gymnasium id of the environment, such as CartPole-v1")
     env_options: dict[str, Any] = setting({}, "keyword arguments of the environment")
     image_layout: Literal["channels_last", "channels_first"] | None = setting(
@@ -106,6 +110,24 @@ class TrainConfig(Config):
     tensorboard: bool | None = setting(None, "write TensorBoard events; null: when tensorboardX is installed")
 
 
+def import_modules(names: Sequence[str]) -> None:
+    """Imports the modules of the setting `imports`.
+
+    Raises:
+        ConfigError: One cannot be imported.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ConfigError(
+                f"a module cannot be imported: {error}",
+                where="imports",
+                received=repr(name),
+                fix="install it, start where it lies, or correct its name",
+            ) from error
+
+
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 
@@ -138,7 +160,9 @@ def resolve_config(
         settings = merge_settings(settings, source)
     for key, value in (sets or {}).items():
         settings = merge_settings(settings, nest(key, value))
-    return model.from_data(settings)
+    config = model.from_data(settings)
+    import_modules(getattr(config, "imports", ()))
+    return config
 
 
 def nest(key: str, value: Any) -> Settings:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlweave.algorithms.checkpoint import list_checkpoints
-from rlweave.algorithms.config import read_settings_file, to_yaml
+from rlweave.algorithms.config import import_modules, read_settings_file, to_yaml
 from rlweave.algorithms.metrics import MetricsLog, tensorboard_is_installed
 from rlweave.errors import ConfigError, nearest
 from rlweave.strict_json import to_json
@@ -116,8 +116,9 @@ class RunDirectory:
         )
 
     def read_config(self) -> tuple[str, dict[str, Any]]:
-        """The algorithm's name and the settings of the run."""
+        """The algorithm's name and the settings of the run; imports the modules that these name."""
         settings = read_settings_file(self.config_file)
+        import_modules(settings.get("imports", ()))
         try:
             return settings.pop("algorithm"), settings
         except KeyError:

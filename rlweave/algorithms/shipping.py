@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlweave.algorithms.config import import_modules
 from rlweave.envs.registration import receive_registration, registration_to_ship
 
 
 class ShipsEnvironment:
-    """Base of factories with a ``config``: an id that only the user's script registers is known where they arrive."""
+    """Base of factories with a ``config``: an id that only the user's script registers is known where they arrive.
+
+    The modules of the setting ``imports`` are imported there, too.
+    """
 
     config: Any
 
@@ -18,6 +22,7 @@ class ShipsEnvironment:
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         kept = dict(state)
+        import_modules(kept["config"].imports)
         registration = kept.pop("_registration")
         if registration is not None:
             receive_registration(registration)

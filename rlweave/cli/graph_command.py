@@ -10,7 +10,7 @@ from rich.syntax import Syntax
 
 from rlweave.algorithms.registry import Trainer, get_algorithm
 from rlweave.cli.console import output
-from rlweave.cli.settings import collect_settings, help_of, make_config
+from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_config
 from rlweave.errors import ConfigError, ExecutionError
 
 
@@ -18,6 +18,7 @@ def graph(
     algorithm: Annotated[str, typer.Argument(help="Whose agent; `rlweave list algorithms` shows all.")],
     env: Annotated[str | None, typer.Option(help=help_of("env"))] = None,
     backend: Annotated[str | None, typer.Option(help=help_of("backend"))] = None,
+    imports: ImportOption = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as for `rlweave train`.")
     ] = None,
@@ -36,7 +37,7 @@ def graph(
     if explain and code is not None:
         raise ConfigError("one thing at a time", received="--explain and --code", fix="leave one of them out")
     spec = get_algorithm(algorithm)
-    given = collect_settings({"env": env, "backend": backend}, assignments or [])
+    given = collect_settings({"imports": imports, "env": env, "backend": backend}, assignments or [])
     resolved, _ = make_config(spec, given, config)
     trainer = spec.make_trainer(resolved, None)
     try:

@@ -11,6 +11,7 @@ import typer
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends import ACTING_ONLY, BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
+from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, install_command, nearest
 
 Rows = list[tuple[str, str]]
@@ -21,6 +22,7 @@ def list_names(
         str | None, typer.Argument(help="algorithms, backends, components or environments \\[default: all, in short]")
     ] = None,
     match: Annotated[str, typer.Option(help="Only names with this text in them.")] = "",
+    imports: ImportOption = None,
 ) -> None:
     """Lists algorithms, backends (and the extra to install), environments and components."""
     if kind is not None and kind not in _KINDS:

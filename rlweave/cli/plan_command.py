@@ -10,7 +10,7 @@ import typer
 from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.cli.console import output
-from rlweave.cli.settings import collect_settings, help_of, make_config
+from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_config
 from rlweave.errors import ConfigError
 
 #: A plan is much the same in every environment, so a look at it needs none; training does.
@@ -26,6 +26,7 @@ def plan(
     engine: Annotated[str | None, typer.Option(help=help_of("engine"))] = None,
     workers: Annotated[int | None, typer.Option(help=help_of("workers"))] = None,
     placement: Annotated[str | None, typer.Option(help=help_of("placement"))] = None,
+    imports: ImportOption = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as for `rlweave train`.")
     ] = None,
@@ -44,7 +45,7 @@ def plan(
     if explain and (draw or out is not None):
         raise ConfigError("one thing at a time", received="--explain and --draw", fix="leave one of them out")
     spec = get_algorithm(algorithm)
-    options = {"env": env, "backend": backend, "num_envs": num_envs}
+    options = {"imports": imports, "env": env, "backend": backend, "num_envs": num_envs}
     options |= {"engine": engine, "workers": workers, "placement": placement}
     given = collect_settings(options, assignments or [])
     if config is None and "env" not in given and spec.config_class.model_fields["env"].is_required():

@@ -5,15 +5,34 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.markup import escape
 
 from rlweave.agents.config import describe_settings
-from rlweave.algorithms.config import TrainConfig, parse_assignments, read_settings_file, resolve_config
+from rlweave.algorithms.config import TrainConfig, import_modules, parse_assignments, read_settings_file, resolve_config
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.backends import BACKENDS, get_backend, is_installed
 from rlweave.errors import BackendError, ConfigError, EnvError
+
+
+def _import_all(names: list[str] | None) -> list[str] | None:
+    import_modules(names or ())
+    return names
+
+
+ImportOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        callback=_import_all,
+        is_eager=True,  # algorithms that it registers can be named by other options
+        help="A module of your own to import first; repeatable; kept in the run's settings.",
+    ),
+]
+"""Modules of the user's own, which register components, environments or algorithms."""
 
 _BY_KEY = {setting.key: setting for setting in describe_settings(TrainConfig)}
 

@@ -23,6 +23,7 @@ from rlweave.cli.plan_command import write_plan_picture
 from rlweave.cli.plot import draw_learning_curve
 from rlweave.cli.progress import TrainingProgress
 from rlweave.cli.settings import (
+    ImportOption,
     check_backend,
     check_environment,
     check_learning_backend,
@@ -54,6 +55,7 @@ def train(
     workers: Annotated[int | None, typer.Option(help=help_of("workers"))] = None,
     address: Annotated[str | None, typer.Option(help=help_of("address"))] = None,
     placement: Annotated[str | None, typer.Option(help=help_of("placement"))] = None,
+    imports: ImportOption = None,
     assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_SET_HELP)] = None,
     config: Annotated[Path | None, typer.Option(help=_CONFIG_HELP)] = None,
     run_dir: Annotated[
@@ -74,7 +76,7 @@ def train(
         console = output()
         console.print(settings_text(spec, env, min(console.width, 120)), markup=False, soft_wrap=True)
         return
-    options = {"env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
+    options = {"imports": imports, "env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
     options |= {"engine": engine, "workers": workers, "address": address, "placement": placement}
     given = collect_settings(options, assignments or [])
     resolved, tuned = make_config(spec, given, config, presets)

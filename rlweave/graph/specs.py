@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import importlib.metadata
 import inspect
 from collections.abc import Callable
@@ -65,7 +66,7 @@ def from_spec(spec: Any, base: type | None = None) -> Any:
 
     Args:
         spec: A dict with "type" and constructor arguments (nested specs among them), a registered name, or a
-            component, which is returned as it is.
+            component, which is returned as it is. A type may also name a class to import, as "module:Class".
         base: Class that the result must be an instance of.
 
     Raises:
@@ -95,10 +96,13 @@ def _make(spec: Any) -> Any:
         )
     arguments = dict(spec)
     name = arguments.pop("type")
-    classes = registered_components()
-    if name not in classes:
-        raise SpecError(f"unknown component type {name!r}", received=repr(spec)[:120], fix=nearest(name, classes))
-    cls = classes[name]
+    cls = _class_of(name)
+    if cls is None:
+        raise SpecError(
+            f"unknown component type {name!r}",
+            received=repr(spec)[:120],
+            fix=f"{nearest(name, registered_components())}; or name a class of your own as 'module:Class'",
+        )
     signature = _constructor(cls)
     allowed = [p for p in signature.parameters if p != "self"]
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
@@ -118,6 +122,43 @@ def _make(spec: Any) -> Any:
             f"key {missing[0]!r} is missing for {name!r}", received=repr(spec)[:120], fix=f"add {missing[0]!r}"
         )
     return cls(**{key: _argument(value) for key, value in arguments.items()})
+
+
+def _class_of(name: str) -> type | None:
+    """The class of a registered name, or of "module:Class", which is registered under that name; None: there is none.
+
+    Raises:
+        SpecError: The module cannot be imported, or has no such component.
+    """
+    from rlweave.graph.component import Component
+
+    classes = registered_components()
+    module_name, colon, attribute = name.partition(":")
+    if name in classes or not colon:
+        return classes.get(name)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise SpecError(
+            f"the module of a component type cannot be imported: {error}",
+            received=repr(name),
+            fix="install it, start where it lies, or correct the part before the colon",
+        ) from error
+    cls = getattr(module, attribute, None)
+    if not (isinstance(cls, type) and issubclass(cls, Component)):
+        components = [key for key, value in vars(module).items() if isinstance(value, type) and value is not Component]
+        raise SpecError(
+            f"the module {module_name!r} has no component {attribute!r}",
+            received=repr(name),
+            fix=nearest(attribute, components),
+        )
+    return cls if "spec_type" in cls.__dict__ else register(name)(cls)
+
+
+def _names_component(value: Any) -> bool:
+    """Whether an argument is the spec of a component."""
+    name = value.get("type") if isinstance(value, dict) else None
+    return isinstance(name, str) and (":" in name or name in _registry)
 
 
 def _kept(value: Any) -> Any:
@@ -141,9 +182,9 @@ def _signature(constructor: Callable[..., Any]) -> inspect.Signature:
 
 
 def _argument(value: Any) -> Any:
-    if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] in _registry:
+    if _names_component(value):
         return _make(value)
-    if isinstance(value, list) and value and all(isinstance(v, dict) and v.get("type") in _registry for v in value):
+    if isinstance(value, list) and value and all(map(_names_component, value)):
         return [_make(item) for item in value]
     return copy.deepcopy(value)
 
@@ -190,8 +231,9 @@ def computation(component: Any) -> dict[str, dict[str, Any]]:
         """Whether an argument became a component of its own, which is visited by itself."""
         if isinstance(value, (list, tuple)):
             return bool(value) and all(map(is_part, value))
-        name = value.get("type") if isinstance(value, dict) else value
-        return isinstance(value, (Component, Shared)) or (isinstance(name, str) and name in classes)
+        if isinstance(value, (Component, Shared)) or _names_component(value):
+            return True
+        return isinstance(value, str) and value in classes
 
     def plain(value: Any) -> Any:
         if isinstance(value, (list, tuple)):

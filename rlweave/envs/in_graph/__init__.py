@@ -6,7 +6,7 @@ from rlweave.envs.in_graph.cue_recall import CueRecall
 from rlweave.envs.in_graph.environment import GraphEnvironment
 from rlweave.envs.in_graph.external import ExternalEnvironment
 from rlweave.envs.in_graph.grid_world import GridWorld
-from rlweave.envs.in_graph.making import GRAPH_ENVIRONMENTS, make_graph_environment
+from rlweave.envs.in_graph.making import GRAPH_ENVIRONMENTS, make_graph_environment, register_graph_environment
 from rlweave.envs.in_graph.pendulum import Pendulum
 from rlweave.envs.in_graph.stepper import EnvironmentStepper
 
@@ -21,4 +21,5 @@ __all__ = [
     "GridWorld",
     "Pendulum",
     "make_graph_environment",
+    "register_graph_environment",
 ]

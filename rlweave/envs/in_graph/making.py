@@ -26,6 +26,22 @@ GRAPH_ENVIRONMENTS: dict[str, tuple[Callable[..., GraphEnvironment], dict[str, A
 }
 
 
+def register_graph_environment(env_id: str, make: Callable[..., GraphEnvironment], **arguments: Any) -> None:
+    """Makes an environment in ops known, for `placement=fused`.
+
+    Args:
+        env_id: Id of the Gymnasium environment that it equals; that one is played in evaluations.
+        make: The component's class, or a function, of `num_envs` and further arguments.
+        **arguments: Those that make it equal, such as `max_episode_steps`.
+
+    Raises:
+        EnvError: There is another one of this id.
+    """
+    if GRAPH_ENVIRONMENTS.get(env_id, (make, arguments)) != (make, arguments):
+        raise EnvError("there is another environment in ops of this id", received=repr(env_id), fix="choose another id")
+    GRAPH_ENVIRONMENTS[env_id] = (make, arguments)
+
+
 def make_graph_environment(env_id: str, num_envs: int, options: Mapping[str, Any] | None = None) -> GraphEnvironment:
     """The environment in ops that equals a Gymnasium environment.
 
@@ -44,7 +60,8 @@ def make_graph_environment(env_id: str, num_envs: int, options: Mapping[str, Any
         raise EnvError(
             "no environment in ops equals this one",
             received=repr(env_id),
-            fix=f"{nearest(env_id, GRAPH_ENVIRONMENTS)}; or let it step outside of the graph, placement=local",
+            fix=f"{nearest(env_id, GRAPH_ENVIRONMENTS)}; register_graph_environment makes one of your own known; "
+            "or let it step outside of the graph, placement=local",
         )
     make, arguments = GRAPH_ENVIRONMENTS[env_id]
     known = [name for name in inspect.signature(make).parameters if name not in ("num_envs", "scope")]

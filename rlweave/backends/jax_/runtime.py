@@ -14,6 +14,7 @@ from jax.extend.core import Literal
 
 from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, is_user_file
 from rlweave.backends.jax_ import ops
+from rlweave.backends.jax_.loops import bind, loop_of_unknown_length, scan, values_of
 from rlweave.backends.pytree import tree_map
 
 
@@ -221,70 +222,44 @@ def _location(equation: Any) -> str:
     return "unknown line"
 
 
-def _values(cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return tuple(cell.value for cell in cells)
-
-
-def _bind(cells: Sequence[Cell], values: Sequence[Any]) -> None:
-    for cell, value in zip(cells, values, strict=True):
-        cell.value = value
-
-
-def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
-    """`graph.scan` as `lax.scan`; the cells that the body writes are carried."""
-
-    def step(state: Any, x: Any) -> Any:
-        carry, values = state
-        _bind(written, values)
-        carry, y = body(carry, x)
-        return (carry, _values(written)), y
-
-    before = _values(written)
-    try:
-        (carry, values), ys = lax.scan(step, (carry, before), xs, length)
-    finally:
-        _bind(written, before)
-    _bind(written, values)
-    return carry, ys
-
-
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
     """`graph.cond` as `lax.cond`; both branches hand out the written cells."""
-    before = _values(written)
+    before = values_of(written)
 
     def branch(fn: Callable[[], Any]) -> Callable[[Any], Any]:
         def run(values: Any) -> Any:
-            _bind(written, values)
-            return fn(), _values(written)
+            bind(written, values)
+            return fn(), values_of(written)
 
         return run
 
     try:
         result, values = lax.cond(pred, branch(f), branch(g), before)
     finally:
-        _bind(written, before)
-    _bind(written, values)
+        bind(written, before)
+    bind(written, values)
     return result
 
 
 def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
     """`graph.while_` as `lax.while_loop`."""
-    before = _values(written)
+    before = values_of(written)
 
     def check(state: Any) -> Any:
-        _bind(written, state[1])
+        bind(written, state[1])
         return test(state[0])
 
     def step(state: Any) -> Any:
-        _bind(written, state[1])
+        bind(written, state[1])
         carry = body(state[0])
-        return carry, _values(written)
+        return carry, values_of(written)
 
     try:
-        carry, values = lax.while_loop(check, step, (carry, before))
+        with loop_of_unknown_length():
+            carry, values = lax.while_loop(check, step, (carry, before))
     finally:
-        _bind(written, before)
-    _bind(written, values)
+        bind(written, before)
+    bind(written, values)
     return carry
 
 
@@ -305,19 +280,19 @@ def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Ce
     Returns:
         (outputs, other results, pull-back from output cotangents to (cell cotangents, value cotangents)).
     """
-    before, before_written = _values(cells), _values(written)
+    before, before_written = values_of(cells), values_of(written)
 
     def pure(cell_values: Any, inner_values: Any) -> Any:
-        _bind(cells, cell_values)
+        bind(cells, cell_values)
         outputs, others = segment(*inner_values)
-        return outputs, (others, _values(written))
+        return outputs, (others, values_of(written))
 
     try:
         outputs, pull, (others, after) = jax.vjp(pure, before, tuple(values), has_aux=True)
     finally:
-        _bind(written, before_written)
-        _bind(cells, before)
-    _bind(written, after)
+        bind(written, before_written)
+        bind(cells, before)
+    bind(written, after)
     return outputs, others, pull
 
 

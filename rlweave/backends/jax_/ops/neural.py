@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -66,11 +69,51 @@ def conv2d(
     steps = (stride, stride) if isinstance(stride, int) else stride
     if padding not in ("valid", "same"):
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
-    dimensions = ("NHWC", "HWIO", "NHWC")
-    result = jax.lax.conv_general_dilated(x, kernel, steps, padding.upper(), dimension_numbers=dimensions)
+    if _MATRIX_PRODUCTS.get():
+        result = _convolved_by_products(x, kernel, steps, padding)
+    else:
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        result = jax.lax.conv_general_dilated(x, kernel, steps, padding.upper(), dimension_numbers=dimensions)
     if bias is not None:
         result = result + bias
     return result if activation is None else FUSED_ACTIVATIONS[activation](result)
+
+
+_MATRIX_PRODUCTS = ContextVar("convolutions as matrix products", default=False)
+
+
+@contextmanager
+def as_matrix_products() -> Iterator[None]:
+    """Has convolutions that are traced within made of slices and matrix products."""
+    token = _MATRIX_PRODUCTS.set(True)
+    try:
+        yield
+    finally:
+        _MATRIX_PRODUCTS.reset(token)
+
+
+def _convolved_by_products(x: Array, kernel: Array, strides: tuple[int, int], padding: str) -> Array:
+    """A convolution (B, H, W, C) by (KH, KW, C, F) as one matrix product.
+
+    Blocks of stride x stride pixels become channels, so that few slices make up what the kernel sees.
+    """
+    batch, height, width, channels = x.shape
+    (kernel_h, kernel_w), (step_h, step_w), filters = kernel.shape[:2], strides, kernel.shape[-1]
+    around = jax.lax.padtype_to_pads((height, width), (kernel_h, kernel_w), strides, padding.upper())
+    rows = (height + sum(around[0]) - kernel_h) // step_h + 1
+    columns = (width + sum(around[1]) - kernel_w) // step_w + 1
+    blocks_h, blocks_w = -(-kernel_h // step_h), -(-kernel_w // step_w)
+    high, wide = rows + blocks_h - 1, columns + blocks_w - 1
+    # a kernel that is no multiple of the stride is filled up with zeros
+    edges = [(before, blocks * step - size - before) for (before, _), blocks, step, size in
+             ((around[0], high, step_h, height), (around[1], wide, step_w, width))]  # fmt: skip
+    x = jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *((*edge, 0) for edge in edges), (0, 0, 0)])
+    x = x.reshape(batch, high, step_h, wide, step_w, channels).transpose(0, 1, 3, 2, 4, 5)
+    x = x.reshape(batch, high, wide, step_h * step_w * channels)
+    seen = [x[:, i : i + rows, j : j + columns] for i in range(blocks_h) for j in range(blocks_w)]
+    filled = ((0, blocks_h * step_h - kernel_h), (0, blocks_w * step_w - kernel_w), (0, 0), (0, 0))
+    kernel = jnp.pad(kernel, filled).reshape(blocks_h, step_h, blocks_w, step_w, channels, filters)
+    return jnp.concatenate(seen, axis=-1) @ kernel.transpose(0, 2, 1, 3, 4, 5).reshape(-1, filters)
 
 
 def huber_loss(predictions: Array, targets: Array, delta: float = 1.0, reduction: str = "none") -> Array:

@@ -1,0 +1,88 @@
+"""`graph.scan` on JAX, and what becomes of loops that convolve on a CPU.
+
+XLA compiles a convolution inside a loop for CPUs to plain nested loops, some fifty times slower than the kernel that it
+calls elsewhere. So a loop whose body convolves is written out step by step; where that would make a program too large,
+its convolutions are made of slices and one matrix product each, which are fast in a loop, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+
+from rlweave.backends.base import Cell
+from rlweave.backends.jax_.ops.neural import as_matrix_products
+
+#: A loop is written out up to so many steps and convolutions, those of gradients included: seconds of compilation.
+MAX_STEPS, MAX_CONVOLUTIONS = 32, 256
+
+
+def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
+    """`graph.scan` as `lax.scan`; the cells that the body writes are carried."""
+
+    def step(state: Any, x: Any) -> Any:
+        carry, values = state
+        bind(written, values)
+        carry, y = body(carry, x)
+        return (carry, values_of(written)), y
+
+    before = values_of(written)
+    try:
+        run, unroll = step, 1
+        if jax.default_backend() == "cpu":
+            run, unroll = _for_cpu(step, (carry, before), xs, length)
+        (carry, values), ys = lax.scan(run, (carry, before), xs, length, unroll=unroll)
+    finally:
+        bind(written, before)
+    bind(written, values)
+    return carry, ys
+
+
+def _for_cpu(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int | None) -> tuple[Any, int]:
+    """The step to loop over, traced once, and how many of them make one turn of the loop."""
+    steps = length if length is not None else jax.tree.leaves(xs)[0].shape[0]
+    row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
+    traced, results = jax.make_jaxpr(step, return_shape=True)(state, row)
+    convolutions = steps * sum(_convolutions(traced.jaxpr))
+    unroll = 1
+    if convolutions and (steps > MAX_STEPS or convolutions > MAX_CONVOLUTIONS):
+        with as_matrix_products():  # another function: JAX remembers what it has traced
+            traced, results = jax.make_jaxpr(lambda *given: step(*given), return_shape=True)(state, row)
+    elif convolutions:
+        unroll = steps
+    flat, nesting = jaxpr_as_fun(traced), jax.tree.structure(results)
+    return lambda *arguments: jax.tree.unflatten(nesting, flat(*jax.tree.leaves(arguments))), unroll
+
+
+def _convolutions(jaxpr: Any) -> Iterator[int]:
+    """How often each operation of a program convolves; loops inside are written out already."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "conv_general_dilated":
+            yield 1
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            for item in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(item, "jaxpr", item)
+                if hasattr(inner, "eqns"):
+                    yield times * sum(_convolutions(inner))
+
+
+def loop_of_unknown_length() -> AbstractContextManager[None]:
+    """What surrounds a loop that cannot be written out while it is traced."""
+    return as_matrix_products() if jax.default_backend() == "cpu" else nullcontext()
+
+
+def values_of(cells: Sequence[Cell]) -> tuple[Any, ...]:
+    """What cells hold."""
+    return tuple(cell.value for cell in cells)
+
+
+def bind(cells: Sequence[Cell], values: Sequence[Any]) -> None:
+    """Has cells hold other values."""
+    for cell, value in zip(cells, values, strict=True):
+        cell.value = value

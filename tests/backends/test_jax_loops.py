@@ -1,0 +1,118 @@
+"""Loops whose bodies convolve on JAX: right, and never with a convolution inside a loop on a CPU."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from rlweave import graph, ops
+from rlweave.components import SGD, Conv2D
+from rlweave.graph import Component, api, build, graph_fn
+from rlweave.spaces import FloatBox
+
+pytest.importorskip("jax")
+
+
+class Fit(Component):
+    """Moves a kernel by gradients of a convolution, in a loop in a loop."""
+
+    def __init__(self, outer: int, inner: int) -> None:
+        super().__init__("fit")
+        self.outer, self.inner = outer, inner
+        self.layer = Conv2D(4, 3, 2, "same", kernel_initializer=0.1, scope="layer")
+        self.optimizer = SGD(0.01)
+
+    @api
+    def fit(self, images):
+        graph.repeat(self.outer, lambda: graph.repeat(self.inner, lambda: self._step(images)))
+        return self._loss(self.layer.call(images))
+
+    def _step(self, images):
+        self.optimizer.step(self._loss(self.layer.call(images)), self.layer.variables())
+
+    @graph_fn
+    def _loss(self, outputs):
+        return ops.mean((outputs - 1.0) ** 2)
+
+
+class Blurred(Fit):
+    """Convolves until the image is dark, which nobody knows beforehand."""
+
+    @api
+    def fit(self, images):
+        return graph.while_(self._is_bright, self._blur, images)
+
+    @graph_fn
+    def _is_bright(self, images):
+        return ops.max(images) > 0.05
+
+    @graph_fn
+    def _blur(self, images):
+        return ops.conv2d(images, ops.full((3, 3, 2, 2), 0.04), 1, "same")
+
+
+def made(component, backend):
+    space = FloatBox(shape=(9, 8, 2), low=0.0, high=1.0, add_batch_rank=True)
+    return build(component, {"images": space}, backend=backend), space.sample(3, rng=0)
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(2, 3), (3, 33)])
+def test_steps_that_convolve_in_a_loop_are_what_single_steps_are(outer, inner):
+    pytest.importorskip("torch")
+    executor, images = made(Fit(outer, inner), "jax")
+    reference, _ = made(Fit(outer, inner), "torch")
+    np.testing.assert_allclose(executor.fit(images), reference.fit(images), rtol=1e-4)
+    np.testing.assert_allclose(
+        executor.get_weights()["fit/layer/kernel"], reference.get_weights()["fit/layer/kernel"], rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("component", [Fit(2, 3), Fit(3, 33), Fit(33, 2), Blurred(1, 1)])
+def test_no_convolution_is_inside_a_loop_of_a_program_for_cpus(component, monkeypatch):
+    import jax
+
+    if jax.default_backend() != "cpu":
+        pytest.skip("loops of other devices stay as they are")
+    programs = []
+    whole = jax.jit
+
+    def noting(function, **options):
+        jitted = whole(function, **options)
+
+        def call(*arguments):
+            programs.append(jitted.lower(*arguments).compile().as_text())
+            return jitted(*arguments)
+
+        return call
+
+    monkeypatch.setattr(jax, "jit", noting)
+    executor, images = made(component, "jax")
+    executor.fit(images)
+    bodies = [match for text in programs for match in re.findall(r"while\(.*body=(%[\w.-]+)", text)]
+    text = "\n".join(programs)
+    for name in bodies:
+        body = re.search(rf"^{re.escape(name)} .*?^}}", text, re.M | re.S)
+        assert body is not None, name
+        assert " convolution(" not in body.group(), name
+    assert bodies or " convolution(" in text
+
+
+def test_a_convolution_as_a_matrix_product_is_the_convolution():
+    from rlweave.backends.jax_.ops import neural
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 9, 7, 3)).astype(np.float32)
+    for kernel, stride, padding in [
+        (1, 2, "valid"),
+        (2, 1, "same"),
+        (2, 3, "valid"),
+        (3, (2, 1), "same"),
+        (3, 2, "valid"),
+    ]:
+        filters = rng.normal(size=(kernel, 3, 3, 5)).astype(np.float32)
+        usual = neural.conv2d(x, filters, stride, padding)
+        with neural.as_matrix_products():
+            products = neural.conv2d(x, filters, stride, padding)
+        np.testing.assert_allclose(products, usual, rtol=1e-4, atol=1e-5)

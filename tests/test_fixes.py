@@ -51,7 +51,9 @@ def test_options_of_the_command_line_exist():
     root = typer.main.get_command(app)
     with click.Context(root) as context:
         commands = [root, *(root.get_command(context, name) for name in root.list_commands(context))]
-    known = {name for command in commands for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    known = {
+        name for command in commands for option in command.params for name in (*option.opts, *option.secondary_opts)
+    }
     named = [(where, option) for where, text in FIXES for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)]
     assert len(named) > 10
     assert [one for one in named if one[1] not in known] == []

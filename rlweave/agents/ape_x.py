@@ -53,7 +53,7 @@ class ApeXConfig(AgentConfig):
     learning_starts: int = _as_of_dqn("learning_starts")
     samples_per_step: float = _as_of_dqn("samples_per_step")
     target_update_samples: int = setting(
-        8_000, "distance of two copies to the target network (the paper: 2,500 batches of 512)", ge=1,
+        8_000, "interval between two copies to the target network (the paper: 2,500 batches of 512)", ge=1,
         unit="trained samples",
     )  # fmt: skip
     epsilon_base: float = setting(

@@ -33,7 +33,7 @@ class APPOConfig(PPOConfig):
     policy_rho_clip: float = setting(1.0, "largest weight of an advantage in V-trace", gt=0)
     ratio_bound: float = setting(2.0, "largest correction of the surrogate's ratio by the target policy", ge=1)
     target_update_interval: int = setting(
-        1, "distance of two copies of the policy to the target policy", ge=1, unit="updates"
+        1, "interval between two copies of the policy to the target policy", ge=1, unit="updates"
     )
 
 

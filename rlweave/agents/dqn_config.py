@@ -19,17 +19,17 @@ class DQNConfig(AgentConfig):
         "layers of the Q network",
     )
     image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
-    dueling: bool = setting(True, "state value and advantages in streams of their own")
-    double: bool = setting(True, "the online network chooses the next action, the target network values it")
-    n_step: int = setting(3, "steps of a return before it bootstraps", ge=1, unit="steps")
+    dueling: bool = setting(True, "dueling network: separate streams for state value and advantages")
+    double: bool = setting(True, "the online network chooses the next action, the target network gives its value")
+    n_step: int = setting(3, "rewards in an n-step return before it bootstraps", ge=1, unit="steps")
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
-    huber_delta: float | None = setting(1.0, "where the loss becomes linear; null: squared everywhere")
+    huber_delta: float | None = setting(1.0, "error above which the loss is linear (Huber); null: squared everywhere")
     memory_capacity: int = setting(100_000, "transitions kept", ge=1, unit="transitions")
     memory_place: Literal["host", "graph"] = setting(
         "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
     )
-    prioritized: bool = setting(True, "draw transitions by their TD error")
-    priority_alpha: float = setting(0.6, "how much priorities matter; 0: evenly", ge=0)
+    prioritized: bool = setting(True, "prioritized replay: transitions are drawn by their TD error")
+    priority_alpha: float = setting(0.6, "exponent of priorities in sampling; 0: uniform", ge=0)
     priority_beta: float | dict[str, Any] = setting(
         0.4, "strength of the importance weights, or a schedule over inserted transitions"
     )
@@ -49,7 +49,7 @@ class DQNConfig(AgentConfig):
         16.0, "transitions trained on for each environment step", gt=0, unit="transitions per environment step"
     )
     target_update_interval: int = setting(
-        500, "distance of two copies to the target network", ge=1, unit="environment steps"
+        500, "interval between two copies to the target network", ge=1, unit="environment steps"
     )
     epsilon: float | dict[str, Any] = setting(
         {"type": "linear", "start": 1.0, "end": 0.05, "steps": 10_000},

@@ -31,7 +31,7 @@ class ESConfig(AgentConfig):
         "layers of the policy",
     )
     image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
-    pairs: int = setting(32, "mirrored pairs of perturbed policies in a generation, over all workers", ge=1)
+    pairs: int = setting(32, "mirrored pairs of perturbed policies per generation, over all workers", ge=1)
     sigma: float = setting(0.05, "standard deviation of the perturbations of weights", gt=0)
     weight_decay: float = setting(
         0.005, "pull of the weights to 0: the gradient of weight_decay / 2 * |weights|^2", ge=0

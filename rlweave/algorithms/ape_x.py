@@ -61,7 +61,7 @@ class ApeXTrainConfig(TrainConfig):
         ge=1,
         unit="items",
     )
-    batches_ahead: int = setting(1, "batches that each shard is asked for ahead of the learner", ge=1, unit="batches")
+    batches_ahead: int = setting(1, "batches requested ahead from each shard", ge=1, unit="batches")
     batches_per_call: int = setting(
         1,
         "batches that a shard on Ray draws per call, to train on in turn: worth it where a batch is trained on faster "

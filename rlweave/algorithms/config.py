@@ -32,19 +32,22 @@ class TrainConfig(Config):
     image_layout: Literal["channels_last", "channels_first"] | None = setting(
         None, "where image observations have their channels; needed for an image_network"
     )
-    text_tokens: int = setting(32, "how many words of each text of an observation are kept", ge=1, unit="words")
-    text_buckets: int = setting(4096, "how many numbers the words of a text are hashed to", ge=2)
+    text_tokens: int = setting(32, "words kept of each text in an observation", ge=1, unit="words")
+    text_buckets: int = setting(4096, "size of the table that words are hashed to", ge=2)
     info_mask: str | None = setting(
         None, "key of the environment's info with the mask of allowed actions (of Taxi: action_mask); null: none"
     )
-    num_envs: int = setting(8, "environments that step side by side", ge=1, unit="environments")
+    num_envs: int = setting(8, "number of environments", ge=1, unit="environments")
     vectorization: Literal["sync", "async"] = setting(
         "sync",
         "how environments step: sync, in turns in their worker's process; async, each in a process of its own: if one "
         "exits or hangs, the error has its number and the action",
     )
     env_timeout: float = setting(
-        60.0, "when an environment in a process of its own counts as hanging", gt=0.0, unit="seconds"
+        60.0,
+        "time without an answer after which such an environment counts as hanging",
+        gt=0.0,
+        unit="seconds",
     )
     backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
     placement: Literal["local", "fused", "single_learner_coarse"] = setting(
@@ -72,7 +75,7 @@ class TrainConfig(Config):
     worker_failure: Literal["stop", "replace"] = setting(
         "stop", "what happens when a worker fails on Ray: stop ends the training, replace restarts the worker in place"
     )
-    worker_timeout: float = setting(600.0, "when a worker counts as hanging on Ray", gt=0.0, unit="seconds")
+    worker_timeout: float = setting(600.0, "time without an answer after which a worker hangs", gt=0.0, unit="seconds")
     object_store_mb: int = setting(256, "shared memory of a local Ray cluster", ge=80, unit="MiB")
     seed: int = setting(0, "seed of weights, exploration and environments", ge=0)
     threads: int | None = setting(

@@ -38,7 +38,7 @@ from rlweave.flow import (
 class DQNTrainConfig(TrainConfig):
     """Settings of a DQN training."""
 
-    num_envs: int = setting(1, "environments that step side by side", ge=1, unit="environments")
+    num_envs: int = setting(1, "number of environments", ge=1, unit="environments")
     steps_per_item: int = setting(
         32, "steps that a worker on Ray takes per call, over its environments: a call costs about as much as 10 steps",
         ge=1, unit="environment steps",

@@ -38,20 +38,21 @@ class OffPolicyTrainConfig(TrainConfig):
         1, "rollouts that each worker is asked for ahead: with engine local and one worker they are this less one "
         "updates old", ge=1, unit="rollouts",
     )  # fmt: skip
-    broadcast_interval: int = setting(1, "updates from one publication of weights to the next", ge=1, unit="updates")
-    learner_queue: int = setting(4, "batches that wait for the learner at most", ge=1, unit="batches")
+    broadcast_interval: int = setting(1, "updates between two broadcasts of weights", ge=1, unit="updates")
+    learner_queue: int = setting(4, "batches that may wait for the learner", ge=1, unit="batches")
     queue_policy: Literal["block", "drop_oldest", "drop_newest"] = setting(
         "block", "what happens when the learner's queue is full: rollouts wait, or batches are dropped and counted"
     )
     learner: Literal["here", "actor"] = setting(
-        "here", "where the learner lives: here, in the driver's process; or in an actor of its own, on Ray a process"
+        "here",
+        "where the learner runs: here, in the driver; actor, in an actor of its own (on Ray: a process)",
     )
     learner_cpus: float = setting(0.0, "cores that a learner in an actor holds on Ray", ge=0.0, unit="cores")
     replay_proportion: float = setting(
         0.0, "replayed trajectories for each new one in the batch of an update; 0: none", ge=0
     )
     replay_capacity: int = setting(
-        100, "newest trajectories that are kept for replay; means nothing while replay_proportion is 0", ge=1,
+        100, "trajectories kept for replay, the newest; unused while replay_proportion is 0", ge=1,
         unit="trajectories",
     )  # fmt: skip
 

@@ -41,23 +41,26 @@ class PBTTrainConfig(TrainConfig):
     worker_failure: Literal["stop", "replace"] = setting(
         "replace", "what a trial that fails does on Ray: stop the training, or go on from the best of the others"
     )
-    trial_algorithm: str = setting("ppo", "what each trial trains")
+    trial_algorithm: str = setting("ppo", "algorithm of each trial")
     trial: dict[str, Any] = setting(
         {}, "nested settings of each trial over those tuned for the environment, such as {agent: {epochs: 4}}"
     )
-    population: int = setting(4, "trainings side by side", ge=2, unit="trials")
+    population: int = setting(4, "number of trainings", ge=2, unit="trials")
     hyper_parameters: dict[str, list[float]] = setting(
         {"agent.lr": [1e-4, 1e-2]},
-        "what is searched: lowest and highest value by dotted key; whole numbers stay whole",
+        "search space: lowest and highest value by dotted key; whole numbers stay whole",
     )
     ready_every: int = setting(
-        8_192, "distance of two comparisons of a trial with the others", ge=1, unit="environment steps of a trial"
+        8_192, "interval between two comparisons of a trial with the others", ge=1, unit="environment steps of a trial"
     )
     truncation: float = setting(
-        0.25, "share of the population that copies from the best, and that is copied from", gt=0.0, le=0.5
+        0.25,
+        "share of the population that is replaced by copies, and of the best that are copied",
+        gt=0.0,
+        le=0.5,
     )
     factors: list[float] = setting(
-        [0.8, 1.2], "what a copied hyper-parameter is multiplied by, one of them at random", min_length=1
+        [0.8, 1.2], "factors of which one, drawn at random, multiplies each copied hyper-parameter", min_length=1
     )
 
 

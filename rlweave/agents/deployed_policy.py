@@ -28,13 +28,13 @@ class DeployedPolicy(Component):
     def __init__(
         self,
         root: Any,
-        observation_starts: Mapping[str, Any] | None = None,
-        action_starts: Mapping[str, Any] | None = None,
+        observation_starts: Mapping[str, Any],
+        action_starts: Mapping[str, Any],
         scope: str = _SCOPE,
     ) -> None:
         super().__init__(scope)
         self.agent = root
-        self.observation_starts, self.action_starts = dict(observation_starts or {}), dict(action_starts or {})
+        self.observation_starts, self.action_starts = dict(observation_starts), dict(action_starts)
 
     @property
     def policy(self) -> Any:
@@ -104,10 +104,7 @@ def deployed_method(agent: Agent) -> str:
 
 
 def build_deployed(
-    agent: Agent,
-    backend: str,
-    observation_starts: Mapping[str, Any] | None = None,
-    action_starts: Mapping[str, Any] | None = None,
+    agent: Agent, backend: str, observation_starts: Mapping[str, Any], action_starts: Mapping[str, Any]
 ) -> GraphExecutor:
     """The deployed policy of an agent, with its present weights, on a backend.
 
@@ -123,6 +120,6 @@ def build_deployed(
         spaces["recurrent_state"] = root.policy.recurrent_space.with_batch_rank()
         spaces["episode_start"] = BoolBox(add_batch_rank=True)
     executor = build(root, spaces, backend=backend, methods=(deployed_method(agent),), torch_compile=backend == "torch")
-    weights = {f"{_SCOPE}/{path}": value for path, value in agent.get_weights().items()}
+    weights = {f"{_SCOPE}/{path}": value for path, value in agent.actor.get_weights().items()}
     executor.set_weights({path: weights[path] for path in executor.store.cells if path in weights})
     return executor

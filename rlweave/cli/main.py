@@ -10,6 +10,7 @@ import typer
 import rlweave
 from rlweave.cli.console import fail
 from rlweave.cli.evaluate import evaluate
+from rlweave.cli.export_command import export
 from rlweave.cli.graph_command import graph
 from rlweave.cli.kept_settings import ResumeCommand
 from rlweave.cli.list_command import list_names
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command(epilog=EPILOG)(train)
 app.command()(evaluate)
 app.command(cls=ResumeCommand)(resume)
+app.command()(export)
 app.command()(plot)
 app.command()(graph)
 app.command()(plan)

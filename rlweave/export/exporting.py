@@ -1,4 +1,4 @@
-"""`export_agent`: an agent's policy as an artefact in a directory, there wholly and verified, or not at all."""
+"""`export_policy`: a policy as an artefact in a directory, there wholly and verified, or not at all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 import rlweave
-from rlweave.agents.agent import Agent
 from rlweave.agents.deployed_policy import build_deployed, deployed_method
+from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import ConfigError, ExportError, nearest
+from rlweave.export.boundary import Boundary
 from rlweave.export.targets import TARGETS, Target
 from rlweave.export.verification import verify
 from rlweave.graph.ir import flatten_structure, unflatten_like
 from rlweave.graph.pure import PureMethod, pure_method
+from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.strict_json import to_json
 
 #: What says what an artefact is.
@@ -27,35 +29,34 @@ DESCRIPTION = "policy.json"
 FORMAT, VERSION = "rlweave-policy", 1
 
 
-def export_agent(
-    agent: Agent, to: str, directory: str | os.PathLike[str], about: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Writes the policy of an agent as an artefact that runs without rlweave.
+def export_policy(policy: TrainedPolicy, to: str, directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """Writes a policy as an artefact that runs without rlweave.
 
     The artefact takes the environment's observations and gives its actions, greedily: preprocessing, normalization,
     masks, network, and what makes the environment's action. It is verified before it appears.
 
     Args:
-        agent: Any agent.
+        policy: What `rlweave.load` gives.
         to: "onnx", "torch", "jax" or "numpy".
         directory: Where; an earlier artefact there is replaced.
-        about: Further entries of its description, plain data.
 
     Returns:
         The description, which is also written as `policy.json`.
 
     Raises:
         ConfigError: There is no such target, or something else lies in the directory.
-        ExportError: The artefact computes something else than the agent; then nothing is left on the disk.
+        ExportError: The artefact computes something else than the policy; then nothing is left on the disk.
         BackendError: What writes the artefact is not installed.
     """
     if to not in TARGETS:
         raise ConfigError("policies cannot be exported to this", received=repr(to), fix=nearest(to, TARGETS))
     directory, target = Path(directory), TARGETS[to]
     _check_free(directory)
-    source = build_deployed(agent, "numpy")
+    agent, boundary = policy.agent, Boundary(policy)
+    starts = boundary.observation_starts, boundary.action_starts
+    source = build_deployed(agent, "numpy", *starts)
     act = getattr(source, deployed_method(agent))
-    method = pure_method(build_deployed(agent, target.backend), deployed_method(agent))
+    method = pure_method(build_deployed(agent, target.backend, *starts), deployed_method(agent))
     partial = directory.with_name(f".rlweave-export-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         partial.mkdir(parents=True)
@@ -65,13 +66,12 @@ def export_agent(
         checked = verify(
             run,
             act,
-            agent.greedy_player,
-            agent.state_space,
             source.root.policy.recurrent_space if agent.recurrent else None,
-            agent.config.mask_leaf,
+            policy,
+            boundary,
             f"{agent.name} as {to}",
         )
-        description = {**_description(agent, target, method, act), **(about or {}), "verification": checked}
+        description = {**_description(policy, boundary, target, method, act), "verification": checked}
         (partial / DESCRIPTION).write_text(to_json(description, indent=1) + "\n", encoding="utf-8")
         if directory.exists():
             shutil.rmtree(directory)
@@ -99,13 +99,17 @@ def _check_free(directory: Path) -> None:
         )
 
 
-def _description(agent: Agent, target: Target, method: PureMethod, act: Any) -> dict[str, Any]:
+def _description(
+    policy: TrainedPolicy, boundary: Boundary, target: Target, method: PureMethod, act: Any
+) -> dict[str, Any]:
     """What a user of the artefact has to know, as plain data."""
+    agent = policy.agent
     inputs: list[dict[str, Any]] = [
         {
             "name": name,
             "shape": [n if isinstance(n, int) else "batch" for n in array.axes],
             "dtype": array.dtype,
+            **_text_of(name, boundary),
         }
         for name, array in method.flat_inputs().items()
     ]
@@ -125,11 +129,19 @@ def _description(agent: Agent, target: Target, method: PureMethod, act: Any) -> 
             {"name": name, "shape": ["batch", *x.shape[1:]], "dtype": x.dtype.name} for name, x in results.items()
         ],
         "recurrent_state": {name: f"next_{name}" for name in states},
-        "observation_space": agent.state_space.to_json(),
-        "action_space": agent.action_space.to_json(),
+        "observation_space": gymnasium_to_json(boundary.observation_space),
+        "action_space": gymnasium_to_json(boundary.action_space),
+        "environment": {key: policy.environment.get(key) for key in ("id", "options", "info_mask")},
         "agent": agent.name,
         "settings": agent.config.to_data(),
     }
+
+
+def _text_of(name: str, boundary: Boundary) -> dict[str, Any]:
+    """Of an input that takes numbers of words: how many words, and how many numbers."""
+    _, _, path = name.partition("/")
+    known = boundary.texts.get(path) if name.startswith("observation") else None
+    return {} if known is None else {"text": known}
 
 
 def _nested(method: PureMethod, examples: Mapping[str, Any]) -> list[Any]:

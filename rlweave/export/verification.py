@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import ExportError
+from rlweave.export.boundary import Boundary
 from rlweave.export.targets import Runner
 from rlweave.graph.ir import flatten_structure
 from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space
@@ -61,10 +63,9 @@ def _edges(leaf: Box) -> list[Any]:
 def verify(
     run: Runner,
     source: Callable[..., Any],
-    player: Callable[[], Callable[[Any, Any], Any]],
-    space: Space,
     recurrent_space: Space | None,
-    mask_leaf: str | None,
+    policy: TrainedPolicy,
+    boundary: Boundary,
     where: str,
 ) -> dict[str, Any]:
     """Compares an artefact with what it was made of.
@@ -75,11 +76,11 @@ def verify(
 
     Args:
         run: The artefact.
-        source: The deployed policy: nested observation, and of recurrent ones state and episode starts, to its result.
-        player: Makes what the agent plays with: from nested observations and episode starts to nested actions.
-        space: Of one observation, as the environment gives it.
+        source: The deployed policy on NumPy: from nested observations, and of recurrent ones state and episode starts,
+            to its result.
         recurrent_space: Of the recurrent state of one environment; None where there is none.
-        mask_leaf: See `sample_observations`.
+        policy: What both were made of; only its actions are looked at.
+        boundary: Between the environment and the artefact.
         where: What is verified, for the error.
 
     Returns:
@@ -88,28 +89,30 @@ def verify(
     Raises:
         ExportError: They differ.
     """
-    rng = np.random.default_rng(0)
+    rng, agent = np.random.default_rng(0), policy.agent
     greatest, ties = 0.0, 0
     for steps, rows in ROLLOUTS:
-        play = player()
-        state = None if recurrent_space is None else recurrent_space.with_batch_rank().zeros(rows)
+        state = recurrent_space.with_batch_rank().zeros(rows) if recurrent_space is not None else None
+        own_state = None
         carried = flatten_structure({"recurrent_state": state})
         for step in range(steps):
-            flat = sample_observations(space, rows, rng, mask_leaf)
-            arguments = [space.unflatten(flat)]
+            flat = sample_observations(agent.state_space, rows, rng, agent.config.mask_leaf)
+            arguments = [boundary.observation(flat)]
             given = flatten_structure({"observation": arguments[0]})
             start = (rng.random(rows) < 0.1) | (step == 0)
-            played = flatten_structure({"action": play(arguments[0], start)})
-            if recurrent_space is not None:
+            seen, mask = boundary.of_environment(flat)
+            own_action, own_state = policy.act_with_state(seen, own_state, episode_start=start, mask=mask)
+            if policy.recurrent:
                 arguments += [state, start]
                 given |= {**carried, "episode_start": start}
             nested = source(*arguments)
             wanted, found = flatten_structure(nested), run(given)
             difference, tied = _compare(found, wanted, f"{where}, {rows} rows")
-            actions = {name: x.astype(wanted[name].dtype) for name, x in played.items()}
+            own_actions = flatten_structure({"action": own_action})
+            actions = {name: np.asarray(x, wanted[name].dtype) for name, x in own_actions.items()}
             _compare(found, {**wanted, **actions}, f"{where}, {rows} rows")
             greatest, ties = max(greatest, difference), ties + tied
-            if recurrent_space is not None:
+            if policy.recurrent:
                 state = nested["next_recurrent_state"]
                 carried = {name: found[f"next_{name}"] for name in carried}
     return {"observations": OBSERVATIONS, "greatest_difference": greatest, "ties": ties}

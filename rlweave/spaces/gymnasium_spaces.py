@@ -409,3 +409,16 @@ def _check_length(space: gym.Tuple, value: Any, path: str) -> None:
             received=f"{len(value)} entries" if isinstance(value, Sequence) else f"a {type(value).__name__}",
             fix=f"a tuple of {len(space.spaces)}",
         )
+
+
+def starts_of(space: gymnasium.Space[Any], path: str = "") -> dict[str, np.ndarray]:
+    """From where the indices of categories are counted in a Gymnasium space, int32 by leaf path; not where it is 0.
+
+    >>> starts_of(gym.Tuple([gym.Discrete(3, start=-1), gym.Discrete(2)]))
+    {'0': array(-1, dtype=int32)}
+    """
+    if isinstance(space, gym.Dict | gym.Tuple):
+        children = space.spaces.items() if isinstance(space, gym.Dict) else enumerate(space.spaces)
+        return {p: start for key, child in children for p, start in starts_of(child, join_path(path, key)).items()}
+    start = np.asarray(getattr(space, "start", 0))
+    return {path: start.astype(np.int32)} if np.any(start) else {}

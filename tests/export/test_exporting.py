@@ -4,15 +4,23 @@ import json
 
 import numpy as np
 import pytest
+from gymnasium import spaces as gym
 
 from rlweave.agents.dqn import DQN
 from rlweave.agents.es import ES
 from rlweave.agents.impala import IMPALA
 from rlweave.agents.maml import MAML
 from rlweave.agents.ppo import PPO
+from rlweave.agents.trained_policy import TrainedPolicy
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.cli import main
 from rlweave.errors import ConfigError, ExportError
-from rlweave.export import TARGETS, export_agent
+from rlweave.export import TARGETS, export_policy
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
+from rlweave.spaces.gymnasium_json import gymnasium_to_json
+from rlweave.spaces.gymnasium_spaces import Tokens, from_gymnasium
 
 IMAGE = IntBox(0, 256, shape=(12, 10, 3), dtype="uint8", layout="channels_last")
 STATES = Dict(image=IMAGE, gear=IntBox(-1, 3), speed=FloatBox(shape=(2,)))
@@ -23,6 +31,10 @@ CONVOLUTION = [
 ]
 DENSE = [{"type": "dense", "units": 8, "activation": "tanh"}]
 MASKED = Dict(position=FloatBox(-1.0, 1.0, (2,)), allowed=BoolBox((4,)))
+
+
+def export_agent(agent, to, directory):
+    return export_policy(TrainedPolicy(agent), to, directory)
 
 
 def recurrent_ppo(backend="numpy"):
@@ -37,11 +49,10 @@ def recurrent_ppo(backend="numpy"):
 @pytest.mark.parametrize("to", TARGETS)
 def test_every_target_holds_preprocessing_state_and_all_kinds_of_actions(to, tmp_path):
     # images, one-hot codes, normalization, an LSTM, five kinds of actions; 1,000 observations are compared inside
-    description = export_agent(recurrent_ppo(), to, tmp_path / "policy", about={"env": "a car"})
+    description = export_agent(recurrent_ppo(), to, tmp_path / "policy")
     assert json.loads((tmp_path / "policy/policy.json").read_text()) == description
     assert description["verification"]["observations"] == 1000
     assert description["verification"]["greatest_difference"] <= 1e-5
-    assert description["env"] == "a car"
     assert [i["name"] for i in description["inputs"]][:3] == [
         "observation/gear",
         "observation/image",
@@ -117,6 +128,80 @@ def test_a_convolution_that_pads_and_other_layers_are_exported(tmp_path):
     agent = PPO(IMAGE, IntBox(2), {"network": layers, "image_network": image}, backend="numpy")
     for to in ("numpy", "onnx"):
         assert export_agent(agent, to, tmp_path / to)["verification"]["greatest_difference"] <= 1e-5
+
+
+GYMNASIUM = {
+    "categories from anywhere": (
+        gym.Dict({"floor": gym.Discrete(4, start=-1), "x": gym.Box(-2, 2, (3,), np.float64)}),
+        gym.Tuple([gym.Discrete(3, start=5), gym.MultiDiscrete([2, 5], start=[1, -3]), gym.Box(-1, 1, (), np.float64)]),
+        None,
+    ),
+    "mask of the infos": (
+        gym.Dict({"action_mask": gym.MultiBinary(3), "observation": gym.Discrete(4)}),
+        gym.Discrete(3, start=-1),
+        "allowed",
+    ),
+    "text": (gym.Dict({"said": Tokens(5, 50), "x": gym.Box(0, 1, (1,), np.float32)}), gym.MultiBinary(2), None),
+}
+
+
+@pytest.mark.parametrize("case", GYMNASIUM)
+def test_artefacts_take_and_give_the_numbers_of_the_environment(case, tmp_path):
+    observations, actions, info_mask = GYMNASIUM[case]
+    config = {"network": DENSE, "mask_leaf": None if info_mask is None else "action_mask"}
+    agent = PPO(from_gymnasium(observations), from_gymnasium(actions), config, backend="numpy")
+    agent.made_for = {
+        "id": "Own-v0",
+        "options": {},
+        "info_mask": info_mask,
+        "observation_space": gymnasium_to_json(observations),
+        "action_space": gymnasium_to_json(actions),
+    }
+    description = export_agent(agent, "numpy", tmp_path / "policy")
+    assert description["environment"] == {"id": "Own-v0", "options": {}, "info_mask": info_mask}
+    assert description["observation_space"] == gymnasium_to_json(observations)
+    texts = {i["name"]: i["text"] for i in description["inputs"] if "text" in i}
+    assert texts == ({"observation/said": {"words": 5, "numbers": 50}} if case == "text" else {})
+    # and as a user calls it, with what the environment gives
+    act, policy = TARGETS["numpy"].load(tmp_path / "policy"), TrainedPolicy(agent)
+    observations.seed(3)
+    for _ in range(20):
+        seen = observations.sample()
+        if info_mask is not None:
+            seen["action_mask"][0] = 1
+        given = {i["name"]: np.asarray([seen[i["name"].partition("/")[2]]], i["dtype"]) for i in description["inputs"]}
+        found = [x[0] for name, x in act(given).items() if name.startswith("action")]
+        own = (seen, None) if info_mask is None else (seen["observation"], seen["action_mask"])
+        wanted = policy.act(own[0], mask=own[1])
+        for got, want in zip(found, wanted if isinstance(actions, gym.Tuple) else [wanted], strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-6)
+        assert actions.contains(wanted)
+
+
+def test_the_command_exports_a_run_and_each_of_several_policies(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for algorithm, env, policies in (
+        ("ppo", "CartPole-v1", [""]),
+        ("multi-agent", "rlweave/MultiCartPole-v0", ["shared"]),
+    ):
+        spec = get_algorithm(algorithm)
+        config = resolve_config(spec.config_class, sets={"env": env, "backend": "numpy", "num_envs": 1})
+        trainer = spec.make_trainer(config, RunDirectory.create(algorithm, config.to_data(), path=algorithm))
+        trainer.save()
+        trainer.close()
+        for to in ("numpy", "numpy"):  # the second one takes the place of the first
+            with pytest.raises(SystemExit) as ended:
+                main(["export", algorithm, "--to", to])
+            assert not ended.value.code, capsys.readouterr().err
+        printed = capsys.readouterr().out
+        assert "1,000 observations compared with the policy" in printed
+        assert "actions equal" in printed
+        for policy in policies:
+            assert (tmp_path / algorithm / "export/numpy" / policy / "policy.json").exists()
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "ppo/checkpoints/step-000000000000/model", "--to", "numpi", "-o", "x"])
+    assert ended.value.code == 2
+    assert "did you mean 'numpy'" in capsys.readouterr().err
 
 
 def small_dqn():

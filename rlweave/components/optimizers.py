@@ -49,7 +49,7 @@ class Optimizer(Component):
     def __init__(
         self, learning_rate: ScheduleLike, max_grad_norm: float | None = None, scope: str = "optimizer"
     ) -> None:
-        super().__init__(scope)
+        super().__init__(scope, trainable=False)
         self.learning_rate = make_schedule(learning_rate)
         self.max_grad_norm = max_grad_norm
         if isinstance(self.learning_rate, Constant):
@@ -73,8 +73,8 @@ class Optimizer(Component):
             beside=variable,
         )
 
-    @api
-    def step(self, loss: Any, variables: Any, count: Any = None) -> Any:
+    @api(static="allow_unused")
+    def step(self, loss: Any, variables: Any, count: Any = None, allow_unused: bool = False) -> Any:
         """Moves variables down the gradient of a loss.
 
         Args:
@@ -82,11 +82,15 @@ class Optimizer(Component):
             variables: Collection of what is trained: `policy.variables()`.
             count: The absolute counter that a scheduled learning rate is a function of, a scalar value (environment
                 steps, say). None: the steps of this optimizer before this one.
+            allow_unused: The loss need not depend on all variables; the others are moved by gradients of zero.
 
         Returns:
             Scalars for `graph.metrics`, as `apply` does.
+
+        Raises:
+            BuildError: There are no variables, or the loss does not depend on one of them.
         """
-        return self.apply(gradients(loss, variables), variables, count)
+        return self.apply(gradients(loss, variables, allow_unused), variables, count)
 
     @api
     def apply(self, gradients: Any, variables: Any, count: Any = None) -> Any:

@@ -312,6 +312,8 @@ class Component:
             )
         found: dict[str, Variable] = {}
         for component in self._reachable(session):
+            if trainable and not component.trainable:
+                continue  # an optimizer, say, which may wait for the very collection that is asked for
             if not session.is_complete(component):
                 raise NotReady(f"variables of {component.path}")
             for variable in session.variables_of(component):

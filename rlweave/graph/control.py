@@ -30,18 +30,22 @@ from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Box, Dim, fixed_batch, fixed_time, from_axes
 
 
-def gradients(loss: Value, variables: VariableCollection | Structure) -> Any:
+def gradients(loss: Value, variables: VariableCollection | Structure, allow_unused: bool = False) -> Any:
     """The derivative of a loss, as it was computed, by variables as they were read (or by values).
 
     Args:
         loss: A scalar float value.
         variables: A variable collection, or nested values made in this graph (substituted weights, say).
+        allow_unused: The loss need not depend on all of them; the gradients of others are zeros. What counts is
+            whether a path of differentiable nodes leads from one to the other: what a graph function does with what
+            it reads (`ops.stop_gradient`) is not looked at.
 
     Returns:
         For a collection a dict of gradients by variable path; for values the same nesting.
 
     Raises:
-        BuildError: The loss is no scalar; a write, a host node or a while loop lies on the differentiated path.
+        BuildError: The loss is no scalar; a write, a host node or a while loop lies on the differentiated path; there
+            are no variables, or the loss does not depend on one of them.
     """
     trace = require_trace("gradients")
     if has_leaf((loss, variables), Unknown):
@@ -79,7 +83,7 @@ def gradients(loss: Value, variables: VariableCollection | Structure) -> Any:
         spaces = map_structure(lambda leaf: leaf.space if isinstance(leaf, Value) else leaf, variables)
     node.result = make_result(node, spaces)
     # which nodes the derivative goes through is found here, so that errors name the line of the user
-    check_path(trace, node)
+    check_path(trace, node, allow_unused)
     trace.emit(node)
     return node.result
 

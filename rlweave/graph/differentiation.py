@@ -11,14 +11,19 @@ from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, flatte
 from rlweave.graph.trace import Trace
 
 
-def check_path(trace: Trace, gradient: Node) -> None:
+def check_path(trace: Trace, gradient: Node, allow_unused: bool = False) -> None:
     """Finds the differentiated path of a gradient node and refuses what cannot be differentiated.
 
     The nodes of the path go to `gradient.extra["path"]`.
 
+    Args:
+        trace: The trace in progress.
+        gradient: The node, which is not emitted yet.
+        allow_unused: The loss need not depend on what is differentiated by.
+
     Raises:
         BuildError: A write that is read again, a host node or a while loop on the path; a loss that was computed
-            outside of the body that holds the gradient.
+            outside of the body that holds the gradient, or that does not depend on what is differentiated by.
     """
     path, writers, spread = differentiated_path(trace.graph.nodes, gradient)
     gradient.extra["path"] = tuple(path)
@@ -33,6 +38,52 @@ def check_path(trace: Trace, gradient: Node) -> None:
         outside.over(outer.graph.nodes)
     if id(loss) in outside.values:
         _refuse_outside(gradient, loss)
+    if not allow_unused:
+        _refuse_unused(trace, gradient, path)
+
+
+def _refuse_unused(trace: Trace, gradient: Node, path: Sequence[Node]) -> None:
+    """Refuses variables (or values) without a path to the loss: nothing would ever move them."""
+    loss: Value = gradient.extra["loss"]
+    if "paths" in gradient.extra:
+        kind, wanted = "variables", list(gradient.extra["paths"])
+        reached = {p for node in path for p in state_read(node)}
+        unused = [p for p in wanted if p not in reached]
+    else:
+        kind, wanted = "values", [f"of {made_by(value)}" for value in gradient.extra["values"]]
+        used = {id(loss), *(id(value) for node in path for value in node.inputs())}
+        unused = [w for w, value in zip(wanted, gradient.extra["values"], strict=True) if id(value) not in used]
+    if wanted and not unused:
+        return
+    where = " called from ".join(trace.calls[-1:-3:-1]) or trace.graph.name
+    of = f"the loss is a result of {made_by(loss)}"
+    if not wanted:
+        raise BuildError(
+            f"there are no {kind} to differentiate by: nothing would be trained",
+            where=where,
+            received=of,
+            fix="pass component.variables() of what is trained; integers and what has trainable=False are not in it",
+        )
+    names = ", ".join(unused[:4]) + (", ..." if len(unused) > 4 else "")
+    if len(unused) == len(wanted):
+        raise BuildError(
+            f"no path leads from the {kind} to the loss: nothing would be trained",
+            where=where,
+            received=f"{of}; {kind}: {names}",
+            fix="compute the loss from what these give, without stop_gradient and differentiable=False in between, "
+            "or pass what it is computed from",
+        )
+    raise BuildError(
+        f"the loss does not depend on some of the {kind}, which would never be trained",
+        where=where,
+        received=f"{of}; {len(unused)} of {len(wanted)} {kind}: {names}",
+        fix=f"pass the {kind} that the loss depends on, or allow_unused=True where gradients of zero are meant",
+    )
+
+
+def made_by(value: Value) -> str:
+    """What gives a value, in words."""
+    return value.node.label if value.node is not None else f"input {value.name!r}"
 
 
 def check_bodies(trace: Trace, node: Node) -> None:
@@ -224,12 +275,11 @@ def _refuse_entering(node: Node, gradient: Node, outside: Spread) -> None:
 
 
 def _refuse_outside(gradient: Node, loss: Value) -> None:
-    made_by = loss.node.label if loss.node else loss.name
     raise BuildError(
         "the differentiated path starts outside of the body that takes the gradient",
         where=gradient.label,
-        received=f"the loss, made by {made_by}, depends on what is differentiated by through values or variables from "
-        "outside, or of an earlier pass",
+        received=f"the loss, made by {made_by(loss)}, depends on what is differentiated by through values or variables "
+        "from outside, or of an earlier pass",
         fix="compute the loss and what it depends on in the same body, or cut it off with graph.stop_gradient",
     )
 

@@ -199,13 +199,13 @@ class GradientProbe(Component):
         if has_leaf(loss, Unknown):
             return loss
         variables = self.component.variables()
-        by_variables = gradients(loss, variables) if len(variables) else {}
+        by_variables = gradients(loss, variables, allow_unused=True) if len(variables) else {}
         inputs = {
             path: value
             for path, value in flatten_structure(arguments).items()
             if isinstance(value, Value) and value.space.dtype.startswith("float")
         }
-        by_inputs = gradients(loss, inputs) if inputs else {}
+        by_inputs = gradients(loss, inputs, allow_unused=True) if inputs else {}
         return {"loss": loss, "variables": by_variables, "inputs": by_inputs}
 
     @api

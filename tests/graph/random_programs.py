@@ -112,10 +112,11 @@ class Program(Component):
                 cell[rest[0]].add_silently(values[rest[1]])
             elif kind == "gradient":
                 collection = sum((cell[n].variables() for n in rest[1][1:]), cell[rest[1][0]].variables())
-                slopes = graph.gradients(values[rest[0]], collection)
+                slopes = graph.gradients(values[rest[0]], collection, allow_unused=True)
                 values += [slopes[f"program/{name}/content"] for name in rest[1]]
             elif kind == "by":
-                values += list(graph.gradients(values[rest[0]], tuple(values[i] for i in rest[1])))
+                by = tuple(values[i] for i in rest[1])
+                values += list(graph.gradients(values[rest[0]], by, allow_unused=True))
             elif kind == "step":
                 for offset, name in enumerate(rest[0]):
                     self._step(cell[name].variables(), values[rest[1] + offset])

@@ -43,11 +43,6 @@ class QLearningGraph(Component):
         return self.policy.greedy(states)
 
     @api
-    def play(self, states: Any) -> Any:
-        """The best actions as the environment takes them, for observations (B, ...): all that a trained policy does."""
-        return self.policy.env_actions(self.act_greedily(states))
-
-    @api
     def q_values(self, states: Any) -> Any:
         """Q values (B, ..., actions)."""
         return self.policy.q_values(states)

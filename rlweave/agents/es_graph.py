@@ -41,11 +41,6 @@ class ESGraph(Component):
         """Actions of the policy in the centre, and their log-probabilities, for observations (B, ...)."""
         return self.policy.act(states, explore=explore)
 
-    @api(static=("explore",))
-    def play(self, states: Any, explore: bool = False) -> Any:
-        """Actions of the policy in the centre as the environment takes them, for observations (B, ...)."""
-        return self.policy.env_actions(self.act(states, explore=explore)[0])
-
     @api
     def perturb(self, offsets: Any, signs: Any) -> None:
         """Puts each member of the population at the policy's weights + sign * sigma * noise at its offset."""

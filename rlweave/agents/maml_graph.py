@@ -44,11 +44,6 @@ class MAMLGraph(Component):
         return self.policy.act(states, explore=explore)
 
     @api(static=("explore",))
-    def play(self, states: Any, explore: bool = False) -> Any:
-        """Actions of the policy before adaptation as the environment takes them, for observations (B, ...)."""
-        return self.policy.env_actions(self.act(states, explore=explore)[0])
-
-    @api(static=("explore",))
     def act_adapted(self, states: Any, explore: bool = True) -> Any:
         """Actions of the policies that `adapt` made, each for the observation of its task, (N, ...)."""
         return self.population.act(states, explore=explore)

@@ -49,11 +49,6 @@ class PPOGraph(Component):
         """Actions and their log-probabilities for observations (B, ...)."""
         return self.policy.act(self._normalized(states) if preprocess else states, explore=explore)
 
-    @api(static=("explore",))
-    def play(self, states: Any, explore: bool = False) -> Any:
-        """Actions as the environment takes them, for observations (B, ...): all that a trained policy does."""
-        return self.policy.env_actions(self.act(states, explore=explore)[0])
-
     @api
     def update(self, batch: Any) -> Any:
         """Learns from a rollout (T, B, ...): advantages once, then epochs x minibatches of optimizer steps."""

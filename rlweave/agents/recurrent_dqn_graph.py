@@ -48,12 +48,6 @@ class RecurrentDQNGraph(DQNGraph):
         return self.policy.greedy_of(q_values), after
 
     @api
-    def play(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        """The best actions as the environment takes them, and the recurrent state after the step."""
-        actions, after = self.act_greedily(states, recurrent_state, episode_start)
-        return self.policy.env_actions(actions), after
-
-    @api
     def q_values(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
         """Q values (B, ..., actions), and the recurrent state after the step."""
         return self.policy.recurrent_q_values(states, recurrent_state, episode_start)

@@ -82,12 +82,6 @@ class RecurrentPPOGraph(PPOGraph):
         states = self._normalized(states) if preprocess else states
         return self.actor_critic.recurrent_act(states, recurrent_state, episode_start, explore=explore)
 
-    @api(static=("explore",))
-    def play(self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = False) -> Any:
-        """Actions as the environment takes them, and the recurrent state after the step, for observations (B, ...)."""
-        actions, _, after = self.act(states, recurrent_state, episode_start, explore=explore)
-        return self.policy.env_actions(actions), after
-
     @api
     def postprocess(self, batch: Any) -> Any:
         """Columns (T, B, ...) with advantages and value targets from a rollout (T, B, ...).

@@ -22,12 +22,10 @@ def to_environment(x: Any, leaf: ActionLeaf) -> Any:
     Returns:
         int32, bool or float32 (..., *shape), within the leaf's bounds always.
     """
-    if leaf.kind == "bernoulli" or not leaf.size:
+    if not leaf.changes:
         return x
     if leaf.kind == "categorical":
-        return ops.add(x, leaf.lower) if any(leaf.low) else x
-    if _is(leaf.own_lower, -np.inf) and _is(leaf.own_upper, np.inf):
-        return x
+        return ops.add(x, leaf.lower)
     x = ops.clip(x, leaf.own_lower, leaf.own_upper)
     if not _is(leaf.half_width, 1.0):
         x = ops.multiply(x, leaf.half_width)
@@ -46,10 +44,10 @@ def from_environment(x: Any, leaf: ActionLeaf) -> Any:
     Returns:
         (..., *shape); a dimension with low == high has 0.
     """
-    if leaf.kind == "bernoulli" or not leaf.size:
+    if not leaf.changes:
         return x
     if leaf.kind == "categorical":
-        return ops.subtract(x, leaf.lower) if any(leaf.low) else x
+        return ops.subtract(x, leaf.lower)
     if not _is(leaf.center, 0.0):
         x = ops.subtract(x, leaf.center)
     return x if _is(leaf.half_width, 1.0) else ops.divide(x, np.where(leaf.half_width == 0.0, 1.0, leaf.half_width))
@@ -86,14 +84,22 @@ class ActionBoundary:
         self.action_space = as_space(action_space)
         self.leaves = action_leaves(self.action_space, where, discrete_only)
         self.own_space: Space = own_space(self.action_space, self.leaves)
-        self._pairs = [(leaf, self.action_space.flatten()[leaf.path]) for leaf in self.leaves]
+        boxes = self.action_space.flatten()
+        #: What there is to do: of most actions, indices from 0 among them, nothing.
+        self._changed = [
+            (leaf, boxes[leaf.path])
+            for leaf in self.leaves
+            if leaf.changes or leaf.own_space.dtype != boxes[leaf.path].dtype
+        ]
 
     def to_environment(self, actions: Any) -> Any:
         """Actions of the space, of the dtypes that it declares, from the policy's own: nested (..., *shape) both."""
+        if not self._changed:
+            return actions
         flat = self.action_space.flatten_value(actions)
-        return self.action_space.unflatten(
-            {leaf.path: _as_declared(to_environment(flat[leaf.path], leaf), box) for leaf, box in self._pairs}
-        )
+        for leaf, box in self._changed:
+            flat[leaf.path] = _as_declared(to_environment(flat[leaf.path], leaf), box)
+        return self.action_space.unflatten(flat)
 
     def from_environment(self, actions: Any) -> Any:
         """The policy's own actions from those of the space: nested (..., *shape) both."""

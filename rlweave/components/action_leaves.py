@@ -46,6 +46,7 @@ class ActionLeaf:
         center: What the policy's 0 is to the environment, likewise.
         half_width: What the policy's 1 is, from there; likewise.
         rounds: Whether rounding may carry `center + half_width * x` over a bound.
+        changes: Whether the environment's actions are others than the policy's.
     """
 
     path: str
@@ -67,6 +68,7 @@ class ActionLeaf:
     center: Any = field(init=False, repr=False, compare=False, default=None)
     half_width: Any = field(init=False, repr=False, compare=False, default=None)
     rounds: bool = field(init=False, repr=False, compare=False, default=False)
+    changes: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
         derived: dict[str, Any] = {"size": math.prod(self.shape)}
@@ -98,6 +100,7 @@ class ActionLeaf:
             "counts": sizes.astype(np.float32).reshape((*self.shape, 1)),
             "lower": self._compact(np.asarray(self.low, np.int32)),
             "upper": self._compact(np.asarray(self.high, np.int32)),
+            "changes": any(self.low),
         }
 
     def _of_floats(self) -> dict[str, Any]:
@@ -121,6 +124,7 @@ class ActionLeaf:
             "center": self._compact(center),
             "half_width": self._compact(half),
             "rounds": bool(np.any(over)),
+            "changes": bool(np.any(np.isfinite(low) | np.isfinite(high))),
         }
 
     def _compact(self, values: np.ndarray) -> Any:

@@ -150,7 +150,7 @@ class QPolicy(MaskUser, TrunkUser, Component):
         """Actions as the environment takes them: the lowest value of its range is added to each index."""
         flat = self.action_space.flatten_value(actions)
         shifted = {
-            leaf.path: self._to_environment(flat[leaf.path], leaf.path) if any(leaf.low) else flat[leaf.path]
+            leaf.path: self._to_environment(flat[leaf.path], leaf.path) if leaf.changes else flat[leaf.path]
             for leaf in self.leaves
         }
         return self.action_space.unflatten(shifted)

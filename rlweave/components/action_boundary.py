@@ -50,7 +50,7 @@ def from_environment(x: Any, leaf: ActionLeaf) -> Any:
         return ops.subtract(x, leaf.lower)
     if not _is(leaf.center, 0.0):
         x = ops.subtract(x, leaf.center)
-    return x if _is(leaf.half_width, 1.0) else ops.divide(x, np.where(leaf.half_width == 0.0, 1.0, leaf.half_width))
+    return x if _is(leaf.half_width, 1.0) else ops.divide(x, leaf.divisor)
 
 
 def _is(value: Any, number: float) -> bool:

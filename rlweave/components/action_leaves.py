@@ -45,6 +45,7 @@ class ActionLeaf:
         own_lower: Lower bounds of the policy's own numbers of floats, likewise; `own_upper` their upper bounds.
         center: What the policy's 0 is to the environment, likewise.
         half_width: What the policy's 1 is, from there; likewise.
+        divisor: The same with 1 instead of 0: a dimension with low == high holds no information.
         rounds: Whether rounding may carry `center + half_width * x` over a bound.
         changes: Whether the environment's actions are others than the policy's.
     """
@@ -67,6 +68,7 @@ class ActionLeaf:
     own_upper: Any = field(init=False, repr=False, compare=False, default=None)
     center: Any = field(init=False, repr=False, compare=False, default=None)
     half_width: Any = field(init=False, repr=False, compare=False, default=None)
+    divisor: Any = field(init=False, repr=False, compare=False, default=None)
     rounds: bool = field(init=False, repr=False, compare=False, default=False)
     changes: bool = field(init=False, repr=False, compare=False, default=False)
 
@@ -123,6 +125,7 @@ class ActionLeaf:
             "own_upper": self._compact(own_high),
             "center": self._compact(center),
             "half_width": self._compact(half),
+            "divisor": self._compact(np.where(half > 0, half, np.float32(1))),
             "rounds": bool(np.any(over)),
             "changes": bool(np.any(np.isfinite(low) | np.isfinite(high))),
         }

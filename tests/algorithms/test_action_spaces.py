@@ -1,0 +1,127 @@
+"""Every algorithm trains in environments with actions of every kind, which see nothing but elements of their space."""
+
+import numpy as np
+import pytest
+
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.cli import main
+from tests.envs.acting import COUNTABLE, EVERYTHING, SPACES, Taker, check_covered, leaves
+
+FEED_FORWARD, RECURRENT = [{"type": "dense", "units": 4}], [{"type": "lstm", "units": 4}]
+SHARED = {
+    "backend": "torch",
+    "num_envs": 4,
+    "steps": 1000,
+    "evaluate_every": 0,
+    "checkpoint_every": 0,
+    "tensorboard": False,
+    "agent.network": FEED_FORWARD,
+    "agent.acting_backend": "numpy",
+}
+#: One update at the end: until then, actions are those of the start.
+ON_POLICY = {"env": EVERYTHING, "agent.rollout_steps": 250}
+Q_LEARNING = {"env": COUNTABLE, "agent.learning_starts": 960, "agent.batch_size": 16, "agent.memory_capacity": 2000}
+SEQUENCES = {"agent.network": RECURRENT, "agent.burn_in": 1, "agent.unroll": 4, "agent.n_step": 1}
+SETTINGS = {
+    "ppo": {**ON_POLICY, "agent.epochs": 1},
+    "a2c": ON_POLICY,
+    "a3c": ON_POLICY,
+    "impala": ON_POLICY,
+    "appo": {**ON_POLICY, "agent.epochs": 1},
+    "dqn": {**Q_LEARNING, "agent.epsilon": 1.0},
+    "ape-x": {**Q_LEARNING, "agent.epsilon_base": 1.0},
+}
+
+
+def train(algorithm, **sets):
+    """Trains, and returns what was taken by the environments of this process."""
+    spec = get_algorithm(algorithm)
+    config = resolve_config(spec.config_class, sets={**SHARED, **sets})
+    Taker.taken.clear()
+    trainer = spec.make_trainer(config, None)
+    try:
+        reports = list(trainer.train())
+    finally:
+        trainer.close()
+    return list(Taker.taken), reports
+
+
+@pytest.mark.parametrize("algorithm", sorted(SETTINGS))
+def test_environments_get_actions_of_the_whole_space(algorithm):
+    taken, _ = train(algorithm, **SETTINGS[algorithm])
+    check_covered(SPACES[SETTINGS[algorithm]["env"]], taken[:1000])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_recurrent_policies_do_as_well(algorithm):
+    more = SEQUENCES if algorithm == "dqn" else {"agent.network": RECURRENT}
+    taken, _ = train(algorithm, **SETTINGS[algorithm] | more)
+    check_covered(SPACES[SETTINGS[algorithm]["env"]], taken[:1000])
+
+
+def test_members_of_a_population_explore_boxes_of_all_scales_alike():
+    sets = {"env": EVERYTHING, "agent.pairs": 20, "agent.sigma": 0.5, "agent.noise_size": 10_000, "steps": 320}
+    taken, _ = train("es", **sets)
+    spread = {}
+    for path, leaf, values in leaves(SPACES[EVERYTHING], taken[:320]):
+        if path in ("large", "huge", "offset", "small", "tiny"):
+            spread[path] = np.std((values - (leaf.low / 2 + leaf.high / 2)) / (leaf.high / 2 - leaf.low / 2))
+    assert min(spread.values()) > 0.2
+    assert max(spread.values()) < 1
+
+
+@pytest.mark.slow
+def test_policies_of_several_agents_do_as_well():
+    agents = {
+        "any": {"algorithm": "ppo", "agent": {"network": FEED_FORWARD, "rollout_steps": 16, "minibatches": 1}},
+        "counted": {
+            "algorithm": "dqn",
+            "agent": {"network": FEED_FORWARD, "learning_starts": 200, "memory_capacity": 500, "epsilon": 1.0},
+        },
+    }
+    spec = get_algorithm("multi-agent")
+    sets = {key: value for key, value in SHARED.items() if not key.startswith("agent.")}
+    file = {
+        "env": "tests.envs.acting:TakerPair",
+        "policies": agents,
+        "mapping": {"any": "any", "counter": "counted"},
+        "steps_per_item": 16,
+    }
+    config = resolve_config(spec.config_class, file=file, sets={**sets, "steps": 400})
+    Taker.taken.clear()
+    trainer = spec.make_trainer(config, None)
+    try:
+        list(trainer.train())
+    finally:
+        trainer.close()
+    everything = [action for action in Taker.taken if "tiny" in action]
+    counted = [action for action in Taker.taken if "tiny" not in action]
+    assert len(everything) == len(counted) >= 200
+    assert all(SPACES[EVERYTHING].contains(action) for action in everything)
+    check_covered(SPACES[COUNTABLE], counted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo", "ape-x"])
+def test_workers_on_ray_do_as_well(algorithm, ray_engine):
+    # an environment that is given anything else raises, in whatever process
+    sets = SETTINGS[algorithm] | {"engine": "ray", "workers": 1, "object_store_mb": 80}
+    if algorithm == "ape-x":
+        sets["agent.learning_starts"] = 200
+    _, reports = train(algorithm, **sets)
+    assert reports[-1]["env_steps_sampled"] >= 1000
+    assert reports[-1]["updates"] >= 1
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_the_command_line_trains_and_evaluates(algorithm, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Taker.taken.clear()
+    sets = {**SHARED, **SETTINGS[algorithm], "evaluation_episodes": 2}
+    options = [f"--set={name}={str(value).replace(chr(39), chr(34))}" for name, value in sets.items() if name != "env"]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", algorithm, "--env", sets["env"], "--run-dir", "run", *options])
+    assert not ended.value.code, capsys.readouterr().err
+    check_covered(SPACES[sets["env"]], Taker.taken[:1000])

@@ -48,6 +48,17 @@ class OffPolicyTrainConfig(TrainConfig):
         "where the learner runs: here, in the driver; actor, in an actor of its own (on Ray: a process)",
     )
     learner_cpus: float = setting(0.0, "cores that a learner in an actor holds on Ray", ge=0.0, unit="cores")
+    learner_failure: Literal["stop", "replace"] = setting(
+        "stop",
+        "what happens when a learner in an actor fails: stop ends the training, replace restarts it in place, from the "
+        "last snapshot of its state",
+    )
+    learner_timeout: float = setting(
+        600.0, "when a learner in an actor counts as hanging: longer than its first update", gt=0.0, unit="seconds"
+    )
+    learner_snapshots: int = setting(
+        10, "updates from one snapshot to the next of a learner that may be replaced", ge=1, unit="updates"
+    )
     replay_proportion: float = setting(
         0.0, "replayed trajectories for each new one in the batch of an update; 0: none", ge=0
     )
@@ -77,6 +88,8 @@ def impala_plan(
         batches = batches.for_each(MixInReplay(config.replay_capacity, config.replay_proportion, config.seed))
     queued = batches.queue(config.learner_queue, config.queue_policy)
     train = queued.for_each(TrainOneStep(learner, workers, publish_every=config.broadcast_interval))
+    if isinstance(learner, LearnerActor):
+        train.on_error(config.learner_failure, config.learner_timeout)
     return ReportMetrics(train, workers)
 
 
@@ -142,6 +155,13 @@ def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
             received=f"{config.learner_cpus:g} with learner here",
             fix="--set learner=actor gives it a process; or leave learner_cpus out",
         )
+    if config.learner_failure == "replace" and config.learner == "here":
+        raise ConfigError(
+            "a learner in the driver's process cannot be made anew",
+            where="learner_failure",
+            received="replace with learner here",
+            fix="--set learner=actor gives it a process; or leave learner_failure out",
+        )
     if config.rollouts_ahead > 1 and config.gather == "sync":
         raise ConfigError(
             "nothing is asked for ahead in rounds",
@@ -165,7 +185,7 @@ def parts_of(config: ConfigT, make_agent: Any, make_worker: Any, plan: Callable[
     if config.learner == "here":
         learner = AgentLearner(agent, counts=elsewhere)
         return Parts(agent, workers, lambda: plan(config, workers, learner))
-    remote = RemoteLearner(config, make_agent, agent, config.learner_cpus)
+    remote = RemoteLearner(config, make_agent, agent, config.learner_cpus, config.learner_snapshots)
     return Parts(agent, workers, lambda: plan(config, workers, remote.actor), remote)
 
 

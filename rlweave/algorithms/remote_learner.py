@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from rlweave.agents.ppo import PPO
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
@@ -18,17 +16,27 @@ from rlweave.flow import LearnerActor, ReportMetrics, Resources
 from rlweave.flow.learner_actor import ask_learner
 
 
+def state_of(agent: PPO) -> dict[str, Any]:
+    """Everything that a checkpoint keeps of an agent, and its counters."""
+    return {"variables": agent.state_dict(), "counters": agent.counters()}
+
+
+def load_state(agent: PPO, state: Mapping[str, Any]) -> None:
+    """Takes over what `state_of` gave."""
+    agent.load_state_dict(state["variables"])
+    agent.load_counters(state["counters"])
+
+
 class WholeLearner(AgentLearner):
     """A learner that hands out all of its state, and takes it over."""
 
-    def whole_state(self) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything that a checkpoint keeps of the agent, and its counters."""
-        return self.agent.state_dict(), self.agent.counters()
+        return state_of(self.agent)
 
-    def load_whole_state(self, state: Mapping[str, np.ndarray], counters: Mapping[str, int]) -> None:
-        """Takes over what `whole_state` gave."""
-        self.agent.load_state_dict(state)
-        self.agent.load_counters(counters)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        load_state(self.agent, state)
 
 
 class LearnerFactory(ShipsEnvironment):
@@ -61,18 +69,19 @@ class RemoteLearner:
         make_agent: Makes the learner's agent; it travels, so it is a function of a module.
         agent: The agent here.
         cpus: Cores that the learner's process holds on a cluster.
+        save_every: Updates from one snapshot of its state to the next, if it may be made anew after a failure.
     """
 
-    def __init__(self, config: TrainConfig, make_agent: MakeAgent[Any, Any], agent: PPO, cpus: float = 0.0) -> None:
+    def __init__(
+        self, config: TrainConfig, make_agent: MakeAgent[Any, Any], agent: PPO, cpus: float, save_every: int
+    ) -> None:
         self.agent = agent
-        self.actor = LearnerActor(LearnerFactory(config, make_agent), Resources(cpus=cpus))
+        self.actor = LearnerActor(LearnerFactory(config, make_agent), Resources(cpus=cpus), save_every)
 
     def fetch(self, plan: ReportMetrics) -> None:
         """Brings the agent here to the state of the learner."""
-        state, counters = ask_learner(plan, self.actor, "whole_state")
-        self.agent.load_state_dict(state)
-        self.agent.load_counters(counters)
+        load_state(self.agent, ask_learner(plan, self.actor, "state_dict"))
 
     def push(self, plan: ReportMetrics) -> None:
         """Brings the learner to the state of the agent here."""
-        ask_learner(plan, self.actor, "load_whole_state", self.agent.state_dict(), self.agent.counters())
+        ask_learner(plan, self.actor, "load_state_dict", state_of(self.agent))

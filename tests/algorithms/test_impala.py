@@ -1,5 +1,6 @@
 """IMPALA and APPO as trainings: lag and ratios, where parts live, exact resumption, settings that contradict."""
 
+import itertools
 import pickle
 
 import gymnasium
@@ -11,7 +12,7 @@ from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.impala import IMPALATrainConfig, make_agent, trajectories_per_update
 from rlweave.algorithms.remote_learner import LearnerFactory
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, PlanError
 from tests.algorithms.remote_envs import LastReward
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, state_of, trainers
 
@@ -137,9 +138,66 @@ def test_on_ray_with_the_learner_in_a_process_of_its_own(trainers, ray_engine, t
     assert not report.drops
 
 
+class FailsOnce:
+    """Makes learners, the first of which fails at its eighth update."""
+
+    def __init__(self, factory):
+        self.factory, self.calls = factory, itertools.count()
+
+    def __call__(self):
+        learner = self.factory()
+        update = learner.update
+
+        def failing(batch):
+            if next(self.calls) == 7:
+                raise ZeroDivisionError("broke down")
+            return update(batch)
+
+        learner.update = failing
+        return learner
+
+
+def failing_learner(trainers, **sets):
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "learner": "actor", **ELSEWHERE, **sets}
+    return trainers("appo", evaluate_every=0, learner_snapshots=3, steps=1_600, **sets)
+
+
+def check_replaced(counters):
+    assert counters.failures == counters.replacements == {"train_one_step": 1}
+    assert counters.lost_updates.get("train_one_step", 0) <= 2 * 3
+    assert counters.env_steps_sampled == 1_600
+
+
+def test_a_learner_in_an_actor_that_fails_stops_the_training_or_is_replaced_as_the_settings_say(trainers):
+    for how in ("stop", "replace"):
+        trainer = failing_learner(trainers, learner_failure=how)
+        trainer.parts.remote.actor.factory = FailsOnce(trainer.parts.remote.actor.factory)
+        trainer.load_state_dict(trainer.state_dict())  # makes the learner anew
+        if how == "stop":
+            with pytest.raises(PlanError, match="'train_one_step' failed: ZeroDivisionError: broke down"):
+                finish(trainer)
+    finish(trainer)
+    check_replaced(trainer.plan.counters)
+    assert trainer.plan.counters.lost_items == {"train_one_step": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.long(minutes=0.3)
+def test_on_ray_a_learner_whose_process_is_killed_is_replaced(trainers, ray_engine):
+    import ray
+
+    trainer = failing_learner(trainers, engine="ray", object_store_mb=80, learner_failure="replace")
+    trainer.run_to(400)
+    (record,) = trainer.plan._context._learners.values()
+    ray.kill(record.actor.handle, no_restart=True)
+    finish(trainer)
+    check_replaced(trainer.plan.counters)
+
+
 @pytest.mark.parametrize(
     ("sets", "text"),
     [
+        ({"learner_failure": "replace"}, "cannot be made anew"),
         ({"broadcast_interval": 2}, "always have the newest weights"),
         ({"learner": "actor"}, "cannot act on the agent of a learner that lives elsewhere"),
         ({"learner_cpus": 1.0}, "holds no cores of its own"),

@@ -16,6 +16,7 @@ from typing import Any
 from rlweave.errors import BackendError, PlanError, install_command
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call
 from rlweave.flow.owned import owned
+from rlweave.flow.ray_address import check_address
 from rlweave.flow.resources import Resources
 
 try:
@@ -136,6 +137,7 @@ class RayEngine:
         self._began = not ray.is_initialized()
         if not self._began:
             return
+        check_address(address)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told
         options: dict[str, Any] = {"address": address, "log_to_driver": log_to_driver, "logging_level": "ERROR"}
         if address == "local":

@@ -1,14 +1,16 @@
 """The engine on Ray by itself: results of several calls at once are those of each."""
 
+import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from rlweave.errors import install_command
+from rlweave.errors import BackendError, install_command
 
 pytest.importorskip("ray")
+from rlweave.flow.ray_address import check_address
 
 
 class Teller:
@@ -73,3 +75,50 @@ def test_without_ray_the_error_says_what_to_install():
     assert done.returncode == 1
     assert "Ray is not installed" in done.stderr
     assert install_command("ray") in done.stderr
+
+
+@pytest.fixture
+def listener():
+    """Something that lets connect, and is no cluster of Ray."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_an_address_where_nobody_is_is_an_error_at_once(listener, monkeypatch):
+    import ray
+
+    from rlweave.flow.ray_engine import RayEngine
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    host, port = listener.getsockname()
+    listener.close()
+    for address in (f"{host}:{port}", f"ray://{host}:{port}"):
+        with pytest.raises(BackendError, match=f"(?s)no Ray cluster answers.*{host}:{port}.*ray start --head"):
+            RayEngine(address)
+
+
+@pytest.mark.parametrize("address", ["somewhere", "127.0.0.1:", "127.0.0.1:99999", ":6379", "127.0.0.1:head"])
+def test_what_is_no_address_is_said(address):
+    with pytest.raises(BackendError, match=r"(?s)is no address.*host:port"):
+        check_address(address)
+
+
+def test_what_answers_and_is_no_ray_is_not_waited_for(listener):
+    host, port = listener.getsockname()
+    with pytest.raises(BackendError, match="nothing came of asking it as a cluster of Ray for 0.1 seconds"):
+        check_address(f"{host}:{port}", seconds=0.1)
+
+
+def test_the_address_that_ray_finds_by_itself_is_checked_as_well(listener, monkeypatch):
+    host, port = listener.getsockname()
+    listener.close()
+    monkeypatch.setenv("RAY_ADDRESS", f"{host}:{port}")
+    with pytest.raises(BackendError, match="no Ray cluster answers"):
+        check_address("auto")
+
+
+def test_a_cluster_that_is_there_passes(ray_engine):
+    import ray
+
+    check_address(ray.get_runtime_context().gcs_address)
+    check_address("local")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlweave.flow.engine import Call
-from rlweave.flow.envelope import ABSORBED, Envelope
+from rlweave.flow.engine import Call, LocalCall
+from rlweave.flow.envelope import ABSORBED, END, Envelope, Signal
+from rlweave.flow.item_reference import referenced
 from rlweave.flow.item_state import decode, encode
 from rlweave.flow.protocols import Episode
+from rlweave.flow.workers import SourceItem
 
 
 class Requested(NamedTuple):
@@ -76,3 +78,46 @@ def decode_arrival(kept: Mapping[str, Any], names: Sequence[str]) -> Arrival:
     envelope = Envelope(payload, names[actor], int(kept["sequence"]), version, (), late, versions=versions)
     episodes = tuple(map(Episode.from_data, kept["episodes"]))
     return Arrival(envelope, int(kept["num_steps"]), actor, bool(kept["last"]), episodes)
+
+
+def encode_request(request: Requested, operator: str) -> dict[str, Any]:
+    """A call for items that is done, with what it gave, as JSON-able data and arrays.
+
+    Raises:
+        CheckpointError: If an item is of a type that cannot be saved.
+        Exception: What the call raised.
+    """
+    items: list[SourceItem] = request.call.result()
+    if request.payloads:
+        items = referenced(items, request.payloads)
+    return {
+        "actor": request.actor,
+        "version": request.version,
+        "versions": list(request.versions),
+        "round": request.round,
+        "items": [
+            {
+                "signal": "end" if payload is END else "absorbed" if payload is ABSORBED else "",
+                "payload": None if isinstance(payload, Signal) else encode(payload, operator),
+                "num_steps": num_steps,
+                "version": version if isinstance(version, int) else list(version),
+                "episodes": [episode.to_data() for episode in episodes],
+            }
+            for payload, num_steps, version, episodes in items
+        ],
+    }
+
+
+def decode_request(kept: Mapping[str, Any], now: float) -> Requested:
+    """The call that ``encode_request`` described, which is done."""
+    items = [
+        (
+            {"end": END, "absorbed": ABSORBED}[item["signal"]] if item["signal"] else decode(item["payload"]),
+            int(item["num_steps"]),
+            tuple(map(int, item["version"])) if isinstance(item["version"], list) else int(item["version"]),
+            tuple(map(Episode.from_data, item["episodes"])),
+        )
+        for item in kept["items"]
+    ]
+    versions = tuple(map(int, kept.get("versions", ())))
+    return Requested(int(kept["actor"]), LocalCall(items, None), int(kept["version"]), now, int(kept["round"]), versions)

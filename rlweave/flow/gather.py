@@ -134,7 +134,7 @@ class GatherSync(Gather):
             for place, arrival in enumerate(whole)
         )
 
-    def _after_failed_drain(self, index: int) -> None:
+    def _after_lost(self, index: int) -> None:
         if not self._over[index] and not self._failures.buried(index):
             self._request(index, self._rounds)
 
@@ -188,7 +188,7 @@ class GatherSync(Gather):
         super().load_state_dict(state)
         self._rounds, self._glued, self.late_items = int(state["rounds"]), int(state["glued"]), int(state["late"])
         self._round = self._marked(map(self._decoded, state["round"]))  # they are the rest of the newest round
-        self._open, self._opened_at = bool(state["open"]), self._now()
+        self._open, self._opened_at = bool(state["open"]) and not state.get("failed"), self._now()
 
 
 class GatherAsync(Gather):
@@ -291,7 +291,7 @@ class GatherAsync(Gather):
         self._note_lag(envelope)
         return envelope
 
-    def _after_failed_drain(self, index: int) -> None:
+    def _after_lost(self, index: int) -> None:
         self._due.append(index)
 
     def _asked_of_new_actor(self, index: int) -> None:
@@ -327,5 +327,5 @@ class GatherAsync(Gather):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
-        self._due = [int(index) for index in state["due"]]
+        self._due = [int(index) for index in (*state["due"], *state.get("failed", ()))]
         self.held_back, self._holding = int(state.get("held_back", 0)), bool(state.get("holding", False))

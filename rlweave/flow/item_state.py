@@ -64,6 +64,13 @@ def encode(value: Any, operator: str) -> Any:
     )
 
 
+def as_numpy(value: Any) -> Any:
+    """A metric, or a tuple of them: what is an array of any framework as one of NumPy."""
+    if isinstance(value, tuple):
+        return tuple(map(as_numpy, value))
+    return np.asarray(value) if hasattr(value, "__array__") else value
+
+
 def decode(value: Any) -> Any:
     """The item that ``encode`` described."""
     if isinstance(value, list):

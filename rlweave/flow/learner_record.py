@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters
-from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine
+from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine, LocalCall, value_of
 from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.item_state import decode, encode
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.protocols import Learner
 
@@ -69,6 +71,23 @@ class LearnerRecord:
     def reread(self) -> None:
         """Reads the weights again next time, because they were replaced without an update."""
         self._put_version = -1
+
+    def offer_state(self) -> dict[str, Any] | None:
+        """The weights that the next worker gets without the learner being read, where the engine is in this process.
+
+        On any other one it is a matter of time which weights a worker gets, and who resumes begins with the newest.
+        """
+        held = self._put_version >= 0 and (self.actor is not None or self._put_version == self.updates)
+        if not self._engine.in_process or not held:
+            return None
+        weights = encode(value_of(self._handle), "the weights of a learner")
+        return {"version": self._put_version, "busy": self.busy, "weights": weights}
+
+    def load_offer(self, state: Mapping[str, Any] | None) -> None:
+        """Takes over what `offer_state` gave."""
+        if state is not None:
+            self._put_version, self.busy = int(state["version"]), bool(state["busy"])
+            self._handle = LocalCall(decode(state["weights"]), None)
 
     def is_asked(self) -> bool:
         """Whether its actor was asked for weights and has not answered yet."""

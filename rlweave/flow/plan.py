@@ -195,6 +195,56 @@ class ReportMetrics:
         Raises:
             PlanError: If an operator fails; if nothing can move any more; or if the plan was stopped before.
         """
+        self._refuse_stopped()
+        counters = self.counters
+        every = Every(every_steps, counters.env_steps_sampled)
+        unreported = False
+        for item in self._moved(until, steps_count=bool(every_steps)):
+            unreported = True
+            if every(counters.env_steps_sampled) if every_steps else item is not ABSORBED:
+                unreported = False
+                yield self.report()
+        if unreported and not self._closed:
+            yield self.report()
+
+    def advance(self, until: Callable[[Counters], bool] | None = None) -> None:
+        """Runs the plan as ``run`` does, and tells nothing: what happens is in the next report.
+
+        Args:
+            until: Looks at the absolute counters after every step.
+
+        Raises:
+            PlanError: As ``run``.
+        """
+        self._refuse_stopped()
+        for _ in self._moved(until, steps_count=True):
+            pass
+
+    def _moved(self, until: Callable[[Counters], bool] | None, steps_count: bool) -> Iterator[Pulled]:
+        """What each step gives in which something moved, waiting where nothing can.
+
+        Args:
+            until: As in ``run``.
+            steps_count: Whether a plan that samples no environment steps is one that gets nowhere.
+        """
+        counters = self.counters
+        steps = counters.env_steps_sampled
+        with stopping_on_interrupt(self.stop, lambda: self.stopped):
+            while not self.stopped and not (until is not None and until(counters)):
+                item = self._step(self.wait_limit)
+                if item is END:
+                    return
+                if item is NOT_READY:
+                    if not self.stopped:
+                        self.wait()
+                    continue
+                if not steps_count or counters.env_steps_sampled != steps:
+                    steps, self._stepping.since = counters.env_steps_sampled, None
+                else:
+                    self._stepping.moved(self._running().clock.now(), self.warn_after)
+                yield item
+
+    def _refuse_stopped(self) -> None:
         if self.stopped:
             raise PlanError(
                 "the plan was stopped",
@@ -202,28 +252,6 @@ class ReportMetrics:
                 received="run() after stop() or Ctrl-C",
                 fix="check plan.stopped after run(); compose a new plan and load_state_dict() to go on",
             )
-        counters = self.counters
-        every = Every(every_steps, counters.env_steps_sampled)
-        unreported, steps = False, counters.env_steps_sampled
-        with stopping_on_interrupt(self.stop, lambda: self.stopped):
-            while not self.stopped and not (until is not None and until(counters)):
-                item = self._step(self.wait_limit)
-                if item is END:
-                    break
-                if item is NOT_READY:
-                    if not self.stopped:
-                        self.wait()
-                    continue
-                unreported = True
-                if not every_steps or counters.env_steps_sampled != steps:
-                    steps, self._stepping.since = counters.env_steps_sampled, None
-                else:
-                    self._stepping.moved(self._running().clock.now(), self.warn_after)
-                if every(counters.env_steps_sampled) if every_steps else item is not ABSORBED:
-                    unreported = False
-                    yield self.report()
-        if unreported and not self._closed:
-            yield self.report()
 
     def wait(self) -> None:
         """Waits after a step that was NOT_READY until something can move; uses no processor time.
@@ -329,46 +357,30 @@ class ReportMetrics:
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Waits until nothing is on its way that is not here, to look at the plan in between.
-
-        Nobody is sent anything: workers go on with the weights they have, as if nobody had looked. But where items are
-        held back (``when_old="wait"``) or a failed one is left out, others that are here by now may come before them.
+        """Waits until nothing is on its way that is not here, and takes nothing of it: nobody notices that one looked.
 
         Raises:
-            PlanError: If an actor fails meanwhile, and its policy is to stop.
+            PlanError: If an actor fails meanwhile, and its policy is to stop; if weights or a message that were sent
+                before could not be given to a worker.
         """
-        self._running().patience = 0.0  # of the step before
+        context = self._running()
+        context.patience = 0.0  # of the step before
         for node in self.graph.nodes:
             node.drain()
+        for channel in context.channels():
+            channel.check()
 
-    def quiesce(self) -> None:
-        """Brings the plan to a state that a checkpoint can hold: also every worker has the newest weights.
-
-        Raises:
-            PlanError: If an actor fails meanwhile, and its policy is to stop.
-        """
-        self.drain()
-        for channel in self._running().channels():
-            channel.send_all()
-
-    def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Counters, timers, versions, operator states and items on their way: JSON-able data and NumPy arrays.
 
-        Learners, memories and workers are saved by who owns them.
-
-        Args:
-            send_weights: Whether to quiesce the plan: workers get the newest weights now, as they do when a plan
-                resumes, so one that goes on after its checkpoint and one that resumes from it are the same. Without it
-                the plan goes on as if nobody had looked; one that resumes does so with newer weights at its workers.
+        Learners, memories and workers are saved by who owns them. The plan goes on as if nobody had looked.
 
         Raises:
             CheckpointError: If an operator keeps items of a type that cannot be saved.
+            PlanError: As ``drain``.
         """
         context = self._running()
-        if send_weights:
-            self.quiesce()
-        else:
-            self.drain()
+        self.drain()
         return {
             "format": 1,
             "counters": self.counters.state_dict(),
@@ -378,11 +390,14 @@ class ReportMetrics:
             "unreported_episodes": [episode.to_data() for episode in self._unreported(context).newest],
             "unreported_earlier": self._unreported(context).earlier,
             **context.state_dict(),
+            "channels": [channel.state_dict() for channel in context.channels()],
             "operators": self.graph.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on where the plan was that gave ``state``. Load the learner first: workers get its weights here.
+
+        Those who have their own from elsewhere, as they were, are told to the plan afterwards: ``recall_weights``.
 
         Raises:
             CheckpointError: If the state is of another plan.
@@ -411,3 +426,12 @@ class ReportMetrics:
             channel.forget()
             channel.send_all()
             channel.repeat_messages()
+
+    def recall_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes workers to act on the weights, and to owe those, that they did when ``state`` was taken.
+
+        Args:
+            state: The plan's, loaded before. The workers have been restored with their weights since.
+        """
+        for channel, kept in zip(self._running().channels(), state["channels"], strict=True):
+            channel.load_state_dict(kept)

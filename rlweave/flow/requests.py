@@ -7,8 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlweave.errors import PlanError
-from rlweave.flow.arrivals import Arrival, Requested, decode_arrival, encode_arrival
+from rlweave.errors import CheckpointError, PlanError
+from rlweave.flow.arrivals import (
+    Arrival,
+    Requested,
+    decode_arrival,
+    decode_request,
+    encode_arrival,
+    encode_request,
+)
 from rlweave.flow.engine import ActorLost, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, AbsorbedAt, Envelope, Pulled
 from rlweave.flow.failures import Failures
@@ -366,31 +373,40 @@ class Gather(Node):
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Waits until nothing is being made, so that a checkpoint has every item that was asked for."""
+        """Waits until all calls that were started are done, and takes delivery of nothing: they come as they would."""
         patience = min(1.0, self._failures.policy.timeout)
-        while self._requested:
-            request = self._first_done()
-            if request is None:
-                self._check_hanging()
-                unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
-                self._engine.wait(unknown, patience)
-                continue
-            arrivals = self._take(request)
-            if arrivals is None:
-                self._after_failed_drain(request.actor)
-
-    def _after_failed_drain(self, index: int) -> None:
-        """Has a source asked again whose item was skipped."""
+        while unknown := [request.call for request in self._requested if id(request.call) not in self._ready]:
+            self._ready.update(map(id, self._engine.wait(unknown, patience)))
+            self._check_hanging()
 
     def state_dict(self) -> dict[str, Any]:
-        """Sequence numbers, sources that are over, and items that were made but not delivered."""
+        """Sequence numbers, sources that are over, and items that were asked for or made, and not delivered."""
         self.drain()
+        requested, failed = self._answers()
         return {
             "sequence": list(self._sequence),
             "replaced": list(self._failures.supervisor.replaced),
             "over": list(self._over),
             "arrived": self._encoded(),
+            "requested": requested,
+            "failed": failed,
         }
+
+    def _answers(self) -> tuple[list[dict[str, Any]], list[int]]:
+        """The answers of calls that are done and not delivered, and the sources of those that failed.
+
+        The gather finds out about these when it would have; who resumes asks again.
+        """
+        kept: list[dict[str, Any]] = []
+        failed: list[int] = []
+        for request in self._requested:
+            try:
+                kept.append(encode_request(request, self.name))
+            except CheckpointError:
+                raise
+            except Exception:
+                failed.append(request.actor)
+        return kept, failed
 
     def _encoded(self) -> list[dict[str, Any]]:
         """What has arrived. Items that were left where they were made, and are lost there, are counted."""
@@ -402,8 +418,11 @@ class Gather(Node):
                 self._arrived.remove(arrival)
                 self._lose(1)
                 if arrival.last:
-                    self._after_failed_drain(arrival.actor)
+                    self._after_lost(arrival.actor)
         return kept
+
+    def _after_lost(self, index: int) -> None:
+        """Has a source asked again whose last item is lost."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state; that of another number of workers is refused."""
@@ -412,7 +431,8 @@ class Gather(Node):
         self._over = [bool(over) for over in state["over"]]
         supervisor = self._failures.supervisor
         supervisor.replaced = [int(number) for number in state.get("replaced", supervisor.replaced)]
-        self._requested = deque()
+        self._requested = deque(decode_request(kept, self._now()) for kept in state.get("requested", ()))
+        self._ready = {id(request.call) for request in self._requested}
         self._arrived = deque(self._decoded(kept) for kept in state["arrived"])
 
     def _decoded(self, kept: Mapping[str, Any]) -> Arrival:

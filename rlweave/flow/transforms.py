@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.engine import ActorLost, Call
+from rlweave.flow.engine import ActorLost, Call, LocalCall
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
 from rlweave.flow.failure_policy import FailurePolicy
-from rlweave.flow.item_state import decode_envelopes, encode_envelopes
+from rlweave.flow.item_state import as_numpy, decode, decode_envelopes, encode, encode_envelopes
 from rlweave.flow.item_types import fits
 from rlweave.flow.learner_record import LearnerRebirth
 from rlweave.flow.node import Node, Port, failure, gather_missing, wrong_type
@@ -275,8 +275,8 @@ class ForEachAtActor(ForEach):
         return self._rebirth.wakes_at()
 
     def drain(self) -> None:
-        """Finishes the work at hand, and has a lost learner back."""
-        while self._working is not None or self._rebirth.going_on or self._record.lost:
+        """Waits until the work at hand is done, and takes nothing of it; has a lost learner back."""
+        while self._rebirth.going_on or self._record.lost or not self._is_done():
             if self._working is None:
                 if not self._made_anew():
                     self._rebirth.wait()
@@ -287,18 +287,45 @@ class ForEachAtActor(ForEach):
             elif item is NOT_READY and self._working is not None:
                 self._engine.wait([self._working[1]], 1.0)
 
+    def _is_done(self) -> bool:
+        """Whether nothing is worked on that has not succeeded."""
+        if self._working is None:
+            return True
+        call = self._working[1]
+        if not self._engine.wait([call], 0):
+            return False
+        try:
+            call.result()
+        except Exception:
+            return False
+        return True
+
     def placement(self) -> str:
         """In an actor."""
         return "1 actor"
 
     def state_dict(self) -> dict[str, Any]:
-        """Also what was finished and did not come out yet."""
-        return {**super().state_dict(), "finished": encode_envelopes(self._finished, self.name)}
+        """Also what was finished and did not come out yet, and the work that is done and was not taken delivery of."""
+        working = None
+        if self._working is not None:
+            item, call = self._working
+            answer = {name: as_numpy(value) for name, value in call.result().items()}
+            working = {"item": encode_envelopes([item], self.name), "answer": encode(answer, self.name)}
+        finished = encode_envelopes(self._finished, self.name)
+        return {**super().state_dict(), "finished": finished, "working": working}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
         self._finished = deque(decode_envelopes(state["finished"]))
+        working = state.get("working")
+        if working is not None:
+            (item,), answer = decode_envelopes(working["item"]), decode(working["answer"])
+            if self._engine.in_process:
+                self._working, self._started_at = (item, LocalCall(answer, None)), self._now()
+            else:  # where nothing is repeated exactly, it is taken delivery of at once
+                result = self.operator.finish(item, answer)
+                self._finished.extend([result] if isinstance(result, Envelope) else [])
         self._record.keep_snapshot()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlweave.errors import PlanError
@@ -164,6 +164,14 @@ class WeightChannel:
         for index, outbox in enumerate(self._outboxes):
             outbox.send_waiting()
             self._unconfirmed += self._send(index)
+        self.check()
+
+    def check(self) -> None:
+        """Looks how what was sent by itself has arrived.
+
+        Raises:
+            PlanError: Weights or a message could not be given to a worker.
+        """
         self._confirm()
         if self._error is not None:
             (_, error), self._error = origin_of(self._error), None
@@ -266,6 +274,26 @@ class WeightChannel:
         self.publish_to_all()
         for record in self.learners:
             record.offer()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which weights each worker has, who is to get newer ones, and those that were read for that already."""
+        return {
+            "sent": list(self.sent),
+            "versions": [list(versions) for versions in self.sent_versions],
+            "published": list(self._published),
+            "offers": [record.offer_state() for record in self.learners],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state; workers have been given what it says that they have."""
+        self.sent = [int(version) for version in state["sent"]]
+        self.sent_versions = [tuple(map(int, versions)) for versions in state["versions"]]
+        self._published = [bool(published) for published in state["published"]]
+        for record, offer in zip(self.learners, state["offers"], strict=True):
+            record.load_offer(offer)
+        for actor, version, versions in zip(self._actors, self.sent, self.sent_versions, strict=True):
+            if version >= 0:
+                self._engine.call(actor, "hold_weights", versions or version)
 
     def forget(self) -> None:
         """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""

@@ -146,6 +146,10 @@ class SourceActor:
             for learned, number in zip(weights, versions, strict=True):
                 self.worker.set_weights(learned, number)
 
+    def hold_weights(self, version: int | tuple[int, ...]) -> None:
+        """Notes which weights the worker has: it was restored with them."""
+        self.weight_version = version
+
     def episode_stats(self) -> Sequence[Episode]:
         """The worker's episodes since the last call."""
         return self.worker.episode_stats()

@@ -364,7 +364,7 @@ def test_an_item_lost_on_its_way_is_counted_and_its_shard_is_not_blamed(policy: 
     store._process = lambda envelope: process(envelope.carrying(lose(envelope.payload)))
     while world.plan.counters.env_steps_sampled < 200:
         world.step()
-    world.plan.quiesce()
+    world.plan.drain()
     report = world.plan.report()
     assert report.lost_items == {"store_to_buffer": 3}
     assert report.replacements == report.failures == {}
@@ -391,7 +391,7 @@ def test_a_worker_that_dies_after_it_told_of_an_item(taken_along: bool) -> None:
     world.cluster.crash(world.cluster.actors[0].worker)
     while world.plan.counters.env_steps_sampled < 200:
         world.step()
-    world.plan.quiesce()
+    world.plan.drain()
     report = world.plan.report()
     assert report.replacements == {"parallel_rollouts": 1}
     assert report.lost_items == {"parallel_rollouts": 1, **({"store_to_buffer": 1} if taken_along else {})}
@@ -402,18 +402,20 @@ def test_a_worker_that_dies_after_it_told_of_an_item(taken_along: bool) -> None:
 
 def test_a_checkpoint_leaves_out_what_is_lost_and_asks_for_more() -> None:
     world = World()
-    while not world.gather._requested:
+    while world.plan.counters.env_steps_sampled < 40 or len(world.gather._requested) < 2:
         world.step()
-    world.plan.quiesce()
-    assert len(world.gather._arrived) == 2
-    world.gather._arrived[0].envelope.payload.argument.gone = True
+    world.plan.drain()
+    first = world.gather._requested[0]
+    first.payloads[0].gone = True
     state = world.plan.state_dict()["operators"]["gather_async"]["state"]
-    assert [kept["actor"] for kept in state["arrived"]] == [1]
-    assert state["due"] == [0]
-    assert world.plan.counters.lost_items == {"parallel_rollouts": 1}
+    assert [kept["actor"] for kept in state["requested"]] == [1 - first.actor]
+    assert state["failed"] == [first.actor]
     while world.plan.counters.env_steps_sampled < 80:
         world.step()
-    assert sum(shard.steps for shard in world.made) == 80
+    world.plan.drain()
+    world.plan.state_dict()
+    assert world.plan.counters.lost_items == {"store_to_buffer": 1}, "noticed where it would have been"
+    assert sum(shard.steps for shard in world.made) == world.plan.counters.env_steps_sampled - 4
 
 
 def test_a_checkpoint_of_a_queue_that_lost_an_item_says_whose() -> None:
@@ -439,8 +441,8 @@ def test_a_restored_reference_has_its_item_and_goes_to_shards(start: Start) -> N
     plan = start(ape_x(group, learner, ReplayShards([partial(FakeShard, 0, first)], BATCH)))
     run(plan, 100)
     state = plan.state_dict()
-    arrived = state["operators"]["gather_async"]["state"]["arrived"]
-    assert len(arrived) > 4
+    gather = state["operators"]["gather_async"]["state"]
+    assert len(gather["arrived"]) + sum(len(call["items"]) for call in gather["requested"]) > 4
     second: list[FakeShard] = []
     resumed = start(
         ape_x(copy.deepcopy(group), copy.deepcopy(learner), ReplayShards([partial(FakeShard, 0, second)], BATCH))

@@ -198,9 +198,9 @@ def test_a_message_whose_failure_nobody_has_seen_is_named_at_a_checkpoint() -> N
     with pytest.raises(
         PlanError, match="weights or a message for 'parallel_rollouts' failed: ValueError: what"
     ) as caught:
-        plan.quiesce()
+        plan.drain()
     assert isinstance(caught.value.__cause__, ValueError)
-    plan.quiesce()
+    plan.drain()
 
 
 def test_a_message_that_failed_elsewhere_is_not_charged_to_a_worker_that_is_made_anew() -> None:

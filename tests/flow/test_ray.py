@@ -459,8 +459,8 @@ def test_a_plan_goes_on_from_a_checkpoint_without_losing_an_item(start: Start) -
     before = take(plan, 10)
     state = plan.state_dict()
     plan.close()
-    arrived = state["operators"]["gather_async"]["state"]["arrived"]
-    assert 1 <= len(arrived) <= 2, "what was on its way was waited for"
+    gather = state["operators"]["gather_async"]["state"]
+    assert 1 <= len(gather["arrived"]) + len(gather["requested"]) <= 2, "what was on its way was waited for"
     resumed, learner = compose()
     learner.updates = 10
     resumed.load_state_dict(state)
@@ -469,7 +469,7 @@ def test_a_plan_goes_on_from_a_checkpoint_without_losing_an_item(start: Start) -
         numbers = [item.sequence for item in before + after if item.source == source]
         assert numbers == list(range(len(numbers)))
     assert resumed.counters.updates == 20
-    assert resumed.report().episodes_finished >= 20 - len(arrived)
+    assert resumed.report().episodes_finished >= 20 - 2
 
 
 @pytest.mark.parametrize("max_lag", [None, 1])

@@ -75,7 +75,7 @@ class Plan:
 
     def told(self) -> list[dict[str, Any]]:
         """What each shard tells, when all that was sent to it is there."""
-        self.plan.quiesce()
+        self.plan.drain()
         assert self.plan._context is not None
         engine = self.plan._context.engine
         calls = [engine.call(actor, "ask", "tell") for actor in self.actors()]

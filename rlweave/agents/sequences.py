@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,18 @@ class SequenceAccumulator:
         self._buffers: dict[str, np.ndarray] = {}
         self._nesting: Nested = None
 
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of all steps of sequences that are not complete, by name."""
+        buffers = {f"buffers/{path}": array.copy() for path, array in self._buffers.items()}
+        return {"filled": self._filled.copy(), **buffers}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Restores what `state_dict` gave an accumulator of the same sizes."""
+        self.reset()
+        self._filled = np.array(state["filled"])
+        prefix = "buffers/"
+        self._buffers = {p.removeprefix(prefix): np.array(x) for p, x in state.items() if p.startswith(prefix)}
+
     def add(
         self,
         states: Nested,
@@ -131,6 +144,7 @@ class SequenceAccumulator:
         flat = {path: np.asarray(value) for path, value in flatten_structure(step).items()}
         if self._nesting is None:
             self._nesting = map_structure(lambda leaf: None, step)
+        if not self._buffers:
             self._buffers = {
                 path: np.zeros((self.num_envs, self.length, *value.shape[1:]), value.dtype)
                 for path, value in flat.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,15 @@ class PopulationWorker(EnvWorker):
         super().start(seed)
         if seed is not None:
             self._noise = np.random.default_rng(derived_seed(seed, "noise"))
+
+    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
+        return {**super().state_dict(environments, weights), "noise": copy.deepcopy(self._noise.bit_generator.state)}
+
+    def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
+        begun = super().load_state_dict(state, seed)
+        if state is not None:
+            self._noise.bit_generator.state = state["noise"]
+        return begun
 
     def sample(self) -> SampleBatch:
         """Offsets (n,) and returns (n, 2) of n pairs; all steps that were taken for them are counted."""

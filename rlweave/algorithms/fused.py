@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlweave.agents.fused_dqn import FusedDQN
@@ -33,6 +33,17 @@ class FusedLearner:
 
     def start(self, seed: int | None = None) -> None:
         """Nothing: episodes go on where they stand."""
+
+    begin_episodes = start
+
+    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
+        """The episodes that nobody has asked for; all else is the agent's state."""
+        return {"episodes": [episode.to_data() for episode in self._episodes]}
+
+    def load_state_dict(self, state: Mapping[str, Any], seed: int) -> str:
+        """Takes over what `state_dict` gave."""
+        self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
+        return ""
 
     def close(self) -> None:
         """Nothing to close."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,12 @@ from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN, STEP_KEYS
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
-from rlweave.algorithms.rollout_workers import derived_seed
+from rlweave.algorithms.rollout_workers import NOT_WANTED, derived_seed, load_own_agent_state, own_agent_state
 from rlweave.algorithms.trajectory_packing import BEGINS, SLOT
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.flow import Episode, PolicyBatches, SampleBatch
+from rlweave.flow.item_state import decode, encode
 from rlweave.graph.ir import map_structure
 
 AgentT = TypeVar("AgentT", bound=Agent)
@@ -43,6 +45,15 @@ class Collector(ABC, Generic[AgentT]):
         #: What was chosen on what, by name, (rows, ...); of each row that of its last action.
         self._acted: Rows | None = None
         self._begins = np.ones(self.group.rows, np.bool_)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What belongs to the episodes under way, between two items."""
+        return {"acted": self._acted, "begins": self._begins}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        self.start()
+        self._acted, self._begins = state["acted"], state["begins"]
 
     def act(self) -> Any:
         """Actions (rows, ...) for the environment, for all rows that act."""
@@ -114,6 +125,14 @@ class TransitionCollector(Collector[DQN]):
         self._parts: list[SampleBatch] = []
         self._steps = 0
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "windows": [window.state_dict() for window in self._windows]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        for window, own in zip(self._windows, state["windows"], strict=True):
+            window.load_state_dict(own)
+
     def _choose(self, states: Any) -> Rows:
         return {"actions": self.agent.act(states, explore=True)}
 
@@ -158,7 +177,7 @@ class MultiAgentWorker:
         self._began = False
 
     def start(self, seed: int | None = None) -> None:
-        """Begins new episodes everywhere; abandoned ones count nowhere.
+        """Begins, with new episodes everywhere.
 
         Args:
             seed: Of the copies, and of exploration where the worker has agents of its own.
@@ -166,10 +185,44 @@ class MultiAgentWorker:
         if seed is not None and not self.shares_weights:
             for name, agent in self.agents.items():
                 agent.reseed(derived_seed(seed, f"policy {name}"))
+        self.begin_episodes(seed)
+
+    def begin_episodes(self, seed: int | None = None) -> None:
+        """Begins new episodes everywhere, and nothing else anew; abandoned ones count nowhere."""
         self.env.reset(seed)
         self._began = True
         for collector in self.collectors.values():
             collector.start()
+
+    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
+        """All that its next items depend on; see `EnvWorker.state_dict`."""
+        saved = self.env.save_state() if environments else None
+        acting = {name: collector.state_dict() for name, collector in self.collectors.items()}
+        agents = {name: own_agent_state(agent, weights) for name, agent in self.agents.items()}
+        return {
+            "episodes": [episode.to_data() for episode in self._episodes],
+            "environments": saved,
+            "unsaved_because": "" if saved is not None else self.env.unsaved_because if environments else NOT_WANTED,
+            "acting": None if saved is None else copy.deepcopy(encode(acting, "worker")),
+            "agents": None if self.shares_weights else agents,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
+        """Takes over what `state_dict` gave; see `EnvWorker.load_state_dict`."""
+        if state is None:
+            self.start(seed)
+            return "a worker was lost with its process"
+        self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
+        for name, own in (state["agents"] or {}).items():
+            load_own_agent_state(self.agents[name], own)
+        if state["environments"] is None:
+            self.begin_episodes(seed)
+            return str(state["unsaved_because"])
+        self.env.load_state(state["environments"])
+        self._began = True
+        for name, own in decode(state["acting"]).items():
+            self.collectors[name].load_state_dict(own)
+        return ""
 
     def sample(self) -> PolicyBatches:
         """What all policies did in some joint steps."""

@@ -212,16 +212,13 @@ class PopulationTrainer(PlanTrainer):
         except BaseException:
             self._close_engines()
             raise
-        self._count_events_from(0)
+        self._begin_events()
         self.best_return = -np.inf
 
     def _composed(self) -> ReportMetrics:
         return pbt_plan(self.config, self._trials, self.population).start(
             self.engine, episode_window=self.config.return_window
         )
-
-    def _begin_episodes(self, step: int) -> None:
-        """Nothing: every trial begins new episodes with each of its items."""
 
     def _evaluation_row(self) -> dict[str, float]:
         """The best of the last scores of all trials. A better one than ever before is kept as the best checkpoint."""
@@ -242,14 +239,9 @@ class PopulationTrainer(PlanTrainer):
         settings = dict(self._best_member()["settings"])
         return {"algorithm": PBT.name, "backend": self.config.backend, "env": self.config.env, "settings": settings}
 
-    def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
-        """Population, trials, and what is on its way between them.
-
-        Args:
-            send_weights: Whether trials hear now what they are to go on from; without it they go on as if nobody had
-                looked.
-        """
-        plan = self.plan.state_dict(send_weights)
+    def state_dict(self) -> dict[str, Any]:
+        """Population, trials, and what is on its way between them."""
+        plan = self.plan.state_dict()
         return {
             **self._identity(),
             "variables": {},
@@ -258,6 +250,7 @@ class PopulationTrainer(PlanTrainer):
                 standing or {key: member[key] for key in ("generation", "settings", "state")}  # of one that was lost
                 for standing, member in zip(self.plan.ask_workers("standing"), self.population.members, strict=True)
             ],
+            "events": [event.state_dict() for event in self._every()],
             "population": self.population.state_dict(),
             "best_return": None if self.best_return == -np.inf else float(self.best_return),
             "env_steps": self.env_steps,
@@ -276,8 +269,11 @@ class PopulationTrainer(PlanTrainer):
         # first: what a trial is told to go on from, and had not heard yet, comes with the plan's weights
         self.plan.ask_workers("resume", [(standing,) for standing in state["trials"]])
         self.plan.load_state_dict(state["plan"])
+        if self.engine.in_process:
+            self.plan.recall_weights(state["plan"])
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
-        self._count_events_from(self.env_steps)
+        for event, kept in zip(self._every(), state["events"], strict=True):
+            event.load_state_dict(kept)
 
     # -- looking -------------------------------------------------------------------------------------------------
 

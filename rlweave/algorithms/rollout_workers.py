@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import abc
+import copy
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,12 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.envs import VectorEnv
 from rlweave.flow import Episode, SampleBatch
+from rlweave.flow.item_state import decode, encode
 
 Transition = dict[str, Any]
+
+#: Why new episodes begin after a resume.
+NOT_WANTED = "save_env_state is false, so the checkpoint does not hold the environments"
 
 
 class EnvWorker(abc.ABC):
@@ -42,18 +47,76 @@ class EnvWorker(abc.ABC):
         """The next item."""
 
     def start(self, seed: int | None = None) -> None:
-        """Begins new episodes everywhere; abandoned ones count nowhere.
+        """Begins, with new episodes everywhere.
 
         Args:
-            seed: Of the environments, and of exploration where the worker has an agent of its own: a training that is
-                resumed, whose workers are new, explores as the one that goes on.
+            seed: Of the environments, and of all that the worker draws itself: exploration, where it has an agent of
+                its own.
         """
         if seed is not None and not self.shares_weights:
             self.agent.reseed(seed)
+        self.begin_episodes(seed)
+
+    def begin_episodes(self, seed: int | None = None) -> None:
+        """Begins new episodes everywhere, and nothing else anew; abandoned ones count nowhere.
+
+        Args:
+            seed: Of the environments.
+        """
         self._observations = self.env.reset(seed)
         if self.agent.recurrent:
             self._recurrent_state = self.agent.initial_state(self.env.num_envs)
             self._episode_start = np.ones(self.env.num_envs, np.bool_)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
+        """All that its next items depend on, as nested plain data and arrays.
+
+        Args:
+            environments: Whether the episodes under way are in it, where the environments can be saved.
+            weights: Whether weights of an agent of its own are in it.
+        """
+        saved = self.env.save_state() if environments else None
+        return {
+            "episodes": [episode.to_data() for episode in self._episodes],
+            "environments": saved,
+            "unsaved_because": "" if saved is not None else self.env.unsaved_because if environments else NOT_WANTED,
+            "acting": None if saved is None else copy.deepcopy(encode(self._acting_state(), "worker")),
+            "agent": None if self.shares_weights else own_agent_state(self.agent, weights),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
+        """Takes over what `state_dict` gave.
+
+        Args:
+            state: The state; None of a worker that was lost.
+            seed: Of new episodes, where the state has none to go on with.
+
+        Returns:
+            Why new episodes began; nothing where they go on.
+        """
+        if state is None:
+            self.start(seed)
+            return "a worker was lost with its process"
+        self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
+        if state["agent"] is not None:
+            load_own_agent_state(self.agent, state["agent"])
+        if state["environments"] is None:
+            self.begin_episodes(seed)
+            return str(state["unsaved_because"])
+        self.env.load_state(state["environments"])
+        self._observations = self.env.observations
+        self._load_acting_state(decode(state["acting"]))
+        return ""
+
+    def _acting_state(self) -> dict[str, Any]:
+        """What belongs to the episodes under way, beside the environments."""
+        return {"recurrent_state": self._recurrent_state, "episode_start": self._episode_start}
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `_acting_state` gave."""
+        self._recurrent_state, self._episode_start = state["recurrent_state"], state["episode_start"]
 
     def _act(self, observations: Any) -> tuple[Any, dict[str, Any]]:
         """Actions (B, ...), and what else to store of the step, (B, ...) by name."""
@@ -120,9 +183,16 @@ class TrajectoryWorker(EnvWorker):
         self._ahead: Transition | None = None
         self._cursor = np.zeros(env.num_envs, np.int64)
 
-    def start(self, seed: int | None = None) -> None:
-        super().start(seed)
+    def begin_episodes(self, seed: int | None = None) -> None:
+        super().begin_episodes(seed)
         self._ahead, self._cursor = None, np.zeros(self.env.num_envs, np.int64)
+
+    def _acting_state(self) -> dict[str, Any]:
+        return {**super()._acting_state(), "ahead": self._ahead, "cursor": self._cursor}
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_acting_state(state)
+        self._ahead, self._cursor = state["ahead"], state["cursor"]
 
     def sample(self) -> SampleBatch:
         """A rollout of T steps of every environment."""
@@ -199,9 +269,17 @@ class TransitionWorker(EnvWorker):
         self._make_accumulator = make_accumulator
         self._accumulator = make_accumulator()
 
-    def start(self, seed: int | None = None) -> None:
-        super().start(seed)
+    def begin_episodes(self, seed: int | None = None) -> None:
+        super().begin_episodes(seed)
         self._accumulator = self._make_accumulator()
+
+    def _acting_state(self) -> dict[str, Any]:
+        return {**super()._acting_state(), "steps": self._accumulator.state_dict()}
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_acting_state(state)
+        self._accumulator = self._make_accumulator()
+        self._accumulator.load_state_dict(state["steps"])
 
     def act(self, observations: Any) -> Any:
         """Actions (B, ...) of a network without a state."""
@@ -238,6 +316,20 @@ class TransitionWorker(EnvWorker):
 def acting_state(agent: Agent) -> dict[str, Any]:
     """What a worker elsewhere needs to act as this agent does: weights, normalizer statistics, and the step count."""
     return {"weights": agent.get_weights(), "env_steps": agent.env_steps}
+
+
+def own_agent_state(agent: Agent, weights: bool) -> dict[str, Any]:
+    """What a worker's own agent acts with: random state, step count, and with `weights` those, too."""
+    variables = agent.state_dict()
+    if not weights:
+        variables = {path: value for path, value in variables.items() if path.startswith(("random", "actor:random"))}
+    return {"variables": variables, "env_steps": agent.env_steps}
+
+
+def load_own_agent_state(agent: Agent, state: Mapping[str, Any]) -> None:
+    """Takes over what `own_agent_state` gave; weights that are not in it stay."""
+    agent.load_state_dict({**agent.state_dict(), **state["variables"]})
+    agent.env_steps = int(state["env_steps"])
 
 
 def build_acting(agent: Agent) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,16 @@ class RegressionWorker(EnvWorker):
         super().start(seed)
         if seed is not None:
             self._generator = np.random.default_rng(derived_seed(seed, "tasks"))
+
+    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
+        generator = copy.deepcopy(self._generator.bit_generator.state)
+        return {**super().state_dict(environments, weights), "generator": generator}
+
+    def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
+        begun = super().load_state_dict(state, seed)
+        if state is not None:
+            self._generator.bit_generator.state = state["generator"]
+        return begun
 
     def sample(self) -> SampleBatch:
         """Rows (T, N, ...) of N new tasks; each point counts as a step."""

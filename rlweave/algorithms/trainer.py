@@ -60,9 +60,9 @@ class Parts:
 class PlanTrainer:
     """Trains by running a plan.
 
-    Every scheduled checkpoint quiesces: workers get the newest weights, and environments, which cannot save themselves,
-    begin anew with seeds derived from the step, so a run that goes on and one that resumes are the same. The `best`
-    checkpoint is taken in passing, and changes nothing in the course of the training; see `restore`.
+    A checkpoint changes nothing: it holds what is under way, too. Where environments can be saved, a run that is
+    resumed goes on as the one that was not cut; elsewhere its workers begin new episodes, on seeds derived from the
+    step, and all else goes on as it would have. The `best` checkpoint holds what acts, and nothing else.
 
     Args:
         config: Settings of the training.
@@ -88,12 +88,12 @@ class PlanTrainer:
         try:
             self._prepare_agent()
             self.plan = plan.start(self.engine, episode_window=config.return_window)
-            self._begin_episodes(0)
+            self.plan.ask_workers("start", [(seed,) for seed in self._episode_seeds()])
         except BaseException:
             close_engine(self.engine)
             self._close_environments()
             raise
-        self._count_events_from(0)
+        self._begin_events()
         self.best_return = -np.inf
 
     def _compose(self) -> ReportMetrics:
@@ -114,28 +114,31 @@ class PlanTrainer:
 
     def train(self) -> Iterator[Report]:
         """Trains to `config.steps`; see `rlweave.algorithms.registry.Trainer`."""
-        counters = self.plan.counters
-        while counters.env_steps_sampled < self.config.steps and not self.plan.stopped:
-            goal = min(self._next_event(), self.config.steps)
-            report = self.run_to(goal)
-            steps, over = counters.env_steps_sampled, self.plan.ended
-            if report is None and over:
-                report = self.plan.report()
-            row = {} if report is None else report.flat()
-            ended = over or steps >= self.config.steps
-            if self._evaluate_every(steps) or (ended and self.config.evaluate_every):
-                row.update(self._evaluation_row())
-            # before the checkpoint: a run that is resumed from it has this line
-            if self._report_every(steps) or ended or "evaluation_return" in row:
-                yield row
-            if self._checkpoint_every(steps) and not ended:
-                if self.run is not None:
-                    self.save()
-                else:  # the same training, whether or not it is written down
-                    self.plan.quiesce()
-                    self._begin_episodes(steps)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
+        if self._is_due():  # it was stopped before
+            yield from self._events()
+        while self.env_steps < self.config.steps and not self.plan.stopped:
+            self._advance(min(self._next_event(), self.config.steps))
+            yield from self._events()
+
+    def _events(self) -> Iterator[Report]:
+        """Evaluates, reports and saves, where it is time."""
+        if self.plan.stopped and self._is_due():
+            return  # who goes on from here does it
+        steps = self.env_steps
+        ended = self.plan.ended or steps >= self.config.steps
+        evaluates = self._evaluate_every(steps) or (ended and self.config.evaluate_every)
+        # first: it may take long, and what is reported is not in the plan any more
+        evaluation = self._evaluation_row() if evaluates else {}
+        # before the checkpoint: a run that is resumed from it has this line
+        if self._report_every(steps) or ended or evaluation:
+            yield {**self.plan.report().flat(), **evaluation}
+        if self._checkpoint_every(steps) and not ended and self.run is not None:
+            self.save()
+
+    def _is_due(self) -> bool:
+        return any(event.is_due(self.env_steps) for event in self._every())
 
     def run_to(self, goal: int) -> PlanReport | None:
         """Trains until there are so many environment steps, whatever the length of the training.
@@ -146,7 +149,13 @@ class PlanTrainer:
         Raises:
             PlanError: All sources are over, and nothing can bring the training any further.
         """
-        last = None
+        updates, steps = self.plan.counters.updates, self.env_steps
+        self._advance(goal)
+        nothing = (updates, steps) == (self.plan.counters.updates, self.env_steps)
+        return None if nothing else self.plan.report()
+
+    def _advance(self, goal: int) -> None:
+        """As `run_to`; what happens is in the next report."""
         if self.plan.ended:
             raise PlanError(
                 "the training is not complete, and all sources of its plan are over",
@@ -154,9 +163,7 @@ class PlanTrainer:
                 received=f"{self.env_steps} environment steps of {goal}",
                 fix=f"--steps {self.env_steps}, or workers whose sample() does not raise StopIteration before",
             )
-        for report in self.plan.run(lambda counters: counters.env_steps_sampled >= goal, every_steps=1 << 60):
-            last = report
-        return last
+        self.plan.advance(lambda counters: counters.env_steps_sampled >= goal)
 
     def _choose_acting_backend(self) -> None:
         """Measures who acts fastest, and notes it in the run's settings: a run that is resumed acts with the same."""
@@ -202,24 +209,22 @@ class PlanTrainer:
             kept = {**self._identity(), "env_steps": self.env_steps, "best_return": float(self.best_return)}
             save_checkpoint(self.run.checkpoints, self.env_steps, {}, kept, write_model=self.export_model, name="best")
 
-    def _count_events_from(self, steps: int) -> None:
-        """Takes all reports, evaluations and checkpoints up to a step as done."""
+    def _begin_events(self) -> None:
         config = self.config
-        self._evaluate_every = Every(config.evaluate_every, steps)
-        self._checkpoint_every = Every(config.checkpoint_every, steps)
-        self._report_every = Every(config.report_every, steps)
+        self._evaluate_every = Every(config.evaluate_every)
+        self._checkpoint_every = Every(config.checkpoint_every)
+        self._report_every = Every(config.report_every)
 
-    def _begin_episodes(self, step: int) -> None:
-        workers = self.parts.workers
-        seeds = [
+    def _every(self) -> tuple[Every, ...]:
+        return self._evaluate_every, self._checkpoint_every, self._report_every
+
+    def _episode_seeds(self) -> list[int]:
+        """Of each worker's environments, where they begin at this step."""
+        step = self.env_steps
+        return [
             derived_seed(self.config.seed, f"episodes of worker {number} from step {step}")
-            for number in range(len(workers))
+            for number in range(len(self.parts.workers))
         ]
-        if isinstance(workers, WorkerGroup):
-            self.plan.ask_workers("start", [(seed,) for seed in seeds])
-        else:
-            for worker, seed in zip(workers, seeds, strict=True):
-                worker.start(seed)
 
     def _fetch(self) -> None:
         """Brings the agent here up to date, if it is not the one that learns."""
@@ -227,8 +232,8 @@ class PlanTrainer:
             self.plan.drain()  # what was begun is counted before anybody looks
             self.parts.remote.fetch(self.plan)
 
-    def _state(self, send_weights: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        state = self.state_dict(send_weights)
+    def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        state = self.state_dict()
         arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
         return arrays, split_arrays(state, "", arrays)
 
@@ -236,40 +241,41 @@ class PlanTrainer:
         """What the training is of, as plain data."""
         return {"algorithm": self.agent.name, "backend": self.config.backend, "env": self.config.env}
 
-    def state_dict(self, send_weights: bool = True) -> dict[str, Any]:
-        """All that a checkpoint holds, as nested plain data and arrays.
-
-        Args:
-            send_weights: Whether workers get the newest weights, as those that are restored do; then `begin_anew` has
-                to follow, as after `save`. Without it the training goes on as if nobody had looked.
-        """
+    def state_dict(self) -> dict[str, Any]:
+        """All that a checkpoint holds, as nested plain data and arrays; nothing goes on differently for it."""
         self._fetch()
+        plan = self.plan.state_dict()
+        wanted = [(self.config.save_env_state, self.engine.in_process)] * len(self.parts.workers)
         return {
             **self._identity(),
             "variables": self.agent.state_dict(),
             "agent": self.agent.counters(),
-            "plan": self.plan.state_dict(send_weights),
+            "plan": plan,
+            "workers": self.plan.ask_workers("state_dict", wanted),
+            "events": [event.state_dict() for event in self._every()],
             "best_return": None if self.best_return == -np.inf else float(self.best_return),
             "env_steps": self.env_steps,
         }
 
-    def begin_anew(self) -> None:
-        """Begins new episodes, on seeds that depend on the step alone: going on and being restored are the same."""
-        self._begin_episodes(self.env_steps)
+    def begin_episodes(self) -> None:
+        """Begins new episodes everywhere, on seeds that depend on the step alone.
+
+        So does a training that is resumed where environments cannot be saved: one that was not cut, and for which this
+        was called at the step of the checkpoint, goes on exactly as that one does.
+        """
+        self.plan.ask_workers("begin_episodes", [(seed,) for seed in self._episode_seeds()])
 
     def save(self) -> Path:
-        """Writes a checkpoint of everything, and begins new episodes."""
+        """Writes a checkpoint of everything."""
         if self.run is None:
             raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
-        path = save_checkpoint(
+        return save_checkpoint(
             self.run.checkpoints,
             self.env_steps,
             *self._state(),
             write_model=self.export_model,
             keep=self.config.keep_checkpoints,
         )
-        self.begin_anew()
-        return path
 
     def load_model(self, path: Path) -> None:
         """Takes over what acts from a checkpoint, and nothing else of it: enough to evaluate.
@@ -282,7 +288,7 @@ class PlanTrainer:
             self.parts.remote.push(self.plan)
 
     def restore(self, path: Path) -> None:
-        """Takes over everything from a checkpoint, and begins new episodes.
+        """Takes over everything from a checkpoint; where environments cannot be saved, new episodes begin.
 
         Raises:
             CheckpointError: It is damaged, or of another algorithm, backend or environment; or it is `best`, which
@@ -299,7 +305,7 @@ class PlanTrainer:
         self.load_state_dict({**join_arrays(meta, arrays), "variables": agent}, str(path))
 
     def load_state_dict(self, state: Mapping[str, Any], where: str = "load_state_dict") -> None:
-        """Takes over what `state_dict` gave, and begins new episodes.
+        """Takes over what `state_dict` gave; where environments cannot be saved, new episodes begin.
 
         Args:
             state: The state.
@@ -317,8 +323,19 @@ class PlanTrainer:
             self.parts.remote.push(self.plan)
         self.plan.load_state_dict(state["plan"])
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
-        self._count_events_from(self.env_steps)
-        self.begin_anew()
+        for event, kept in zip(self._every(), state["events"], strict=True):
+            event.load_state_dict(kept)
+        self._restore_workers(state)
+
+    def _restore_workers(self, state: Mapping[str, Any]) -> None:
+        """Lets workers go on where they were, as far as that can be."""
+        restored = list(zip(state["workers"], self._episode_seeds(), strict=True))
+        reasons = self.plan.ask_workers("load_state_dict", restored)
+        begun = next((reason for reason in reasons if reason), "")
+        if begun:
+            self.notes.append(f"new episodes begin where others were under way: {begun}")
+        if self.engine.in_process:  # elsewhere they have got the newest weights
+            self.plan.recall_weights(state["plan"])
 
     def load_agent(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` gave of the agent alone, wherever it learns: enough to evaluate it."""

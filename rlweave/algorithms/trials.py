@@ -100,7 +100,6 @@ class TrialWorker:
             self._episodes += report.episodes
         score = trainer.evaluate(self.episodes, derived_seed(self.seed, "evaluation")).mean_return
         state = trainer.state_dict()
-        trainer.begin_anew()
         assert self._standing is not None
         self._standing["state"] = state
         numbers = {
@@ -115,12 +114,14 @@ class TrialWorker:
         )
 
     def standing(self) -> dict[str, Any] | None:
-        """What it will go on from: settings, state, and how often it was told so."""
-        return self._standing
+        """What it will go on from: settings, state, how often it was told so, and episodes nobody has asked for."""
+        episodes = [episode.to_data() for episode in self._episodes]
+        return None if self._standing is None else {**self._standing, "episodes": episodes}
 
     def resume(self, standing: Mapping[str, Any]) -> None:
         """Goes on from what `standing` gave."""
         self._stand(standing)
+        self._episodes = [Episode.from_data(episode) for episode in standing.get("episodes", ())]
 
     def episode_stats(self) -> Sequence[Episode]:
         """Episodes of the training since the last call."""

@@ -118,7 +118,6 @@ class TuneTraining(Trainable):
         state = self._training.state_dict()
         arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
         save_checkpoint(checkpoint_dir, self._training.env_steps, arrays, split_arrays(state, "", arrays))
-        self._training.begin_anew()
 
     def load_checkpoint(self, checkpoint_dir: Any) -> None:
         """Takes over what `save_checkpoint` wrote."""

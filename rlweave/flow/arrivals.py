@@ -120,4 +120,6 @@ def decode_request(kept: Mapping[str, Any], now: float) -> Requested:
         for item in kept["items"]
     ]
     versions = tuple(map(int, kept.get("versions", ())))
-    return Requested(int(kept["actor"]), LocalCall(items, None), int(kept["version"]), now, int(kept["round"]), versions)
+    return Requested(
+        int(kept["actor"]), LocalCall(items, None), int(kept["version"]), now, int(kept["round"]), versions
+    )

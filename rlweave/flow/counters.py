@@ -111,6 +111,10 @@ class Every:
         self._fired = reached
         return crossed
 
+    def is_due(self, count: int) -> bool:
+        """Whether the next call fires."""
+        return bool(self.interval) and count // self.interval > self._fired
+
     def state_dict(self) -> dict[str, int]:
         """JSON-able state."""
         return {"interval": self.interval, "fired": self._fired}

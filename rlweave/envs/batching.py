@@ -11,22 +11,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
 from rlweave.errors import EnvError
-from rlweave.spaces import Box
-from rlweave.spaces.gymnasium_spaces import from_gymnasium, value_from_gymnasium, value_to_gymnasium
+from rlweave.spaces import Box, IntBox
+from rlweave.spaces.gymnasium_spaces import from_gymnasium, value_to_gymnasium
 
 Array = npt.NDArray[Any]
 Batch = Any
 """An array, or a dict or tuple of batches."""
+ErrorT = TypeVar("ErrorT", bound=EnvError)
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
 
-_WIDE_INTEGERS = (np.dtype(np.int64), np.dtype(np.uint64))
+
+class OutOfRange(EnvError):  # noqa: N818 (the field's term)
+    """An integer that does not lie in its space.
+
+    Attributes:
+        row: Its row, where a whole batch was looked at.
+    """
+
+    row: int | None = None
 
 
 class BatchCodec(ABC):
@@ -35,6 +44,9 @@ class BatchCodec(ABC):
     Args:
         path: Where in the whole space this one stands, as in ``"a/b"``; empty at the root.
     """
+
+    #: Whether a leaf has integers of which not all that its dtype holds lie in its space; `check_range` looks at those.
+    is_narrow: bool
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -101,9 +113,24 @@ class BatchCodec(ABC):
     def find_nonfinite(self, batch: Batch) -> tuple[int, str] | None:
         """Returns row and path of the first NaN or infinity of a batch, or None when it has none."""
 
-    def _wrong(self, what: str, received: str) -> EnvError:
+    def check_range(self, batch: Batch) -> None:
+        """Looks at the integers of a batch that is filled by `write`, all rows at once.
+
+        `write` has refused those already that its cast would have changed.
+
+        Raises:
+            OutOfRange: One does not lie in its space.
+        """
+        for leaf, array in self._bounded_leaves(batch):
+            leaf.check_bounds(array)
+
+    def _bounded_leaves(self, batch: Batch) -> Iterator[tuple[LeafCodec, Array]]:
+        """Yields the leaves whose integers may lie outside of their space, with their arrays."""
+        raise NotImplementedError
+
+    def _wrong(self, what: str, received: str, kind: type[ErrorT] = EnvError) -> ErrorT:  # type: ignore[assignment]
         leaf = f"leaf {self.path!r} of the value" if self.path else "the value"
-        return EnvError(f"{leaf} {what}", received=received, fix="return values that lie in the declared space")
+        return kind(f"{leaf} {what}", received=received, fix="return values that lie in the declared space")
 
 
 class LeafCodec(BatchCodec):
@@ -124,8 +151,13 @@ class LeafCodec(BatchCodec):
         self._env_dtype = np.dtype(space.dtype)
         # A float written into an integer leaf would be cut off without a word: an image in [0, 1] becomes black.
         self._kinds = "biuf" if self.dtype.kind == "f" else "biu"
-        # Assigning to a row casts as well; only wide integers, which may not fit, need more care than that.
-        self._casts_only = isinstance(space, gymnasium.spaces.Box) and self._env_dtype not in _WIDE_INTEGERS
+        self._is_box = isinstance(space, gymnasium.spaces.Box)
+        #: Of integers and flags: lowest and highest value, as numbers if all are equal; None where any value is right.
+        self._bounds: tuple[Any, Any] | None = None
+        self.is_narrow = False
+        if self.dtype.kind != "f":
+            self._bounds, is_narrow = _integer_bounds(target)
+            self.is_narrow = is_narrow and self._is_box
         self._counts: Any = None
         self._start: Any = None
         if isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
@@ -140,7 +172,12 @@ class LeafCodec(BatchCodec):
         array = np.asarray(value)
         if array.shape != self.shape or array.dtype.kind not in self._kinds:
             raise self._mismatch(array, self.shape)
-        batch[index] = array if self._casts_only else self._from_env(array)
+        if self._counts is not None:
+            array = self._to_indices(array)
+        batch[index] = array
+        # What the cast made another number of lies outside; what it left as it is, `check_range` looks at.
+        if self._bounds is not None and array.dtype != self.dtype and np.count_nonzero(batch[index] != array):
+            self.check_bounds(array)
 
     def split(self, batch: Array, num_envs: int) -> Sequence[Any]:
         values = self.to_vector(batch, num_envs)
@@ -156,13 +193,17 @@ class LeafCodec(BatchCodec):
             indices = array.astype(np.int64)
             self._check_range(indices)
             return (indices if self._start is None else indices + self._start).astype(self._env_dtype, copy=False)
-        if self._casts_only and array.dtype == self._env_dtype:
+        if self._is_box and array.dtype == self._env_dtype:
             return array.copy()
         return value_to_gymnasium(self._space, array)
 
     def from_vector(self, value: Any, num_envs: int) -> Array:
         array = self._batch_array(value, num_envs)
-        return (array if self._casts_only else self._from_env(array)).astype(self.dtype)
+        if self._counts is not None:
+            array = self._to_indices(array)
+        elif self._bounds is not None and (self.is_narrow or array.dtype != self.dtype):
+            self.check_bounds(array)
+        return array.astype(self.dtype)
 
     def copy(self, batch: Array) -> Array:
         return batch.copy()
@@ -190,9 +231,29 @@ class LeafCodec(BatchCodec):
             raise self._mismatch(array, (num_envs, *self.shape))
         return array
 
-    def _from_env(self, array: Array) -> Array:
-        if self._counts is None:
-            return np.asarray(value_from_gymnasium(self._space, array))
+    def check_bounds(self, array: Array) -> None:
+        """Refuses integers outside of the space, in one value or in a batch.
+
+        Raises:
+            OutOfRange: There is one.
+        """
+        assert self._bounds is not None
+        low, high = self._bounds
+        outside = (array < low) | (array > high)
+        if np.count_nonzero(outside):
+            place = tuple(int(axis[0]) for axis in outside.nonzero())
+            is_batch = array.ndim > len(self.shape)
+            index = place[1:] if is_batch else place
+            at = f" at {list(index)}" if index else ""
+            raise self._out_of_range(
+                f"does not lie in {self._space}", f"{array[place]}{at}", place[0] if is_batch else None
+            )
+
+    def _bounded_leaves(self, batch: Array) -> Iterator[tuple[LeafCodec, Array]]:
+        if self.is_narrow:
+            yield self, batch
+
+    def _to_indices(self, array: Array) -> Array:
         indices = array.astype(np.int64)
         if self._start is not None:
             indices -= self._start
@@ -203,9 +264,15 @@ class LeafCodec(BatchCodec):
         # A negative number seen as an unsigned one is huge, so one comparison checks both ends.
         outside = indices.view(np.uint64) >= self._counts
         if np.count_nonzero(outside):
-            row = f" in row {outside.nonzero()[0][0]}" if indices.ndim > len(self.shape) else ""
-            received = f"{indices[outside].flat[0]}{row} (counted from 0)"
-            raise self._wrong(f"is not one of the choices of {self._space}", received)
+            row = int(outside.nonzero()[0][0]) if indices.ndim > len(self.shape) else None
+            raise self._out_of_range(
+                f"is not one of the choices of {self._space}", f"{indices[outside].flat[0]}", row, " (counted from 0)"
+            )
+
+    def _out_of_range(self, what: str, received: str, row: int | None, note: str = "") -> OutOfRange:
+        error = self._wrong(what, f"{received}{'' if row is None else f' in row {row}'}{note}", OutOfRange)
+        error.row = row
+        return error
 
     def _mismatch(self, array: Array, shape: tuple[int, ...]) -> EnvError:
         if array.shape != shape:
@@ -223,6 +290,12 @@ class TextCodec(LeafCodec):
 
     def split(self, batch: Array, num_envs: int) -> Sequence[Any]:
         return list(self.to_vector(batch, num_envs))
+
+    def _bounded_leaves(self, batch: Array) -> Iterator[tuple[LeafCodec, Array]]:
+        return iter(())
+
+    def from_vector(self, value: Any, num_envs: int) -> Array:
+        return self._batch_array(value, num_envs).copy()
 
     def _batch_array(self, value: Any, num_envs: int) -> Array:
         array = np.asarray(value, object)
@@ -242,6 +315,7 @@ class DictCodec(BatchCodec):
     def __init__(self, path: str, children: dict[str, BatchCodec]) -> None:
         super().__init__(path)
         self._children = children
+        self.is_narrow = any(child.is_narrow for child in children.values())
 
     def allocate(self, num_envs: int, allocate: Allocate = np.zeros) -> dict[str, Batch]:
         return {key: child.allocate(num_envs, allocate) for key, child in self._children.items()}
@@ -278,6 +352,10 @@ class DictCodec(BatchCodec):
         found = (child.find_nonfinite(batch[key]) for key, child in self._children.items())
         return next((place for place in found if place is not None), None)
 
+    def _bounded_leaves(self, batch: dict[str, Batch]) -> Iterator[tuple[LeafCodec, Array]]:
+        for key, child in self._children.items():
+            yield from child._bounded_leaves(batch[key])
+
     def _check_keys(self, value: Any) -> None:
         keys = value.keys() if hasattr(value, "keys") else None
         if keys is None or set(keys) != self._children.keys():
@@ -296,6 +374,7 @@ class TupleCodec(BatchCodec):
     def __init__(self, path: str, children: Sequence[BatchCodec]) -> None:
         super().__init__(path)
         self._children = tuple(children)
+        self.is_narrow = any(child.is_narrow for child in children)
 
     def allocate(self, num_envs: int, allocate: Allocate = np.zeros) -> tuple[Batch, ...]:
         return tuple(child.allocate(num_envs, allocate) for child in self._children)
@@ -334,6 +413,10 @@ class TupleCodec(BatchCodec):
         found = (child.find_nonfinite(part) for child, part in zip(self._children, batch, strict=True))
         return next((place for place in found if place is not None), None)
 
+    def _bounded_leaves(self, batch: tuple[Batch, ...]) -> Iterator[tuple[LeafCodec, Array]]:
+        for child, part in zip(self._children, batch, strict=True):
+            yield from child._bounded_leaves(part)
+
     def _check_length(self, value: Any) -> None:
         if not isinstance(value, (tuple, list)) or len(value) != len(self._children):
             received = f"length {len(value)}" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
@@ -364,6 +447,20 @@ def batch_codec(space: gymnasium.Space[Any], path: str = "") -> BatchCodec:
     if isinstance(space, gymnasium.spaces.Text):
         return TextCodec(path, space)
     return LeafCodec(path, space)
+
+
+def _integer_bounds(space: Box) -> tuple[tuple[Any, Any] | None, bool]:
+    """Lowest and highest value of a leaf of integers or flags, and whether its dtype holds others, too."""
+    if not isinstance(space, IntBox):
+        return (0, 1), False
+    low, high = _shortest(space.low), _shortest(space.last)
+    limits = np.iinfo(space.dtype)
+    return (low, high), bool(np.any(low > limits.min) or np.any(high < limits.max))
+
+
+def _shortest(bound: Array) -> Any:
+    """A bound as a number, if it is the same in all dimensions."""
+    return bound.flat[0].item() if bound.size and bool((bound == bound.flat[0]).all()) else np.array(bound)
 
 
 def _join(path: str, key: str) -> str:

@@ -22,6 +22,7 @@ import gymnasium
 import numpy as np
 
 from rlweave.envs.batching import Array, Batch, BatchCodec, TextCodec, batch_codec
+from rlweave.envs.contract import check_environment, plain_flag, plain_reward, reset_values, step_values
 from rlweave.envs.failures import describe
 from rlweave.envs.object_state import Data, NotData, restore
 from rlweave.envs.saving import save_environment
@@ -173,6 +174,7 @@ def run_env_process(connection: Connection, index: int, factory: bytes) -> None:
     service: _EnvService | None = None
     try:
         env = cloudpickle.loads(factory)()
+        check_environment(env)
         service = _EnvService(env, index)
         is_connected = _send(connection, Constructed(env.observation_space, env.action_space))
         while is_connected:
@@ -213,7 +215,7 @@ class _EnvService:
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> WasReset:
         self.is_resetting = True
-        observation, info = self._env.reset(seed=seed, options=options)
+        observation, info = reset_values(self._env.reset(seed=seed, options=options))
         if self._shared is not None:
             self._codec.write(self._shared.first, self._index, observation)
             observation = None
@@ -221,7 +223,9 @@ class _EnvService:
         return WasReset(info, observation)
 
     def _step(self, action: Any) -> Stepped:
-        observation, reward, terminated, truncated, info = self._env.step(action)
+        observation, raw_reward, raw_end, raw_cut, info = step_values(self._env.step(action))
+        reward = plain_reward(raw_reward)
+        terminated, truncated = plain_flag("terminated", raw_end), plain_flag("truncated", raw_cut)
         if self._shared is not None:
             self._codec.write(self._shared.final, self._index, observation)
             observation = None
@@ -229,7 +233,7 @@ class _EnvService:
             # The reset below may write into the same objects.
             observation = copy.deepcopy(observation)
         reset = self._reset(None, None) if terminated or truncated else None
-        return Stepped(float(reward), bool(terminated), bool(truncated), info, reset, observation)
+        return Stepped(reward, terminated, truncated, info, reset, observation)
 
 
 def _saved(function: Callable[[], Data], tells: bool = True) -> Saved:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import textwrap
 import traceback
 from typing import Any
@@ -10,9 +9,21 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlweave.envs.batching import batch_codec
+from rlweave.envs.contract import (
+    OLD_INTERFACE,
+    is_old_interface,
+    plain_flag,
+    plain_reward,
+    reset_values,
+    step_values,
+)
 from rlweave.errors import EnvError, RlweaveError
 
 _SHOWN_CHARACTERS = 500
+
+NOT_FINITE = "repair the environment; in a program of your own, make_env(..., check_finite=False) lets such values pass"
+"""The fix for a number that is not finite."""
 
 
 def environment_failure(
@@ -42,6 +53,8 @@ def describe(error: BaseException) -> tuple[str, str]:
     if isinstance(error, RlweaveError):
         return f"the environment broke its contract: {error}", ""
     sentence = f"the environment raised {type(error).__name__}: {error}"
+    if is_old_interface(error):
+        sentence = f"{sentence}; {OLD_INTERFACE}"
     return sentence, "".join(traceback.format_exception(error))
 
 
@@ -71,8 +84,9 @@ class SubEnvFailure(Exception):  # noqa: N818 (it carries an error, it is none)
 class SubEnvGuard(gymnasium.Wrapper[Any, Any, Any, Any]):
     """What a sub-environment needs to be right inside Gymnasium's vector environments.
 
-    A failure says which one failed, when, and on what action. Observations are copied, because SAME_STEP keeps the
-    final one while it resets, which overwrites it where an environment returns the same array every time.
+    A failure says which one failed, when, and on what action. What the environment returns is checked before it is
+    cast and batched. Observations are copied, because SAME_STEP keeps the final one while it resets, which overwrites
+    it where an environment returns the same array every time.
 
     Args:
         env: The sub-environment.
@@ -83,13 +97,21 @@ class SubEnvGuard(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._index = index
         self._episode_step = 0
+        self._codec = batch_codec(env.observation_space)
+
+    def _taken(self, observation: Any) -> Any:
+        """A copy of an observation in the dtypes of its space; refuses what Gymnasium's cast would change."""
+        row = self._codec.allocate(1)
+        self._codec.write(row, 0, observation)
+        self._codec.check_range(row)
+        return _copy(self.env.observation_space, observation)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets the environment; see `gymnasium.Env.reset`."""
         self._episode_step = 0
         try:
-            observation, info = self.env.reset(seed=seed, options=options)
-            return _copy(observation), info
+            observation, info = reset_values(self.env.reset(seed=seed, options=options))
+            return self._taken(observation), info
         except Exception as error:
             what, trace = describe(error)
             raise SubEnvFailure(environment_failure(what, env=self._index, phase="reset", trace=trace)) from error
@@ -98,8 +120,9 @@ class SubEnvGuard(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Steps the environment; see `gymnasium.Env.step`."""
         self._episode_step += 1
         try:
-            observation, reward, terminated, truncated, info = self.env.step(action)
-            return _copy(observation), reward, terminated, truncated, info
+            observation, reward, terminated, truncated, info = step_values(self.env.step(action))
+            flags = plain_flag("terminated", terminated), plain_flag("truncated", truncated)
+            return self._taken(observation), plain_reward(reward), *flags, info
         except Exception as error:
             what, trace = describe(error)
             phase = step_phase(self._episode_step)
@@ -107,8 +130,12 @@ class SubEnvGuard(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise SubEnvFailure(failure) from error
 
 
-def _copy(observation: Any) -> Any:
-    return observation.copy() if isinstance(observation, np.ndarray) else copy.deepcopy(observation)
+def _copy(space: gymnasium.Space[Any], observation: Any) -> Any:
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: _copy(child, observation[key]) for key, child in space.spaces.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(_copy(child, item) for child, item in zip(space.spaces, observation, strict=True))
+    return observation if space.dtype is None or space.shape is None else np.array(observation, space.dtype)
 
 
 def _shorten(text: str) -> str:

@@ -12,9 +12,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rlweave.envs.batching import Batch
-from rlweave.envs.failures import SubEnvFailure, describe
+from rlweave.envs.batching import Batch, OutOfRange
+from rlweave.envs.contract import batch_flags, batch_rewards, check_environment
+from rlweave.envs.failures import SubEnvFailure, SubEnvGuard, describe, environment_failure
 from rlweave.envs.object_state import Data, NotData, restore
+from rlweave.envs.ownership import own, refuse_shared
 from rlweave.envs.saving import save_environment
 from rlweave.envs.seeding import sub_env_seeds, vector_seed
 from rlweave.envs.vector_env import Advance, BoolArray, Infos, VectorEnv
@@ -60,6 +62,9 @@ class GymnasiumVectorEnv(VectorEnv):
     ) -> None:
         self._env = env
         self._mode = autoreset_mode(env)
+        self._ownership = own([env], what="vector environment")
+        if isinstance(env.unwrapped, SyncVectorEnv):
+            _guard_all(env.unwrapped)
         self._timeout_s = timeout_s
         self._resets_rows = isinstance(env, SyncVectorEnv) or (
             # Without shared memory, Gymnasium 1.4 forgets the row reset and resets once more at the next step.
@@ -151,9 +156,9 @@ class GymnasiumVectorEnv(VectorEnv):
             observations, rewards, terminated, truncated, infos = result
             return (
                 self._codec.from_vector(observations, self.num_envs),
-                np.array(rewards, np.float64),
-                np.array(terminated, np.bool_),
-                np.array(truncated, np.bool_),
+                batch_rewards(rewards, self.num_envs),
+                batch_flags("terminated", terminated, self.num_envs),
+                batch_flags("truncated", truncated, self.num_envs),
                 infos,
             )
 
@@ -165,6 +170,12 @@ class GymnasiumVectorEnv(VectorEnv):
             raise
         except SubEnvFailure as failure:
             raise failure.error from failure
+        except OutOfRange as error:
+            if error.row is None:  # a final observation
+                raise self._failure(error, phase, gym_actions) from error
+            index = error.row
+            at = "reset" if phase == "reset" else self._step_phase(index)
+            raise environment_failure(describe(error)[0], env=index, phase=at) from error
         except (Exception, SystemExit) as error:
             raise self._failure(error, phase, gym_actions) from error
 
@@ -189,6 +200,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._to_be_reset = state["to_be_reset"]
 
     def _close_all(self, failed: bool) -> None:
+        self._ownership.release()
         if not failed:
             self._env.close()
             return
@@ -278,6 +290,15 @@ def autoreset_mode(env: GymVectorEnv) -> AutoresetMode:
             received=repr(declared),
             fix="set it to one of gymnasium.vector.AutoresetMode: NEXT_STEP, SAME_STEP, DISABLED",
         ) from None
+
+
+def _guard_all(env: SyncVectorEnv[Any, Any]) -> None:
+    """Has each sub-environment checked before Gymnasium casts and batches what it returns."""
+    refuse_shared(env.envs)
+    for index, sub_env in enumerate(env.envs):
+        if not isinstance(sub_env, SubEnvGuard):
+            check_environment(sub_env)
+            env.envs[index] = SubEnvGuard(sub_env, index)
 
 
 def _merge_infos(infos: Infos, others: Infos, mask: BoolArray) -> Infos:

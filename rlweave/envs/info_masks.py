@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rlweave.envs.contract import reset_values, step_values
 from rlweave.errors import EnvError, nearest
 
 MASK = "action_mask"
@@ -41,11 +42,11 @@ class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = reset_values(self.env.reset(seed=seed, options=options))
         return self._masked(observation, info, ended=False), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = step_values(self.env.step(action))
         ended = bool(terminated or truncated)
         return self._masked(observation, info, ended), reward, terminated, truncated, info
 

@@ -16,7 +16,7 @@ from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv, auto
 from rlweave.envs.hashed_text import HashedText, TextHashing, has_text
 from rlweave.envs.info_masks import InfoMask
 from rlweave.envs.registration import resolve
-from rlweave.envs.sync_env import EnvFactory, SyncEnv
+from rlweave.envs.sync_env import EnvFactory, SyncEnv, construct
 from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import ConfigError, EnvError, nearest
 
@@ -195,7 +195,7 @@ def _hash_text(factory: EnvFactory, text: TextHashing) -> gymnasium.Env[Any, Any
 
 
 def _guard(factory: EnvFactory, index: int) -> gymnasium.Env[Any, Any]:
-    return SubEnvGuard(factory(), index)
+    return SubEnvGuard(construct(factory, index), index)
 
 
 def _make_vector_env(

@@ -9,8 +9,10 @@ import gymnasium
 import numpy as np
 
 from rlweave.envs.batching import Batch
+from rlweave.envs.contract import check_environment, plain_flag, plain_reward, reset_values, step_values
 from rlweave.envs.failures import describe, environment_failure
 from rlweave.envs.object_state import Data
+from rlweave.envs.ownership import Ownership, own
 from rlweave.envs.saving import load_environments, save_environments
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.envs.vector_env import Advance, Infos, VectorEnv
@@ -38,9 +40,11 @@ class SyncEnv(VectorEnv):
         self, factories: Sequence[EnvFactory], *, seed: int | None = None, worker: int = 0, check_finite: bool = True
     ) -> None:
         self._envs: list[gymnasium.Env[Any, Any]] = []
+        self._ownership: Ownership | None = None
         try:
             for index, factory in enumerate(factories):
-                self._envs.append(_construct(factory, index))
+                self._envs.append(construct(factory, index))
+            self._ownership = own(self._envs)
             spaces = [(env.observation_space, env.action_space) for env in self._envs]
             check_same_spaces(spaces)
             super().__init__(*spaces[0], len(spaces), seed=seed, worker=worker, check_finite=check_finite)
@@ -72,7 +76,13 @@ class SyncEnv(VectorEnv):
         index = 0
         try:
             for index, env in enumerate(self._envs):
-                observation, rewards[index], terminated[index], truncated[index], info = env.step(gym_actions[index])
+                result = env.step(gym_actions[index])
+                if type(result) is not tuple or len(result) != 5 or type(result[4]) is not dict:
+                    result = step_values(result)
+                observation, reward, end, cut, info = result
+                rewards[index] = reward if type(reward) is float else plain_reward(reward)
+                terminated[index] = end if type(end) is bool else plain_flag("terminated", end)
+                truncated[index] = cut if type(cut) is bool else plain_flag("truncated", cut)
                 write(final, index, observation)
                 infos.append(info)
         except (Exception, SystemExit) as error:
@@ -91,7 +101,7 @@ class SyncEnv(VectorEnv):
 
     def _reset_one(self, index: int, batch: Batch, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
         try:
-            observation, info = self._envs[index].reset(seed=seed, options=options)
+            observation, info = reset_values(self._envs[index].reset(seed=seed, options=options))
             self._codec.write(batch, index, observation)
         except (Exception, SystemExit) as error:
             what, trace = describe(error)
@@ -105,6 +115,8 @@ class SyncEnv(VectorEnv):
         load_environments(self._envs, state)
 
     def _close_all(self, failed: bool) -> None:
+        if self._ownership is not None:
+            self._ownership.release()
         first: EnvError | None = None
         for index, env in enumerate(self._envs):
             try:
@@ -138,9 +150,16 @@ def check_same_spaces(spaces: Sequence[tuple[gymnasium.Space[Any], gymnasium.Spa
                 )
 
 
-def _construct(factory: EnvFactory, index: int) -> gymnasium.Env[Any, Any]:
+def construct(factory: EnvFactory, index: int) -> gymnasium.Env[Any, Any]:
+    """Makes a sub-environment.
+
+    Raises:
+        EnvError: It cannot be made, or is no environment.
+    """
     try:
-        return factory()
+        env = factory()
+        check_environment(env)
+        return env
     except (Exception, SystemExit) as error:
         what, trace = describe(error)
         raise environment_failure(what, env=index, phase="construction", trace=trace) from error

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import batch_space
 
-from rlweave.envs.batching import Batch, batch_codec
+from rlweave.envs.batching import Batch, OutOfRange, batch_codec
+from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.episodes import Episode, EpisodeTracker
-from rlweave.envs.failures import environment_failure, step_phase
+from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.object_state import NotData, capture, only_data, restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit
 from rlweave.envs.seeding import action_seed
@@ -190,8 +191,7 @@ class VectorEnv(ABC):
             # Gymnasium's vector environments pop keys from the options that they are given.
             observations, infos = self._reset_all(self._reseed_at_reset, None if options is None else dict(options))
             self.tracker.abandon()
-            if self._check_finite:
-                self._refuse_nonfinite(observations, "reset")
+            self._refuse_wrong_observations(observations, "reset")
         except BaseException:
             self._abort()
             raise
@@ -218,12 +218,11 @@ class VectorEnv(ABC):
         gym_actions = self._convert_actions(actions)
         try:
             result = self._advance(gym_actions)
-            if self._check_finite:
-                self._refuse_nonfinite(result.next_observations, "step", actions)
-                self._refuse_nonfinite_rewards(result.rewards, actions)
+            self._refuse_wrong_observations(result.next_observations, "step", actions)
+            rewards = self._narrow(result.rewards, actions)
             episodes = self.tracker.update(result.rewards, result.terminated, result.truncated, result.valid)
-            if self._check_finite and result.observations is not result.next_observations:
-                self._refuse_nonfinite(result.observations, "reset")
+            if result.observations is not result.next_observations:
+                self._refuse_wrong_observations(result.observations, "reset")
         except BaseException:
             # Replies of sub-processes may still be on their way: going on would pair them with the wrong actions.
             self._abort()
@@ -231,7 +230,7 @@ class VectorEnv(ABC):
         self._observations, self._infos = result.observations, result.current_infos
         return StepResult(
             result.observations,
-            result.rewards.astype(np.float32),
+            rewards,
             result.terminated,
             result.truncated,
             result.next_observations,
@@ -373,25 +372,40 @@ class VectorEnv(ABC):
             self._require_open()
             raise EnvError("the environment was not reset yet", fix="call reset() before the first step")
 
-    def _refuse_nonfinite(self, batch: Batch, phase: str, actions: Batch = None) -> None:
-        found = self._codec.find_nonfinite(batch)
+    def _refuse_wrong_observations(self, batch: Batch, phase: str, actions: Batch = None) -> None:
+        if self._codec.is_narrow:
+            try:
+                self._codec.check_range(batch)
+            except OutOfRange as error:
+                raise self._failure_of_row(describe(error)[0], error.row or 0, phase, actions) from error
+        found = self._codec.find_nonfinite(batch) if self._check_finite else None
         if found is not None:
             row, path = found
             leaf = f"leaf {path!r} of the observation" if path else "the observation"
             self._refuse(f"{leaf} holds NaN or infinity", row, phase, actions)
 
-    def _refuse_nonfinite_rewards(self, rewards: npt.NDArray[np.float64], actions: Batch) -> None:
-        finite = np.isfinite(rewards)
-        if np.count_nonzero(finite) < self.num_envs:
-            row = int(finite.argmin())
-            self._refuse(f"the reward is {rewards[row]}", row, "step", actions)
+    def _narrow(self, rewards: npt.NDArray[np.float64], actions: Batch) -> npt.NDArray[np.float32]:
+        """Rewards in float32."""
+        if not self._check_finite:
+            with np.errstate(over="ignore"):
+                return rewards.astype(np.float32)
+        right = np.abs(rewards) <= LARGEST_REWARD  # False for NaN
+        if np.count_nonzero(right) < self.num_envs:
+            row = int(right.argmin())
+            large = f", beyond {LARGEST_REWARD:.1e}, the largest number of float32"
+            self._refuse(
+                f"the reward is {rewards[row]}{large if np.isfinite(rewards[row]) else ''}", row, "step", actions
+            )
+        return rewards.astype(np.float32)
 
     def _refuse(self, what: str, row: int, phase: str, actions: Batch) -> None:
-        fix = "repair the environment, or pass check_finite=False if such values are meant"
+        raise self._failure_of_row(what, row, phase, actions, fix=NOT_FINITE)
+
+    def _failure_of_row(self, what: str, row: int, phase: str, actions: Batch, fix: str = "") -> EnvError:
         if phase == "reset":
-            raise environment_failure(what, env=row, phase="reset", fix=fix)
+            return environment_failure(what, env=row, phase="reset", fix=fix)
         action = self._action_codec.split(actions, self.num_envs)[row]
-        raise environment_failure(what, env=row, phase=self._step_phase(row), action=action, fix=fix)
+        return environment_failure(what, env=row, phase=self._step_phase(row), action=action, fix=fix)
 
     def _step_phase(self, row: int) -> str:
         """Names the step that is being taken."""

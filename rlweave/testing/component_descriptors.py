@@ -28,9 +28,9 @@ ACTIONS = Dict(
     free=FloatBox(),
     switch=BoolBox(),
 )
-#: Policies, memories and losses hold integers as indices from 0.
+#: Policies, memories and losses hold integers as indices from 0, and floats in units of their box.
 TAKEN_ACTIONS = Dict(
-    bounded=FloatBox(low=-1.0, high=[1.0, 3.0], shape=(2,)),
+    bounded=FloatBox(low=-1.0, high=1.0, shape=(2,)),
     choice=IntBox(low=0, high=[2, 3], shape=(2,)),
     free=FloatBox(),
     switch=BoolBox(),
@@ -240,7 +240,7 @@ _add(
     lambda: c.Joint(ACTIONS),
     {"parameters": PARAMETERS, "others": PARAMETERS, "actions": TAKEN_ACTIONS},
     # the other API methods are parts of these
-    calls=("sample_and_log_prob", "mode_and_log_prob", "log_prob_and_entropy", "kl", "env_actions"),
+    calls=("sample_and_log_prob", "mode_and_log_prob", "log_prob_and_entropy", "kl", "env_actions", "own_actions"),
 )
 _add(
     "joint-squashed",

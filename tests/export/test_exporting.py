@@ -48,7 +48,9 @@ def recurrent_ppo(backend="numpy"):
     return PPO(STATES, ACTIONS, config, backend=backend, num_envs=4)
 
 
-@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize(
+    "to", [pytest.param(to, marks=[pytest.mark.slow] if to in ("torch", "jax") else []) for to in TARGETS]
+)
 def test_every_target_holds_preprocessing_state_and_all_kinds_of_actions(to, tmp_path):
     # images, one-hot codes, normalization, an LSTM, five kinds of actions; 1,000 observations are compared inside
     description = export_agent(recurrent_ppo(), to, tmp_path / "policy")
@@ -112,7 +114,7 @@ def test_what_was_loaded_acts_as_the_agent_does(tmp_path):
     ],
     ids=["masked dqn", "recurrent dueling dqn", "masked ppo", "impala", "es", "maml"],
 )
-@pytest.mark.parametrize("to", ["numpy", *[pytest.param(t, marks=pytest.mark.slow) for t in ("onnx", "torch", "jax")]])
+@pytest.mark.parametrize("to", ["numpy", "onnx"])
 def test_every_agent_is_exported(make, actions, to, tmp_path):
     agent = make()
     checked = export_agent(agent, to, tmp_path / "policy")["verification"]

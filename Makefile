@@ -21,7 +21,7 @@ export OMP_NUM_THREADS ?= 1
 XLA_QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
   --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
-.PHONY: help train test lint doctest fast slow learning bench clean
+.PHONY: help train test lint doctest fast slow learning bench browser clean
 
 help:  ## Lists the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,15 @@ bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a
 	    flow_items flow_apex flow_impala flow_memory flow_recovery lines_of_code; do \
 	  $(BIN)/python benchmarks/$$script.py; \
 	done
+
+browser:  ## What the page in docs/browser needs, by npm; as root on Debian also Chromium, in which its test runs.
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  missing=""; \
+	  for program in chromium npm; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	  [ -z "$$missing" ] || { apt-get -qq update && \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; }; \
+	fi
+	cd docs/browser && npm install --silent
 
 clean:  ## Removes the environment and caches; runs/ stays.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

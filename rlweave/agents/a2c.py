@@ -18,6 +18,7 @@ from rlweave.components import (
     ActorCriticLoss,
     GeneralizedAdvantageEstimation,
 )
+from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ExecutionError
 from rlweave.spaces import Space
 
@@ -40,8 +41,10 @@ class ActorCriticConfig(AgentConfig):
     )  # fmt: skip
     rollout_steps: int = setting(16, "steps of each environment between two updates", ge=1, unit="steps")
     optimizer: dict[str, Any] = setting({"type": "rmsprop", "epsilon": 1e-5}, "optimizer spec, learning rate apart")
-    lr: float | dict[str, Any] = setting(7e-4, "learning rate, or a schedule over optimizer steps")
-    max_grad_norm: float | None = setting(0.5, "global norm that gradients are clipped to; null: not clipped")
+    lr: float | dict[str, Any] = setting(7e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
+    max_grad_norm: float | None = setting(
+        0.5, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
+    )
     value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
     entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", ge=0)
     reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)

@@ -10,28 +10,32 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
+from rlweave.components.ranges import ANY_NUMBER, Range, is_number
 from rlweave.errors import ConfigError, nearest
 
 
-def setting(default: Any = ..., help: str = "", *, unit: str = "", **constraints: Any) -> Any:
+def setting(
+    default: Any = ..., help: str = "", *, unit: str = "", within: Range = ANY_NUMBER, **constraints: Any
+) -> Any:
     """One field of a `Config`.
 
     Args:
         default: The default value; a `Config`, list or dict may be given as it is. Left out: the user must give one.
         help: One line that says what it does.
         unit: What it is counted in, for example `"environment steps"`.
+        within: Range of a setting that is a number or a schedule; all values of the schedule lie in it. NaN is in none.
         **constraints: Bounds as pydantic names them: `ge, gt, le, lt, min_length`.
 
     Returns:
         What a class body needs: `lr: float = setting(3e-4, "step size of the optimizer", gt=0)`.
     """
-    return Field(default, description=help, json_schema_extra={"unit": unit}, **constraints)
+    return Field(default, description=help, json_schema_extra={"unit": unit, "within": within}, **constraints)  # type: ignore[dict-item]
 
 
 class _RaisesConfigError(type(BaseModel)):  # type: ignore[misc]
@@ -66,6 +70,18 @@ class Config(_Model):
         for name, field in cls.model_fields.items():
             if not field.description:
                 raise TypeError(f"{cls.__name__}.{name} needs a line of help: {name}: ... = setting(default, 'help')")
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _in_range(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        extra = cls.model_fields[name].json_schema_extra
+        within: Any = extra.get("within") if isinstance(extra, dict) else None
+        if within is not None:
+            within.check_schedule(name, value)
+        for number in _numbers(value):
+            ANY_NUMBER.check(name, number)
+        return value
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
@@ -143,6 +159,10 @@ def _explain(config_class: type[BaseModel], details: Any) -> tuple[str, ConfigEr
         return key, ConfigError(f"unknown setting {key!r}", where=owner.__name__, received=received, fix=fix)
     path, field = _setting_at(config_class, path)
     key, received = ".".join(map(str, path)), repr(details["input"])
+    raised = details.get("ctx", {}).get("error")
+    if isinstance(raised, ConfigError) and key:
+        what = raised.what.removeprefix(str(path[-1])).strip()
+        return key, ConfigError(f"setting {key!r} {what}", received=raised.received, fix=raised.fix)
     if details["type"] == "missing":
         return key, ConfigError(f"setting {key!r} is missing: {field.description if field else ''}")
     if details["type"] == "literal_error" and (choices := _literals(field)):
@@ -153,6 +173,17 @@ def _explain(config_class: type[BaseModel], details: Any) -> tuple[str, ConfigEr
         message = f"must be {_type_name(field.annotation)}"
     what = f"setting {key!r}: {message}" if key else message
     return key, ConfigError(what, received=received if key else "")
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """The numbers in nested plain data."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            yield from _numbers(item)
+    elif is_number(value):
+        yield value
 
 
 def _is_of_wrong_type(error_type: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from rlweave.agents.agent import AgentConfig
 from rlweave.agents.config import setting
+from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
 
 
 class DQNConfig(AgentConfig):
@@ -23,7 +24,9 @@ class DQNConfig(AgentConfig):
     double: bool = setting(True, "the online network chooses the next action, the target network gives its value")
     n_step: int = setting(3, "rewards in an n-step return before it bootstraps", ge=1, unit="steps")
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
-    huber_delta: float | None = setting(1.0, "error above which the loss is linear (Huber); null: squared everywhere")
+    huber_delta: float | None = setting(
+        1.0, "error above which the loss is linear (Huber); null: squared everywhere", within=POSITIVE
+    )
     memory_capacity: int = setting(100_000, "transitions kept", ge=1, unit="transitions")
     memory_place: Literal["host", "graph"] = setting(
         "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
@@ -31,7 +34,7 @@ class DQNConfig(AgentConfig):
     prioritized: bool = setting(True, "prioritized replay: transitions are drawn by their TD error")
     priority_alpha: float = setting(0.6, "exponent of priorities in sampling; 0: uniform", ge=0)
     priority_beta: float | dict[str, Any] = setting(
-        0.4, "strength of the importance weights, or a schedule over inserted transitions"
+        0.4, "strength of the importance weights, or a schedule over inserted transitions", within=PROBABILITY
     )
     burn_in: int = setting(
         8, "recurrent networks: steps before those trained on, from which the state recovers", ge=0, unit="steps"
@@ -54,10 +57,13 @@ class DQNConfig(AgentConfig):
     epsilon: float | dict[str, Any] = setting(
         {"type": "linear", "start": 1.0, "end": 0.05, "steps": 10_000},
         "share of random actions, or a schedule over environment steps",
+        within=PROBABILITY,
     )
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
-    lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps")
-    max_grad_norm: float | None = setting(10.0, "global norm that gradients are clipped to; null: not clipped")
+    lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
+    max_grad_norm: float | None = setting(
+        10.0, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
+    )
     reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
     prefetch: int = setting(
         0,

@@ -14,6 +14,7 @@ from rlweave.agents.es_graph import ESGraph
 from rlweave.agents.generation import Generation
 from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import EvolutionStrategy, NoiseTable, Policy
+from rlweave.components.ranges import NOT_NEGATIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
@@ -41,7 +42,7 @@ class ESConfig(AgentConfig):
     )
     noise_seed: int = setting(0, "seed of the table of noise, the same for all processes", ge=0)
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
-    lr: float | dict[str, Any] = setting(0.01, "learning rate, or a schedule over generations")
+    lr: float | dict[str, Any] = setting(0.01, "learning rate, or a schedule over generations", within=NOT_NEGATIVE)
 
 
 class ES(Agent):

@@ -10,6 +10,7 @@ from rlweave.agents.config import setting
 from rlweave.agents.impala_graph import IMPALAGraph, RecurrentIMPALAGraph
 from rlweave.agents.ppo import PPO
 from rlweave.components import IMPALALoss, VTrace
+from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import Space
 
 Correction = Literal["vtrace", "none"]
@@ -36,8 +37,10 @@ class IMPALAConfig(AgentConfig):
     policy_rho_clip: float = setting(1.0, "largest weight of an advantage", gt=0)
     trace_decay: float = setting(1.0, "lambda: decay of traces, as in TD(lambda)", ge=0, le=1)
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart; the paper's is rmsprop")
-    lr: float | dict[str, Any] = setting(6e-4, "learning rate, or a schedule over optimizer steps")
-    max_grad_norm: float | None = setting(40.0, "global norm that gradients are clipped to; null: not clipped")
+    lr: float | dict[str, Any] = setting(6e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
+    max_grad_norm: float | None = setting(
+        40.0, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
+    )
     value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
     entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", ge=0)
     normalize_observations: bool = setting(False, "running normalization of float observations")

@@ -12,6 +12,7 @@ from rlweave.agents.config import setting
 from rlweave.agents.maml_graph import MAMLGraph, RegressionMAMLGraph, ReinforcementMAMLGraph
 from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import LinearBaseline, Policy, SquaredErrorLoss, SurrogateLoss
+from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
@@ -32,7 +33,7 @@ class MAMLConfig(AgentConfig):
         "layers of the policy",
     )
     image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
-    initial_log_std: float = setting(0.0, "logarithm of the standard deviation of box actions, at first")
+    initial_log_std: float = setting(0.0, "logarithm of the standard deviation of box actions, at first", within=FINITE)
     shots: int = setting(
         400, "steps (or points) of each task to adapt to, and as many to learn from after that", ge=2, unit="steps"
     )
@@ -40,8 +41,12 @@ class MAMLConfig(AgentConfig):
     inner_steps: int = setting(1, "gradient steps of the adaptation", ge=1)
     first_order: bool = setting(False, "leave out second derivatives")
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
-    lr: float | dict[str, Any] = setting(1e-3, "learning rate of the outer loop, or a schedule over optimizer steps")
-    max_grad_norm: float | None = setting(None, "global norm that meta-gradients are clipped to; null: not clipped")
+    lr: float | dict[str, Any] = setting(
+        1e-3, "learning rate of the outer loop, or a schedule over optimizer steps", within=NOT_NEGATIVE
+    )
+    max_grad_norm: float | None = setting(
+        None, "global norm that meta-gradients are clipped to; null: not clipped", within=POSITIVE
+    )
     epochs: int = setting(1, "optimizer steps on each batch of tasks", ge=1)
     clip: float = setting(0.2, "clip range of the outer loop's probability ratio (reinforcement only)", gt=0)
     discount: float = setting(0.99, "discount of future rewards (reinforcement only)", ge=0, le=1)

@@ -20,6 +20,7 @@ from rlweave.components import (
     RunningNormalization,
     ValueFunction,
 )
+from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
@@ -44,10 +45,12 @@ class PPOConfig(AgentConfig):
     epochs: int = setting(4, "passes over the rollout in an update", ge=1)
     minibatches: int = setting(4, "minibatches in each pass", ge=1)
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
-    lr: float | dict[str, Any] = setting(3e-4, "learning rate, or a schedule over optimizer steps")
-    max_grad_norm: float | None = setting(0.5, "global norm that gradients are clipped to; null: not clipped")
+    lr: float | dict[str, Any] = setting(3e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
+    max_grad_norm: float | None = setting(
+        0.5, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
+    )
     clip: float = setting(0.2, "clip range of the probability ratio", gt=0)
-    value_clip: float | None = setting(None, "clip range of the value function; null: not clipped")
+    value_clip: float | None = setting(None, "clip range of the value function; null: not clipped", within=POSITIVE)
     value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
     entropy_coefficient: float = setting(0.0, "weight of the entropy bonus", ge=0)
     normalize_advantages: bool = setting(True, "normalize advantages in each minibatch")

@@ -22,6 +22,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
+from rlweave.components.ranges import POSITIVE
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup, Workers
@@ -60,7 +61,10 @@ class PBTTrainConfig(TrainConfig):
         le=0.5,
     )
     factors: list[float] = setting(
-        [0.8, 1.2], "factors of which one, drawn at random, multiplies each copied hyper-parameter", min_length=1
+        [0.8, 1.2],
+        "factors of which one, drawn at random, multiplies each copied hyper-parameter",
+        min_length=1,
+        within=POSITIVE,
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave import ops
-from rlweave.errors import BuildError, ConfigError
+from rlweave.components.ranges import AT_LEAST_ONE, POSITIVE
+from rlweave.errors import BuildError
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import FloatBox
 
@@ -41,8 +42,7 @@ class NoiseTable(Component):
 
     def __init__(self, size: int, seed: int = 0, scope: str = "noise") -> None:
         super().__init__(scope, device="host")
-        if size < 1:
-            raise ConfigError("a noise table has numbers", where=scope, received=f"size={size}", fix="at least 1")
+        AT_LEAST_ONE.check("size", size, scope)
         self.size, self.seed = size, seed
 
     @api(static=("length",))
@@ -135,8 +135,7 @@ class EvolutionStrategy(Component):
 
     def __init__(self, sigma: float = 0.02, scope: str = "evolution") -> None:
         super().__init__(scope)
-        if sigma <= 0:
-            raise ConfigError("perturbations have a size", where=scope, received=f"sigma={sigma}", fix="above 0")
+        POSITIVE.check("sigma", sigma, scope)
         self.sigma = sigma
 
     @graph_fn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +9,8 @@ from rlweave import ops
 from rlweave.components.action_leaves import as_space
 from rlweave.components.distributions import MASKED
 from rlweave.components.optimizers import ScheduleLike
-from rlweave.components.schedules import Constant, make_schedule
-from rlweave.errors import ConfigError
+from rlweave.components.ranges import AT_LEAST_ONE, NOT_NEGATIVE, PROBABILITY
+from rlweave.components.schedules import make_schedule
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import BoolBox, Space
 
@@ -30,7 +29,7 @@ class EpsilonGreedy(Component):
         scope: Name within the owner.
 
     Raises:
-        ConfigError: A constant epsilon is no probability.
+        ConfigError: Epsilon, or a value of its schedule, is no probability.
     """
 
     def __init__(
@@ -41,8 +40,7 @@ class EpsilonGreedy(Component):
     ) -> None:
         super().__init__(scope)
         self.epsilon = make_schedule(epsilon)
-        if isinstance(self.epsilon, Constant) and not 0.0 <= self.epsilon.value <= 1.0:
-            raise ConfigError("epsilon is no probability", received=repr(epsilon), fix="it has to be in [0, 1]")
+        PROBABILITY.check_schedule("epsilon", self.epsilon, scope)
         leaves = {} if action_space is None else as_space(action_space).flatten()
         self.booleans = frozenset(path for path, leaf in leaves.items() if isinstance(leaf, BoolBox))
 
@@ -120,8 +118,7 @@ def ape_x_epsilons(num_workers: int, base: float = 0.4, alpha: float = 7.0) -> t
     >>> [round(epsilon, 6) for epsilon in ape_x_epsilons(3)]
     [0.4, 0.016191, 0.000655]
     """
-    if num_workers < 1:
-        raise ConfigError("Ape-X needs workers", received=f"num_workers={num_workers!r}", fix="at least 1")
-    if not 0.0 <= base <= 1.0 or not math.isfinite(alpha):
-        raise ConfigError("no probabilities", received=f"base={base!r}, alpha={alpha!r}", fix="base in [0, 1]")
+    AT_LEAST_ONE.check("num_workers", num_workers)
+    PROBABILITY.check("base", base)
+    NOT_NEGATIVE.check("alpha", alpha)
     return tuple(base ** (1.0 + alpha * i / max(num_workers - 1, 1)) for i in range(num_workers))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.components.ranges import FINITE, is_number
 from rlweave.errors import SpecError, nearest
 from rlweave.graph.variable import INITIALIZERS, Initializer
 
@@ -37,6 +38,8 @@ def make_initializer(spec: InitializerSpec, activation: str | None = None) -> In
     if isinstance(spec, str):
         return _checked_name(spec)
     if not isinstance(spec, Mapping):
+        if is_number(spec):
+            FINITE.check("initial value", spec)
         return spec
     unknown = [key for key in spec if key not in ("type", "gain")]
     if unknown:
@@ -50,6 +53,7 @@ def make_initializer(spec: InitializerSpec, activation: str | None = None) -> In
             "an initializer's spec needs a type", received=repr(dict(spec)), fix='{"type": "orthogonal", "gain": 1.0}'
         )
     draw, gain = INITIALIZERS[_checked_name(spec["type"])], float(spec.get("gain", 1.0))
+    FINITE.check("gain", gain)
 
     def initialize(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return gain * draw(rng, shape)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlweave.components.ranges import PROBABILITY
 from rlweave.components.returns import discounted_returns
-from rlweave.errors import ConfigError
 from rlweave.graph import Component, graph_fn, register
 from rlweave.graph.ir import flatten_structure
 from rlweave.spaces import FloatBox
@@ -37,8 +37,7 @@ class LinearBaseline(Component):
 
     def __init__(self, discount: float = 0.99, normalize: bool = True, scope: str = "baseline") -> None:
         super().__init__(scope, device="host")
-        if not 0.0 <= discount <= 1.0:
-            raise ConfigError("the discount is out of range", where=scope, received=repr(discount), fix="0 to 1")
+        PROBABILITY.check("discount", discount, scope)
         self.discount, self.normalize = discount, normalize
 
     @graph_fn(host=True, differentiable=False, mixes_batch=True, spaces="_advantages_space", returns=1)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlweave import ops
-from rlweave.errors import ConfigError
+from rlweave.components.ranges import POSITIVE
 from rlweave.graph import Component, graph_fn, register
 
 
@@ -35,10 +35,8 @@ class RunningNormalization(Component):
 
     def __init__(self, clip: float | None = 10.0, epsilon: float = 1e-8, scope: str = "normalization") -> None:
         super().__init__(scope)
-        if clip is not None and clip <= 0:
-            raise ConfigError("clip is out of range", received=repr(clip), fix="above 0, or None")
-        if epsilon <= 0:
-            raise ConfigError("epsilon is out of range", received=repr(epsilon), fix="it has to be above 0")
+        POSITIVE.check("clip", clip, scope, optional=True)
+        POSITIVE.check("epsilon", epsilon, scope)
         self.clip, self.epsilon = clip, epsilon
 
     def create_variables(self, inputs: Any) -> None:

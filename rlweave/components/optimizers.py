@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlweave import ops
+from rlweave.components.ranges import FRACTION, NOT_NEGATIVE, POSITIVE
 from rlweave.components.schedules import Constant, Number, Schedule, make_schedule
-from rlweave.errors import BuildError, ConfigError
+from rlweave.errors import BuildError
 from rlweave.graph import Component, api, gradients, graph_fn, register
 
 ScheduleLike = Number | Mapping[str, Any] | Sequence[Any] | Schedule
@@ -52,10 +53,9 @@ class Optimizer(Component):
         super().__init__(scope, trainable=False)
         self.learning_rate = make_schedule(learning_rate)
         self.max_grad_norm = max_grad_norm
-        if isinstance(self.learning_rate, Constant):
-            self._check("learning_rate", self.learning_rate.value, self.learning_rate.value > 0, "above 0")
-        if max_grad_norm is not None:
-            self._check("max_grad_norm", max_grad_norm, max_grad_norm > 0, "above 0, or None")
+        positive = isinstance(self.learning_rate, Constant)  # a schedule may end at 0
+        (POSITIVE if positive else NOT_NEGATIVE).check_schedule("learning_rate", self.learning_rate, scope)
+        POSITIVE.check("max_grad_norm", max_grad_norm, scope, optional=True)
 
     def create_variables(self, variables: Any) -> None:
         first = next(iter(variables), None)
@@ -180,15 +180,6 @@ class Optimizer(Component):
     def _used_slots(self) -> tuple[str, ...]:
         return self.slot_names
 
-    def _check(self, name: str, value: float, right: bool, wanted: str) -> None:
-        if not right:
-            raise ConfigError(
-                f"{name} of {type(self).__name__} is out of range", received=repr(value), fix=f"it has to be {wanted}"
-            )
-
-    def _check_fraction(self, name: str, value: float) -> None:
-        self._check(name, value, 0.0 <= value < 1.0, "at least 0 and below 1")
-
 
 def _assign(cells: Any, before: Sequence[Any], after: Sequence[Any]) -> None:
     """Gives variables new values, unless the old arrays were overwritten."""
@@ -222,8 +213,9 @@ class SGD(Optimizer):
         scope: str = "optimizer",
     ) -> None:
         super().__init__(learning_rate, max_grad_norm, scope)
-        self._check_fraction("momentum", momentum)
-        self._check("nesterov", nesterov, not nesterov or momentum > 0, "False, or momentum above 0")
+        FRACTION.check("momentum", momentum, scope)
+        if nesterov:
+            POSITIVE.check("momentum (with nesterov)", momentum, scope)
         self.momentum, self.nesterov = momentum, nesterov
 
     def _used_slots(self) -> tuple[str, ...]:
@@ -263,9 +255,9 @@ class Adam(Optimizer):
         scope: str = "optimizer",
     ) -> None:
         super().__init__(learning_rate, max_grad_norm, scope)
-        self._check_fraction("beta1", beta1)
-        self._check_fraction("beta2", beta2)
-        self._check("epsilon", epsilon, epsilon > 0, "above 0")
+        FRACTION.check("beta1", beta1, scope)
+        FRACTION.check("beta2", beta2, scope)
+        POSITIVE.check("epsilon", epsilon, scope)
         self.beta1, self.beta2, self.epsilon, self.weight_decay = beta1, beta2, epsilon, 0.0
 
     def _update(
@@ -314,7 +306,7 @@ class AdamW(Adam):
         scope: str = "optimizer",
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, max_grad_norm, scope)
-        self._check("weight_decay", weight_decay, weight_decay >= 0, "at least 0")
+        NOT_NEGATIVE.check("weight_decay", weight_decay, scope)
         self.weight_decay = weight_decay
 
 
@@ -348,9 +340,9 @@ class RMSProp(Optimizer):
         scope: str = "optimizer",
     ) -> None:
         super().__init__(learning_rate, max_grad_norm, scope)
-        self._check_fraction("decay", decay)
-        self._check_fraction("momentum", momentum)
-        self._check("epsilon", epsilon, epsilon > 0, "above 0")
+        FRACTION.check("decay", decay, scope)
+        FRACTION.check("momentum", momentum, scope)
+        POSITIVE.check("epsilon", epsilon, scope)
         self.decay, self.epsilon, self.momentum, self.centered = decay, epsilon, momentum, centered
 
     def _used_slots(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from rlweave.components.distributions import MASKED
 from rlweave.components.initializers import InitializerSpec, orthogonal_spec
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
+from rlweave.components.ranges import FINITE
 from rlweave.components.scopes import scope_of_path
 from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.errors import SpecError
@@ -66,6 +67,7 @@ class Policy(MaskUser, TrunkUser, Component):
         super().__init__(scope)
         if log_std not in ("variable", "head"):
             raise SpecError("unknown kind of log_std", received=repr(log_std), fix="'variable' or 'head'")
+        FINITE.check("initial_log_std", initial_log_std, scope)
         self.network = make_trunk(network, image_network, state_space, hidden_initializer(initializer))
         self.distribution = Joint(action_space, squash, scope="distribution")
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import ops
-from rlweave.errors import BuildError
+from rlweave.components.ranges import PROBABILITY
 from rlweave.graph import Component, graph_fn, register
 
 Array = Any
@@ -195,8 +195,7 @@ class GeneralizedAdvantageEstimation(Component):
     def __init__(self, discount: float = 0.99, lambda_: float = 0.95, scope: str = "gae") -> None:
         super().__init__(scope)
         for name, value in (("discount", discount), ("lambda_", lambda_)):
-            if not 0.0 <= value <= 1.0:
-                raise BuildError(f"{name} must lie in [0, 1]", where=scope, received=repr(value))
+            PROBABILITY.check(name, value, scope)
         self.discount, self.lambda_ = float(discount), float(lambda_)
 
     @graph_fn(differentiable=False, returns=2)

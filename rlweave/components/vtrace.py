@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rlweave import ops
+from rlweave.components.ranges import POSITIVE, PROBABILITY
 from rlweave.components.returns import discounted_sums, td_errors
 from rlweave.errors import BuildError
 from rlweave.graph import Component, graph_fn, register
@@ -111,11 +112,9 @@ class VTrace(Component):
     ) -> None:
         super().__init__(scope)
         for name, value in (("discount", discount), ("lambda_", lambda_)):
-            if not 0.0 <= value <= 1.0:
-                raise BuildError(f"{name} must lie in [0, 1]", where=scope, received=repr(value))
+            PROBABILITY.check(name, value, scope)
         for name, clip in (("rho_clip", rho_clip), ("c_clip", c_clip), ("policy_rho_clip", policy_rho_clip)):
-            if clip is not None and clip <= 0.0:
-                raise BuildError(f"{name} must be positive", where=scope, received=repr(clip), fix="1.0, say")
+            POSITIVE.check(name, clip, scope, optional=True)
         if rho_clip is not None and c_clip > rho_clip:
             raise BuildError(
                 "V-trace contracts only with c_clip <= rho_clip",

@@ -146,5 +146,5 @@ def test_epsilons_of_ape_x() -> None:
 
 
 def test_an_epsilon_that_is_no_probability_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no probability"):
+    with pytest.raises(ConfigError, match="epsilon is out of range"):
         EpsilonGreedy(1.5)

@@ -13,7 +13,7 @@ from rlweave.components.returns import (
     normalize_advantages,
     td_errors,
 )
-from rlweave.errors import BuildError
+from rlweave.errors import ConfigError
 from rlweave.graph import Component, build, graph_fn
 from rlweave.spaces import BoolBox, FloatBox
 from rlweave.testing import ComponentTest
@@ -239,7 +239,7 @@ def test_discounted_sums_is_a_reversed_recurrence():
 
 
 def test_out_of_range_settings_are_refused():
-    with pytest.raises(BuildError, match="discount must lie"):
+    with pytest.raises(ConfigError, match="discount is out of range"):
         GeneralizedAdvantageEstimation(discount=1.5)
-    with pytest.raises(BuildError, match="lambda_ must lie"):
+    with pytest.raises(ConfigError, match="lambda_ is out of range"):
         GeneralizedAdvantageEstimation(lambda_=-0.1)

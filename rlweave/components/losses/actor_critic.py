@@ -6,6 +6,7 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.losses.ppo import mean
+from rlweave.components.ranges import NOT_NEGATIVE
 from rlweave.graph import Component, api, graph_fn, register
 
 
@@ -29,6 +30,8 @@ class ActorCriticLoss(Component):
         self, value_coefficient: float = 0.5, entropy_coefficient: float = 0.01, scope: str = "actor-critic-loss"
     ) -> None:
         super().__init__(scope)
+        NOT_NEGATIVE.check("value_coefficient", value_coefficient, scope)
+        NOT_NEGATIVE.check("entropy_coefficient", entropy_coefficient, scope)
         self.value_coefficient, self.entropy_coefficient = value_coefficient, entropy_coefficient
 
     @api

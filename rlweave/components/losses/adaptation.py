@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import ops
-from rlweave.errors import ConfigError
+from rlweave.components.ranges import POSITIVE
 from rlweave.graph import Component, graph_fn, register
 
 
@@ -47,8 +47,7 @@ class SurrogateLoss(Component):
 
     def __init__(self, clip: float | None = None, scope: str = "surrogate-loss") -> None:
         super().__init__(scope)
-        if clip is not None and clip <= 0:
-            raise ConfigError("clip is out of range", where=scope, received=repr(clip), fix="above 0, or None")
+        POSITIVE.check("clip", clip, scope, optional=True)
         self.clip = clip
 
     @graph_fn

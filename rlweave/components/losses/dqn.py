@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlweave import ops
+from rlweave.components.ranges import AT_LEAST_ONE, POSITIVE, PROBABILITY
 from rlweave.errors import BuildError, ConfigError, nearest
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.graph.ir import flatten_structure
@@ -48,12 +49,9 @@ class DQNLoss(Component):
         scope: str = "dqn-loss",
     ) -> None:
         super().__init__(scope)
-        if not 0.0 <= discount <= 1.0:
-            raise ConfigError("discount is out of range", received=repr(discount), fix="it has to be in [0, 1]")
-        if n_step < 1:
-            raise ConfigError("n_step is out of range", received=repr(n_step), fix="it has to be at least 1")
-        if huber_delta is not None and huber_delta <= 0:
-            raise ConfigError("huber_delta is out of range", received=repr(huber_delta), fix="above 0, or None")
+        PROBABILITY.check("discount", discount, scope)
+        AT_LEAST_ONE.check("n_step", n_step, scope)
+        POSITIVE.check("huber_delta", huber_delta, scope, optional=True)
         if reduce_components not in REDUCTIONS:
             raise ConfigError(
                 "unknown way to reduce components",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import ops
-from rlweave.errors import ConfigError
+from rlweave.components.ranges import NOT_NEGATIVE
 from rlweave.graph import Component, api, graph_fn, register
 
 
@@ -34,8 +34,7 @@ class IMPALALoss(Component):
     ) -> None:
         super().__init__(scope)
         for name, value in (("value_coefficient", value_coefficient), ("entropy_coefficient", entropy_coefficient)):
-            if value < 0:
-                raise ConfigError(f"{name} is out of range", received=repr(value), fix="it has to be at least 0")
+            NOT_NEGATIVE.check(name, value, scope)
         self.value_coefficient, self.entropy_coefficient = float(value_coefficient), float(entropy_coefficient)
 
     @api

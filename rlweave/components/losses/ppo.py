@@ -6,8 +6,9 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.optimizers import ScheduleLike
+from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.components.schedules import Constant, make_schedule
-from rlweave.errors import BuildError, ConfigError
+from rlweave.errors import BuildError
 from rlweave.graph import Component, api, graph_fn, register
 
 
@@ -48,10 +49,10 @@ class PPOLoss(Component):
     ) -> None:
         super().__init__(scope)
         self.clip = make_schedule(clip)
-        if isinstance(self.clip, Constant) and self.clip.value <= 0:
-            raise ConfigError("clip is out of range", received=repr(clip), fix="it has to be above 0")
-        if value_clip is not None and value_clip <= 0:
-            raise ConfigError("value_clip is out of range", received=repr(value_clip), fix="above 0, or None")
+        (POSITIVE if isinstance(self.clip, Constant) else NOT_NEGATIVE).check_schedule("clip", self.clip, scope)
+        POSITIVE.check("value_clip", value_clip, scope, optional=True)
+        NOT_NEGATIVE.check("value_coefficient", value_coefficient, scope)
+        NOT_NEGATIVE.check("entropy_coefficient", entropy_coefficient, scope)
         self.value_clip, self.value_coefficient = value_clip, value_coefficient
         self.entropy_coefficient, self.normalize_advantages = entropy_coefficient, normalize_advantages
 

@@ -7,8 +7,8 @@ from typing import Any
 from rlweave import ops
 from rlweave.components.losses.dqn import DQNLoss
 from rlweave.components.losses.ppo import mean
+from rlweave.components.ranges import PROBABILITY
 from rlweave.components.returns import n_step_returns
-from rlweave.errors import ConfigError
 from rlweave.graph import api, graph_fn, register
 
 
@@ -46,8 +46,7 @@ class SequenceDQNLoss(DQNLoss):
         scope: str = "sequence-dqn-loss",
     ) -> None:
         super().__init__(discount, n_step, double, huber_delta, reduce_components, scope)
-        if not 0.0 <= priority_eta <= 1.0:
-            raise ConfigError("priority_eta is out of range", received=repr(priority_eta), fix="it has to be in [0, 1]")
+        PROBABILITY.check("priority_eta", priority_eta, scope)
         self.priority_eta = float(priority_eta)
 
     @api

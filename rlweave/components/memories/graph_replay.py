@@ -10,6 +10,7 @@ from rlweave.components.memories.graph_ring import GraphRing
 from rlweave.components.memories.prioritized import LOW_BITS, checked_exponents
 from rlweave.components.memories.replay import check_rows, checked_batch_size
 from rlweave.components.memories.sum_tree import node_count
+from rlweave.components.ranges import PROBABILITY
 from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.graph import api, graph_fn, register
 from rlweave.spaces import Space
@@ -90,6 +91,7 @@ class GraphPrioritizedReplay(GraphReplay):
         super().__init__(capacity, scope)
         self.alpha, self.epsilon = checked_exponents(alpha, epsilon, scope)
         self.beta = make_schedule(beta)
+        PROBABILITY.check_schedule("beta", self.beta, scope)
         self.leaves = node_count(capacity) // 2
         self.top_width = min(self.leaves, _TOP_WIDTH)
 

@@ -10,8 +10,9 @@ import numpy as np
 from rlweave import ops
 from rlweave.components.memories import sum_tree
 from rlweave.components.memories.replay import ReplayMemory
+from rlweave.components.ranges import FINITE_NOT_NEGATIVE, PROBABILITY
 from rlweave.components.schedules import Schedule, make_schedule
-from rlweave.errors import BuildError, ExecutionError
+from rlweave.errors import ExecutionError
 from rlweave.graph import graph_fn, register
 from rlweave.spaces import Space
 
@@ -51,6 +52,7 @@ class PrioritizedReplay(ReplayMemory):
         super().__init__(capacity, scope)
         self.alpha, self.epsilon = checked_exponents(alpha, epsilon, scope)
         self.beta = make_schedule(beta)
+        PROBABILITY.check_schedule("beta", self.beta, scope)
 
     def create_variables(self, records: Space) -> None:
         super().create_variables(records)
@@ -123,11 +125,12 @@ class PrioritizedReplay(ReplayMemory):
         return None
 
 
-def checked_exponents(alpha: Any, epsilon: Any, where: str) -> tuple[float, float]:
-    """Alpha and epsilon; refuses what is negative or no number."""
+def checked_exponents(alpha: float, epsilon: float, where: str) -> tuple[float, float]:
+    """Alpha and epsilon as floats.
+
+    Raises:
+        ConfigError: One is negative, infinite or no number.
+    """
     for name, value in (("alpha", alpha), ("epsilon", epsilon)):
-        if not (isinstance(value, int | float) and 0 <= value < float("inf")):
-            raise BuildError(
-                f"{name} of a prioritized memory is a number that is not negative", where=where, received=repr(value)
-            )
+        FINITE_NOT_NEGATIVE.check(name, value, where)
     return float(alpha), float(epsilon)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlweave.components.memories import PrioritizedReplay
-from rlweave.errors import BuildError, ExecutionError
+from rlweave.errors import ConfigError, ExecutionError
 from tests.components.memories.test_replay import memory_of, numbers
 
 
@@ -148,5 +148,5 @@ def test_thousand_random_updates_between_inserts():
 
 def test_impossible_settings():
     for options in ({"alpha": -0.1}, {"epsilon": -1e-3}, {"alpha": float("nan")}):
-        with pytest.raises(BuildError, match="not negative"):
+        with pytest.raises(ConfigError, match="is out of range"):
             PrioritizedReplay(4, **options)

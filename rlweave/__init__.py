@@ -22,14 +22,28 @@ _HOME = {
     "register": "rlweave.graph",
     "shared": "rlweave.graph",
     "spaces": "rlweave",
+    "train": "rlweave.algorithms.training",
 }
 
 if TYPE_CHECKING:
     from rlweave import ops, spaces
     from rlweave.algorithms.loading import load
+    from rlweave.algorithms.training import train
     from rlweave.graph import Component, api, build, graph_fn, register, shared
 
-__all__ = ["Component", "__version__", "api", "build", "graph_fn", "load", "ops", "register", "shared", "spaces"]
+__all__ = [
+    "Component",
+    "__version__",
+    "api",
+    "build",
+    "graph_fn",
+    "load",
+    "ops",
+    "register",
+    "shared",
+    "spaces",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from rlweave.agents.agent import Agent
-from rlweave.agents.model_files import Weights
+from rlweave.agents.model_files import Model
+from rlweave.agents.policy_agents import PolicyAgents, models_of
 from rlweave.errors import CheckpointError, RlweaveError, nearest
 from rlweave.spaces.json_form import space_from_json
 
@@ -55,20 +56,18 @@ def _below(kind: Any) -> Iterator[Any]:
         yield from _below(child)
 
 
-def acting_agent(
-    weights: Weights,
-    description: Mapping[str, Any],
+def acting(
+    model: Model,
     where: str | Path,
     backend: str,
     seed: int = 0,
     import_others: Callable[[str], object] | None = None,
-) -> Agent:
-    """An agent that acts with a model and cannot learn.
+) -> Agent | PolicyAgents:
+    """An agent, or several by policy, that act with a model and cannot learn.
 
     Args:
-        weights: As `Agent.model` gave them.
-        description: Likewise.
-        where: Where they come from, for errors.
+        model: The model.
+        where: Where it comes from, for errors.
         backend: What computes.
         seed: Seeds exploration.
         import_others: See `agent_class`.
@@ -77,6 +76,21 @@ def acting_agent(
         BackendError: The backend is not installed.
         CheckpointError: The model is damaged, or its agent cannot be made.
     """
+    models = models_of(model)
+    if models:
+        return PolicyAgents(
+            {
+                policy: _acting(own, f"{where}, policy {policy}", backend, seed, import_others)
+                for policy, own in models.items()
+            }
+        )
+    return _acting(model, where, backend, seed, import_others)
+
+
+def _acting(
+    model: Model, where: str | Path, backend: str, seed: int, import_others: Callable[[str], object] | None
+) -> Agent:
+    description = model.description
     try:
         kind = agent_class(description["agent"], import_others)
         agent = kind(
@@ -98,5 +112,5 @@ def acting_agent(
             received=error.received,
             fix=error.fix or "use the version of rlweave that wrote it",
         ) from error
-    agent.act_only(weights, backend, seed, where)
+    agent.act_only(model.weights, backend, seed, where)
     return agent

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlweave.agents.model_files import Description, Weights, read_model, require_equal, write_model
+from rlweave.agents.model_files import Model, Weights, read_model, require_equal, write_model
 from rlweave.errors import CheckpointError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.building import InputSpace
@@ -82,16 +81,16 @@ class ModelExchange:
 
     def export_model(self, path: str | Path) -> Path:
         """Writes what acts into a directory, and nothing else; see `rlweave.agents.model_files`."""
-        return write_model(path, *self.model())
+        return write_model(path, self.model())
 
-    def model(self) -> tuple[dict[str, np.ndarray], Description]:
+    def model(self) -> Model:
         """What acts: its weights by path below the root, and plain data that says what they belong to."""
         root = self.executor.root
         weights: dict[str, np.ndarray] = {}
         for prefix in self.model_prefixes:
             weights.update(self.executor.get_weights(f"{root.path}/{prefix}"))
         below = len(root.path) + 1
-        return {path[below:]: value for path, value in weights.items()}, {
+        description = {
             "agent": self.name,
             "settings": self.config.to_data(),
             "arguments": self.arguments(),
@@ -101,6 +100,7 @@ class ModelExchange:
             "env_steps": self.env_steps,
             "environment": self.made_for,
         }
+        return Model({path[below:]: value for path, value in weights.items()}, description)
 
     def _acting_components(self) -> dict[str, Any]:
         """What acting computes from the weights, see `rlweave.graph.specs.computation`."""
@@ -127,19 +127,17 @@ class ModelExchange:
             CheckpointError: Missing or damaged files, a model of another agent or other spaces, or of components that
                 differ. Then nothing has changed.
         """
-        self.take_model(*read_model(path), path, check_settings=check_settings)
+        self.take_model(read_model(path), path, check_settings=check_settings)
 
-    def take_model(
-        self, weights: Weights, description: Mapping[str, Any], where: str | Path, *, check_settings: bool = True
-    ) -> None:
+    def take_model(self, model: Model, where: str | Path, *, check_settings: bool = True) -> None:
         """As `import_model`, of a model that was read already.
 
         Args:
-            weights: As `model` gives them.
-            description: Likewise.
-            where: Where they come from, for errors.
+            model: The model.
+            where: Where it comes from, for errors.
             check_settings: As in `import_model`.
         """
+        weights, description = model
         fix = "make the agent as the model's was, which model.json describes"
         for key, mine in (
             ("agent", self.name),

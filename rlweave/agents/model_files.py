@@ -16,7 +16,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -29,7 +29,19 @@ WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 FORMAT, VERSION = "rlweave-model", 2
 
 Weights = Mapping[str, np.ndarray]
-Description = dict[str, Any]
+Description = Mapping[str, Any]
+
+
+class Model(NamedTuple):
+    """What acts.
+
+    Attributes:
+        weights: Arrays by path.
+        description: Plain data that says what they belong to.
+    """
+
+    weights: Weights
+    description: Description
 
 
 def is_model(path: str | os.PathLike[str]) -> bool:
@@ -37,13 +49,12 @@ def is_model(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / DESCRIPTION).is_file()
 
 
-def write_model(path: str | os.PathLike[str], weights: Weights, description: Mapping[str, Any]) -> Path:
+def write_model(path: str | os.PathLike[str], model: Model) -> Path:
     """Writes a model; it is there wholly or not at all, and replaces an earlier one.
 
     Args:
         path: The directory.
-        weights: Arrays by path.
-        description: Plain data that says what they belong to; the format is added.
+        model: The model; the format is added to its description.
 
     Raises:
         CheckpointError: There is something else at the path, a setting is no number of JSON, or the disk refuses.
@@ -56,7 +67,7 @@ def write_model(path: str | os.PathLike[str], weights: Weights, description: Map
             fix="give a new directory, or that of an earlier model",
         )
     try:
-        text = to_json({"format": FORMAT, "version": VERSION, **description}, indent=1) + "\n"
+        text = to_json({"format": FORMAT, "version": VERSION, **model.description}, indent=1) + "\n"
     except (TypeError, RlweaveError) as error:
         raise CheckpointError(
             "a model is described by plain data with finite numbers", where=str(path), received=str(error)
@@ -66,7 +77,8 @@ def write_model(path: str | os.PathLike[str], weights: Weights, description: Map
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
         # bytes, as safetensors itself makes files that only their owner can read
-        (partial / WEIGHTS).write_bytes(save({name: np.array(value, order="C") for name, value in weights.items()}))
+        weights = {name: np.array(value, order="C") for name, value in model.weights.items()}
+        (partial / WEIGHTS).write_bytes(save(weights))
         (partial / DESCRIPTION).write_text(text, encoding="utf-8")
         _put_in_place(partial, path)
     except OSError as error:
@@ -86,7 +98,7 @@ def _put_in_place(partial: Path, path: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], Description]:
+def read_model(path: str | os.PathLike[str]) -> Model:
     """Reads what `write_model` wrote.
 
     Raises:
@@ -108,7 +120,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], Des
             received=f"version {version}, this rlweave reads {VERSION}",
             fix="export it anew with this version",
         )
-    return weights, description
+    return Model(weights, description)
 
 
 def require_equal(mine: Any, its: Any, what: str, path: str | os.PathLike[str], fix: str) -> None:

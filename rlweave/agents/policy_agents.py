@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 
 from rlweave.agents.agent import Agent
-from rlweave.agents.model_files import Weights, read_model, require_equal, write_model
+from rlweave.agents.model_files import Model, read_model, require_equal, write_model
 from rlweave.errors import ConfigError, nearest
 
 
@@ -70,14 +70,18 @@ class PolicyAgents(Mapping[str, Agent]):
             prefix = f"{policy}/"
             agent.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
 
-    def export_model(self, path: str | Path) -> Path:
-        """Writes what acts of all agents into a directory; paths of weights begin with the policy (see `prefix_of`)."""
+    def model(self) -> Model:
+        """What acts of all agents; paths of weights begin with the policy (see `prefix_of`)."""
         models = {policy: agent.model() for policy, agent in self._agents.items()}
         weights = {
-            f"{prefix_of(policy)}{name}": value for policy, model in models.items() for name, value in model[0].items()
+            f"{prefix_of(policy)}{path}": value for policy, own in models.items() for path, value in own.weights.items()
         }
-        policies = {policy: description for policy, (_, description) in models.items()}
-        return write_model(path, weights, {"agent": self.name, "policies": policies})
+        policies = {policy: own.description for policy, own in models.items()}
+        return Model(weights, {"agent": self.name, "policies": policies})
+
+    def export_model(self, path: str | Path) -> Path:
+        """Writes what acts of all agents into a directory, and nothing else."""
+        return write_model(path, self.model())
 
     def import_model(self, path: str | Path) -> None:
         """Takes what `export_model` wrote of policies of the same names; see `Agent.import_model`.
@@ -85,11 +89,14 @@ class PolicyAgents(Mapping[str, Agent]):
         Raises:
             CheckpointError: As there, or of other policies.
         """
-        weights, description = read_model(path)
-        policies = description.get("policies", {})
-        require_equal(sorted(self), sorted(policies), "the model has other policies", path, "name them alike")
+        self.take_model(read_model(path), path)
+
+    def take_model(self, model: Model, where: str | Path) -> None:
+        """As `import_model`, of a model that was read already."""
+        models = models_of(model)
+        require_equal(sorted(self), sorted(models), "the model has other policies", where, "name them alike")
         for policy, agent in self._agents.items():
-            agent.take_model(weights_of(policy, weights), policies[policy], f"{path}, policy {policy}")
+            agent.take_model(models[policy], f"{where}, policy {policy}")
 
     def counters(self) -> dict[str, Any]:
         """Absolute counters, as plain data for a checkpoint."""
@@ -127,7 +134,16 @@ def prefix_of(policy: str) -> str:
     return f"{quote(policy, safe='')}/"
 
 
-def weights_of(policy: str, weights: Weights) -> dict[str, np.ndarray]:
-    """The weights of one policy in a model of several."""
-    prefix = prefix_of(policy)
-    return {path.removeprefix(prefix): value for path, value in weights.items() if path.startswith(prefix)}
+def models_of(model: Model) -> dict[str, Model]:
+    """The models of the policies that are in one model of several, by policy; none of a model of one."""
+    return {
+        policy: Model(
+            {
+                path.removeprefix(prefix_of(policy)): value
+                for path, value in model.weights.items()
+                if path.startswith(prefix_of(policy))
+            },
+            description,
+        )
+        for policy, description in model.description.get("policies", {}).items()
+    }

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from rlweave.agents.config import Config, setting
+from rlweave.backends import best_backend
 from rlweave.errors import ConfigError, nearest
 
 Settings = dict[str, Any]
@@ -49,7 +50,9 @@ class TrainConfig(Config):
         gt=0.0,
         unit="seconds",
     )
-    backend: str = setting("jax", "what computes: jax, torch, tensorflow or numpy")
+    backend: str = setting(
+        best_backend(), "what computes: jax, torch, tensorflow or numpy; by default the first of them that is installed"
+    )
     placement: Literal["local", "fused", "single_learner_coarse"] = setting(
         "local",
         "where environments and policy run: local, beside the learner; fused, environments, policy and learner as one "
@@ -109,6 +112,14 @@ class TrainConfig(Config):
         True,
         "checkpoints hold the environments, too, where these have get_state and set_state, or nothing but plain data "
         "for attributes: episodes under way go on after a resume; false: they begin anew",
+    )
+    stop_at_return: float | None = setting(
+        None, "end the training when an evaluation's mean return reaches this; with evaluate_every 0, when that of the "
+        "latest episodes of the training does; null: never",
+    )  # fmt: skip
+    callbacks: list[str] = setting(
+        [],
+        "classes as module:Class, made without arguments, that the training calls; see docs/python.md",
     )
     tensorboard: bool | None = setting(None, "write TensorBoard events; null: when tensorboardX is installed")
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rlweave.agents.from_model import acting_agent
-from rlweave.agents.model_files import is_model, read_model
-from rlweave.agents.policy_agents import weights_of
+from rlweave.agents.from_model import acting
+from rlweave.agents.model_files import Model, is_model, read_model
+from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.checkpoint import find_checkpoint, open_model
 from rlweave.algorithms.registry import get_algorithm
@@ -34,17 +34,15 @@ def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int 
         CheckpointError: There is no model, or it is damaged.
     """
     model = find_model(path)
-    weights, description = read_model(model)
-    chosen = "numpy" if backend is None else backend
-    policies = description.get("policies")
-    if policies is None:
-        return TrainedPolicy(acting_agent(weights, description, model, chosen, seed, get_algorithm))
-    return {
-        name: TrainedPolicy(
-            acting_agent(weights_of(name, weights), policies[name], f"{model}, policy {name}", chosen, seed)
-        )
-        for name in policies
-    }
+    return policy_of(read_model(model), model, backend, seed)
+
+
+def policy_of(model: Model, where: str | Path, backend: str | None = None, seed: int = 0) -> Any:
+    """As `load`, of a model that was read already."""
+    agents = acting(model, where, "numpy" if backend is None else backend, seed, get_algorithm)
+    if isinstance(agents, PolicyAgents):
+        return {policy: TrainedPolicy(agent) for policy, agent in agents.items()}
+    return TrainedPolicy(agents)
 
 
 def find_model(path: str | os.PathLike[str]) -> Path:

@@ -235,6 +235,23 @@ def _check(config: MultiAgentTrainConfig) -> None:
             )
 
 
+def evaluate_agents(
+    config: MultiAgentTrainConfig, agents: PolicyAgents, episodes: int, seed: int, mapping: PolicyMapping | None = None
+) -> Evaluation:
+    """Plays episodes greedily with agents, which need not be able to learn, in copies of their own.
+
+    Args:
+        config: Settings of the training.
+        agents: The agents.
+        episodes: How many episodes.
+        seed: Seed of the environments.
+        mapping: Which policy plays which agent; None: as the settings say.
+    """
+    mapping = mapping or PolicyMapping(config.mapping, list(config.policies))
+    factory = functools.partial(make_env, config, mapping, min(episodes, config.num_envs))
+    return evaluate_together(agents.greedy_players(), factory, episodes, seed)
+
+
 class MultiAgentTrainer(PlanTrainer):
     """Trains several policies; see `PlanTrainer`.
 
@@ -263,10 +280,8 @@ class MultiAgentTrainer(PlanTrainer):
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily with all policies, in copies of their own."""
-        config = self.config
-        assert isinstance(config, MultiAgentTrainConfig)
-        factory = functools.partial(make_env, config, self._mapping, min(episodes, config.num_envs))
-        return evaluate_together(self.agent.greedy_players(), factory, episodes, seed)
+        assert isinstance(self.config, MultiAgentTrainConfig)
+        return evaluate_agents(self.config, self.agent, episodes, seed, self._mapping)
 
     def draw(self, method: str | None = None) -> str:
         """The component graph of a policy's agent as SVG: ``"policy/method"``; of the first one, if not said."""
@@ -328,4 +343,5 @@ MULTI_AGENT = AlgorithmSpec(
     presets=PRESETS,
     find_env=resolve_parallel,
     make_parts=make_parts,
+    evaluate=evaluate_agents,
 )

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rlweave.agents.config import setting
+from rlweave.agents.model_files import Model
 from rlweave.algorithms.checkpoint import open_model
 from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
@@ -20,7 +21,7 @@ from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
-from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.algorithms.trainer import PlanTrainer, evaluate_agent
 from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.components.ranges import POSITIVE
 from rlweave.envs import Evaluation
@@ -310,9 +311,9 @@ class PopulationTrainer(PlanTrainer):
         """Plays episodes greedily with the agent of the best trial."""
         return self._best_trainer().evaluate(episodes, seed)
 
-    def export_model(self, path: Path) -> Path:
-        """Writes what acts of the best trial's agent."""
-        return self._best_trainer().export_model(path)
+    def model(self) -> Model:
+        """What acts of the best trial's agent."""
+        return self._best_trainer().model()
 
     def load_model(self, path: Path) -> None:
         """Takes over what acts of the trial that was the best; see `PlanTrainer.load_model`."""
@@ -360,4 +361,5 @@ PBT = AlgorithmSpec(
     PopulationTrainer,
     presets=PRESETS,
     make_parts=make_parts,
+    evaluate=evaluate_agent,
 )

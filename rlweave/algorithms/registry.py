@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs import Evaluation, resolve
@@ -24,7 +25,13 @@ Report = Mapping[str, float | int]
 
 
 class Trainer(Protocol):
-    """Something that trains; all that the command line needs of it."""
+    """Something that trains; all that the command line needs of it.
+
+    Attributes:
+        callbacks: To be told of evaluations and checkpoints; of reports and the end the run tells them.
+    """
+
+    callbacks: Callbacks
 
     @property
     def env_steps(self) -> int:
@@ -79,6 +86,8 @@ class AlgorithmSpec:
         needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
         make_parts: Makes `rlweave.algorithms.trainer.Parts` from a config, and starts nothing: what `PlanTrainer` gets,
             and what `rlweave plan` looks at.
+        evaluate: Plays episodes greedily with agents that act and cannot learn: from a config, an `Agent` (or
+            `PolicyAgents`), a number of episodes and a seed. None: only a trainer can, see `Trainer.evaluate`.
         find_env: Finds the environment of a name; raises `EnvError` if there is none.
     """
 
@@ -89,6 +98,7 @@ class AlgorithmSpec:
     presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     needs_gradients: bool = True
     make_parts: Callable[[Any], Any] | None = None
+    evaluate: Callable[[Any, Any, int, int], Evaluation] | None = None
     find_env: Callable[[str], object] = resolve
 
 

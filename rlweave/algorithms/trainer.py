@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
+from rlweave.agents.model_files import Model, read_model, write_model
 from rlweave.agents.policy_agents import PolicyAgents
+from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.checkpoint import load_checkpoint, open_model, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
@@ -69,6 +71,11 @@ class PlanTrainer:
         run: Where checkpoints go; None writes nothing.
         make_parts: Makes agent, workers and plan.
     """
+
+    #: Told of evaluations and checkpoints.
+    callbacks = Callbacks()
+    #: What acted in the best evaluation so far, where no directory has it.
+    best_model: Model | None = None
 
     def __init__(self, config: TrainConfig, run: RunDirectory | None, make_parts: Callable[[Any], Parts]) -> None:
         self.config, self.run = config, run
@@ -130,7 +137,7 @@ class PlanTrainer:
         ended = self.plan.ended or steps >= self.config.steps
         evaluates = self._evaluate_every(steps) or (ended and self.config.evaluate_every)
         # first: it may take long, and what is reported is not in the plan any more
-        evaluation = self._evaluation_row() if evaluates else {}
+        evaluation = self.callbacks.on_evaluation(self._evaluation_row()) if evaluates else {}
         # before the checkpoint: a run that is resumed from it has this line
         if self._report_every(steps) or ended or evaluation:
             yield {**self.plan.report().flat(), **evaluation}
@@ -185,13 +192,7 @@ class PlanTrainer:
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily in environments of their own."""
         self._fetch()
-        factory = functools.partial(
-            make_env,
-            self.config.env,
-            min(episodes, max(self.config.num_envs, 1)),
-            **making_options(self.config),
-        )
-        return evaluate(self.agent.greedy_player(), factory, episodes, seed)
+        return evaluate_agent(self.config, self.agent, episodes, seed)
 
     def _evaluation_row(self) -> dict[str, float]:
         evaluation = self.evaluate(self.config.evaluation_episodes, derived_seed(self.config.seed, "evaluation"))
@@ -208,6 +209,9 @@ class PlanTrainer:
         if self.run is not None:
             kept = {**self._identity(), "env_steps": self.env_steps, "best_return": float(self.best_return)}
             save_checkpoint(self.run.checkpoints, self.env_steps, {}, kept, write_model=self.export_model, name="best")
+            self.callbacks.on_checkpoint(self.run.checkpoints / "best")
+        else:
+            self.best_model = self.model()
 
     def _begin_events(self) -> None:
         config = self.config
@@ -269,13 +273,15 @@ class PlanTrainer:
         """Writes a checkpoint of everything."""
         if self.run is None:
             raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
-        return save_checkpoint(
+        path = save_checkpoint(
             self.run.checkpoints,
             self.env_steps,
             *self._state(),
             write_model=self.export_model,
             keep=self.config.keep_checkpoints,
         )
+        self.callbacks.on_checkpoint(path)
+        return path
 
     def load_model(self, path: Path) -> None:
         """Takes over what acts from a checkpoint, and nothing else of it: enough to evaluate.
@@ -283,7 +289,11 @@ class PlanTrainer:
         Raises:
             CheckpointError: It is damaged, or of another agent.
         """
-        self.agent.import_model(open_model(path)[0])
+        self.take_model(read_model(open_model(path)[0]), path)
+
+    def take_model(self, model: Model, where: str | Path) -> None:
+        """As `load_model`, of a model that was read already."""
+        self.agent.take_model(model, where)
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
 
@@ -344,11 +354,15 @@ class PlanTrainer:
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
 
-    def export_model(self, path: Path) -> Path:
-        """Writes what acts, and nothing else, into a directory; see `Agent.export_model`."""
+    def model(self) -> Model:
+        """What acts now, and nothing else."""
         self._fetch()
-        model: Path = self.agent.export_model(path)
+        model: Model = self.agent.model()
         return model
+
+    def export_model(self, path: Path) -> Path:
+        """Writes what acts now, and nothing else, into a directory."""
+        return write_model(path, self.model())
 
     # -- looking -------------------------------------------------------------------------------------------------
 
@@ -381,6 +395,13 @@ class PlanTrainer:
         if not isinstance(self.parts.workers, WorkerGroup):
             for worker in self.parts.workers:
                 worker.env.close()
+
+
+def evaluate_agent(config: TrainConfig, agent: Agent, episodes: int, seed: int) -> Evaluation:
+    """Plays episodes greedily with an agent, which need not be able to learn, in environments of their own."""
+    copies = min(episodes, max(config.num_envs, 1))
+    factory = functools.partial(make_env, config.env, copies, **making_options(config))
+    return evaluate(agent.greedy_player(), factory, episodes, seed)
 
 
 def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup, image_network: Any = None) -> Space:

@@ -9,11 +9,13 @@ import typer
 
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.config_checks import check_environment
+from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed
+from rlweave.algorithms.loading import find_playing
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output
-from rlweave.cli.settings import check_backend, check_environment
-from rlweave.cli.train import describe_evaluation, evaluation_data, final_evaluation_seed
+from rlweave.cli.train import describe_evaluation, evaluation_data
 from rlweave.strict_json import to_json
 
 
@@ -34,16 +36,11 @@ def evaluate(
     spec = get_algorithm(name)
     config = resolve_config(spec.config_class, file=data)
     check_environment(spec, config.env)
-    check_backend(config.backend)
-    best = directory.checkpoints / "best"
     is_run = run.resolve() == directory.path.resolve()
-    checkpoint = best if is_run and best.is_dir() else find_checkpoint(run)
-    trainer = spec.make_trainer(config, None)
-    try:
-        trainer.load_model(checkpoint)
-        result = trainer.evaluate(episodes, final_evaluation_seed(config.seed) if seed is None else seed)
-    finally:
-        trainer.close()
+    checkpoint = find_playing(run) if is_run else find_checkpoint(run)
+    result = evaluate_checkpoint(
+        spec, config, checkpoint, episodes, final_evaluation_seed(config.seed) if seed is None else seed
+    )
     if as_json:
         typer.echo(to_json({"checkpoint": str(checkpoint), **evaluation_data(result)}))
     else:

@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from rlweave.agents.config import describe_settings
 from rlweave.algorithms.config import TrainConfig, import_modules, parse_assignments, read_settings_file, resolve_config
+from rlweave.algorithms.config_checks import check_backend, check_environment, check_keys
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.backends import BACKENDS, get_backend, is_installed
-from rlweave.errors import BackendError, ConfigError, EnvError
+from rlweave.errors import ConfigError
 
 
 def _import_all(names: list[str] | None) -> list[str] | None:
@@ -92,64 +92,11 @@ def make_config(
     preset = spec.presets.get(env) if use_presets and isinstance(env, str) else None
     if env is None and spec.config_class.model_fields["env"].is_required():
         raise ConfigError("no environment given", fix="for example --env CartPole-v1")
-    _check_keys(spec.config_class, {**file, **settings})
+    check_keys(spec.config_class, {**file, **settings})
     config = resolve_config(spec.config_class, presets=preset, file=file, sets=settings)
     check_environment(spec, config.env)
     check_backend(config.backend)
     return config, bool(preset)
-
-
-def check_environment(spec: AlgorithmSpec, env_id: str) -> None:
-    """Checks that there is an environment of this name for an algorithm.
-
-    Raises:
-        ConfigError: Names the nearest one; here it is a wrong setting, not an environment that failed.
-    """
-    try:
-        spec.find_env(env_id)
-    except EnvError as error:
-        raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
-
-
-def check_backend(name: str) -> None:
-    """Checks that a backend exists and is installed, without importing its framework.
-
-    Raises:
-        BackendError: Names the nearest backend, or the extra that installs it.
-    """
-    if name not in BACKENDS or not is_installed(name):
-        get_backend(name)  # raises the error that says so
-
-
-def check_learning_backend(spec: AlgorithmSpec, name: str) -> None:
-    """Checks that an algorithm can learn on a backend, which `check_backend` has accepted.
-
-    Raises:
-        BackendError: The algorithm needs gradients, and the backend has none.
-    """
-    if spec.needs_gradients and not get_backend(name).differentiable:
-        raise BackendError(
-            f"the {name} backend acts but cannot learn: it has no gradients",
-            where="backend",
-            received=repr(name),
-            fix=f"learn with --backend jax or --backend torch; --set agent.acting_backend={name} acts with {name}",
-        )
-
-
-def _check_keys(config_class: type[TrainConfig], settings: Mapping[str, Any]) -> None:
-    """Points from the bare name of a nested setting to its dotted key; other unknown keys are found by validation."""
-    known = [setting.key for setting in describe_settings(config_class)]
-    for key, value in settings.items():
-        if key.partition(".")[0] in config_class.model_fields:
-            continue
-        meant = [dotted for dotted in known if dotted.endswith(f".{key}")]
-        if meant:
-            raise ConfigError(
-                f"unknown setting {key!r}",
-                where=config_class.__name__,
-                received=repr(value),
-                fix="did you mean " + " or ".join(map(repr, meant)) + "?",
-            )
 
 
 def settings_text(spec: AlgorithmSpec, env: str | None = None, width: int = 100) -> str:

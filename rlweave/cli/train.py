@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
-import zlib
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from rlweave.algorithms.checkpoint import find_checkpoint, list_checkpoints, set_aside_newer
-from rlweave.algorithms.config import TrainConfig, resolve_config
-from rlweave.algorithms.metrics import MetricsLog
-from rlweave.algorithms.registry import AlgorithmSpec, Trainer, get_algorithm
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.config_checks import check_backend, check_environment, check_learning_backend
+from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed
+from rlweave.algorithms.loading import find_playing
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.run import Run
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.training import begin
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
 from rlweave.cli.interrupt import StopRequest
@@ -24,9 +26,6 @@ from rlweave.cli.plot import draw_learning_curve
 from rlweave.cli.progress import TrainingProgress
 from rlweave.cli.settings import (
     ImportOption,
-    check_backend,
-    check_environment,
-    check_learning_backend,
     collect_settings,
     help_of,
     make_config,
@@ -56,6 +55,10 @@ def train(
     address: Annotated[str | None, typer.Option(help=help_of("address"))] = None,
     placement: Annotated[str | None, typer.Option(help=help_of("placement"))] = None,
     imports: ImportOption = None,
+    callbacks: Annotated[
+        list[str] | None,
+        typer.Option("--callback", metavar="MODULE:CLASS", help="A class that the training calls; repeatable; kept."),
+    ] = None,
     assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_SET_HELP)] = None,
     config: Annotated[Path | None, typer.Option(help=_CONFIG_HELP)] = None,
     run_dir: Annotated[
@@ -78,23 +81,17 @@ def train(
         return
     options = {"imports": imports, "env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
     options |= {"engine": engine, "workers": workers, "address": address, "placement": placement}
+    options["callbacks"] = callbacks or None
     given = collect_settings(options, assignments or [])
     resolved, tuned = make_config(spec, given, config, presets)
     check_learning_backend(spec, resolved.backend)
     run = RunDirectory.create(spec.name, resolved.to_data(), command=_command(), path=run_dir)
     if tuned:
         output().print(f"settings tuned for {resolved.env} are used; --no-presets leaves them out")
-    try:
-        trainer = spec.make_trainer(resolved, run)
-    except BaseException:
-        run.discard()
-        raise
-    try:
-        write_graph_picture(trainer, run.graph_picture)
-        write_plan_picture(trainer.draw_plan(), run.plan_picture)
-        _run(spec, resolved, trainer, run, run.open_metrics(resolved.tensorboard))
-    finally:
-        trainer.close()
+    with begin(spec, resolved, run, [_Pictures()]) as training:
+        write_graph_picture(training.trainer, run.graph_picture)
+        write_plan_picture(training.trainer.draw_plan(), run.plan_picture)
+        _drive(training, run)
 
 
 def resume(
@@ -132,60 +129,65 @@ def resume(
         directory.note_command(_command())
         for path in set_aside_newer(directory.checkpoints, trainer.env_steps):
             warn(f"a later checkpoint was moved to {path}")
-        metrics = directory.open_metrics(resolved.tensorboard)
-        metrics.rewind(trainer.env_steps)
-        output().print(f"going on from {checkpoint} at {trainer.env_steps:,} environment steps")
-        _run(spec, resolved, trainer, directory, metrics)
-    finally:
+        training = Run(spec, resolved, trainer, directory, [_Pictures()])
+    except BaseException:
         trainer.close()
+        raise
+    output().print(f"going on from {checkpoint} at {trainer.env_steps:,} environment steps")
+    with training:
+        _drive(training, directory)
 
 
-def final_evaluation_seed(seed: int) -> int:
-    """The seed of the evaluation after training: derived from the run's, and used for nothing else."""
-    key = zlib.crc32(b"final evaluation")
-    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
+class _Pictures:
+    """Draws the learning curve, and the plan with rates and lag, when a training is over, for whatever reason."""
+
+    def on_end(self, run: Run) -> None:
+        """Draws them."""
+        assert run.directory is not None
+        draw_learning_curve(run.directory)
+        write_plan_picture(run.trainer.draw_plan(), run.directory.plan_picture)
 
 
-def _run(spec: AlgorithmSpec, config: TrainConfig, trainer: Trainer, run: RunDirectory, metrics: MetricsLog) -> None:
-    for note in getattr(trainer, "notes", ()):
+def _drive(run: Run, directory: RunDirectory) -> None:
+    """Trains with a display, to the end or to a Ctrl-C; then evaluates."""
+    config = run.config
+    for note in run.notes:
         output().print(note)
-    title = f"{spec.name} {config.env} {config.backend} seed {config.seed}"
+    title = f"{run.spec.name} {config.env} {config.backend} seed {config.seed}"
     try:
         with (
             StopRequest() as stop,
-            TrainingProgress(output(), title, config.steps, start=trainer.env_steps) as progress,
+            TrainingProgress(output(), title, config.steps, start=run.env_steps) as progress,
         ):
-            for report in trainer.train():
-                metrics.write(report)
+            for report in run:
                 progress.update(report)
                 if stop.asked:
-                    break
-            checkpoint = trainer.save()
+                    run.stop("interrupted")
     except KeyboardInterrupt:
-        warn(f"stopped in the middle of a step; {_how_to_go_on(run)}")
+        warn(f"stopped in the middle of a step; {_how_to_go_on(directory)}")
         raise typer.Exit(INTERRUPTED) from None
     except RlweaveError:
-        warn(_how_to_go_on(run))
+        warn(_how_to_go_on(directory))
         raise
-    finally:
-        metrics.close()
-        draw_learning_curve(run)
-        write_plan_picture(trainer.draw_plan(), run.plan_picture)  # now with rates and lag
-    if trainer.env_steps < config.steps:
-        output().print(f"stopped at {trainer.env_steps:,} environment steps and saved {checkpoint}")
-        output().print(f"go on with: [bold]rlweave resume {shlex.quote(str(run.path))}[/]")
+    assert run.checkpoint is not None
+    if run.ended == "interrupted" and run.env_steps < config.steps:
+        output().print(f"stopped at {run.env_steps:,} environment steps and saved {run.checkpoint}")
+        output().print(f"go on with: [bold]rlweave resume {shlex.quote(str(directory.path))}[/]")
         raise typer.Exit(INTERRUPTED)
+    if run.ended not in ("complete", "interrupted"):
+        output().print(f"stopped at {run.env_steps:,} environment steps: {run.ended}")
     if config.final_episodes:
-        _evaluate_best(config, trainer, run)
-    _show_run(run, checkpoint)
+        _evaluate_best(run, directory)
+    _show_run(directory, run.checkpoint)
 
 
-def _evaluate_best(config: TrainConfig, trainer: Trainer, run: RunDirectory) -> None:
-    best = run.checkpoints / "best"
-    if best.is_dir():
-        trainer.load_model(best)
-    evaluation = trainer.evaluate(config.final_episodes, final_evaluation_seed(config.seed))
-    file = run.path / "evaluation.json"
+def _evaluate_best(run: Run, directory: RunDirectory) -> None:
+    config = run.config
+    best = directory.checkpoints / "best"
+    checkpoint = find_playing(directory.path)
+    seed = final_evaluation_seed(config.seed)
+    evaluation = evaluate_checkpoint(run.spec, config, checkpoint, config.final_episodes, seed)
+    file = directory.path / "evaluation.json"
     file.write_text(to_json(evaluation_data(evaluation), indent=1) + "\n", encoding="utf-8")
     which = "best checkpoint" if best.is_dir() else "last weights"
     output().print(f"greedy evaluation of the {which}: {describe_evaluation(evaluation, config.env)}")

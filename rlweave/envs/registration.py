@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from rlweave.errors import EnvError, install_command, nearest
+from rlweave.errors import ConfigError, EnvError, install_command, nearest
 
 GRID_WORLD_ID = "rlweave/GridWorld-v0"
 CATCH_ID = "rlweave/Catch-v0"
@@ -38,7 +40,8 @@ def resolve(env_id: str) -> EnvSpec:
     """Finds the registration of an environment id.
 
     Args:
-        env_id: An id like ``"CartPole-v1"``, or ``"module:id"`` to import a module that registers it first.
+        env_id: An id like ``"CartPole-v1"``, ``"module:id"`` to import a module that registers it first, or
+            ``"module:Class"`` (or ``"module:function"``) for what makes the environment.
 
     Raises:
         EnvError: If no such id is registered (it names the nearest one), or a package that it needs is missing.
@@ -56,11 +59,20 @@ def resolve(env_id: str) -> EnvSpec:
                 received=env_id,
                 fix="install it, or correct the part before the colon",
             ) from error
+        own = getattr(sys.modules[module], name, None)
+        if callable(own) and name not in gymnasium.registry:
+            return EnvSpec(env_id, entry_point=own)
     if name.startswith("ALE/"):
         _register_atari(env_id)
     try:
         spec = gymnasium.spec(name)
     except gymnasium.error.Error as error:
+        if name.startswith(_PASSED):
+            raise EnvError(
+                "this environment was passed as an object that another process cannot import",
+                received=env_id,
+                fix="train with a class or function of a module, or with its name, 'module:Class'",
+            ) from error
         raise EnvError(
             f"no environment is registered under the id {name!r}",
             received=env_id,
@@ -70,6 +82,50 @@ def resolve(env_id: str) -> EnvSpec:
         ) from error
     _check_installed(spec)
     return spec
+
+
+def name_environment(env: str | EnvSpec | Callable[..., Any]) -> str:
+    """The name by which settings know an environment.
+
+    Args:
+        env: An id or another name, which stays; a registration; or a class or function that makes the environment.
+
+    Returns:
+        ``"module:Class"`` of what another process can import; otherwise an id that is registered here.
+
+    Raises:
+        ConfigError: It is none of these, such as an environment that is made already.
+
+    >>> from rlweave.envs.gridworld import GridWorld
+    >>> name_environment(GridWorld)
+    'rlweave.envs.gridworld:GridWorld'
+    """
+    if isinstance(env, str):
+        return env
+    if isinstance(env, EnvSpec):
+        receive_registration(env)
+        return env.id
+    if not callable(env):
+        raise ConfigError(
+            "an environment is given by what makes it: several are needed, in training and in evaluation",
+            where="env",
+            received=f"a {type(env).__name__}",
+            fix="pass its id, its class, or a function that makes it",
+        )
+    module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", type(env).__name__)
+    if module not in (None, "__main__") and getattr(sys.modules.get(module), name, None) is env:
+        return f"{module}:{name}"
+    plain = re.sub(r"[^A-Za-z0-9_]", "", name.rpartition(".")[2]) or "environment"
+    for number in itertools.count():
+        env_id = f"{_PASSED}{plain}-v{number}"
+        spec = gymnasium.registry.setdefault(env_id, EnvSpec(env_id, entry_point=env))
+        if spec.entry_point is env:
+            return env_id
+    raise AssertionError
+
+
+#: Ids of environments that were passed as objects begin with this.
+_PASSED = "passed/"
 
 
 def registration_to_ship(env_id: str | Callable[..., gymnasium.Env[Any, Any]]) -> EnvSpec | None:

@@ -64,7 +64,7 @@ def test_a_backend_without_gradients_is_refused_before_anything_is_made(rlweave,
     result = rlweave("train", "ppo", "--env", "CartPole-v1", "--backend", "numpy", "--run-dir", "run")
     assert result.code == 2
     assert "the numpy backend acts but cannot learn" in result.err
-    assert "--backend jax or --backend torch" in result.err
+    assert "learn with --backend jax" in result.err
     assert not list(tmp_path.iterdir())
     assert rlweave("graph", "ppo", "--env", "CartPole-v1", "--backend", "numpy", "--code", "act").code == 0
 
@@ -132,23 +132,24 @@ def test_the_bare_name_of_a_nested_setting_is_answered_with_its_key(rlweave, tmp
         assert "did you mean 'agent.lr'?" in result.err
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "texts"),
-    [
-        ("backend", "torch", ["of another backend", "'numpy', where the configuration has 'torch'"]),
-        ("env", "Acrobot-v1", ["of another environment", "'CartPole-v1', where the configuration has 'Acrobot-v1'"]),
-    ],
-)
-def test_a_checkpoint_of_another_backend_or_environment_is_refused(rlweave, numpy_run, key, value, texts):
-    assert rlweave("evaluate", "run", "--episodes", 1).code == 0
+def test_a_training_goes_on_with_its_own_backend_and_is_evaluated_with_any(rlweave, numpy_run):
+    before = rlweave("evaluate", "run", "--episodes", 2).out
     config = parse_yaml(numpy_run.config_file.read_text())
-    numpy_run.config_file.write_text(to_yaml({**config, key: value}))
-    # a resume begins with the backend, which is numpy still where only the environment is another
-    commands = ["evaluate", "resume"] if key == "backend" else ["evaluate"]
-    for command in commands:
-        result = rlweave(command, "run")
-        assert result.code == 2, result.err
-        assert all(text in result.err for text in texts)
+    numpy_run.config_file.write_text(to_yaml({**config, "backend": "torch"}))
+    result = rlweave("resume", "run")
+    assert result.code == 2
+    assert "of another backend" in result.err
+    assert "'numpy', where the configuration has 'torch'" in result.err
+    assert rlweave("evaluate", "run", "--episodes", 2).out == before
+
+
+def test_a_checkpoint_of_another_environment_is_not_evaluated(rlweave, numpy_run):
+    config = parse_yaml(numpy_run.config_file.read_text())
+    numpy_run.config_file.write_text(to_yaml({**config, "env": "Acrobot-v1"}))
+    result = rlweave("evaluate", "run")
+    assert result.code == 2
+    assert "of another environment" in result.err
+    assert "'CartPole-v1', where the configuration has 'Acrobot-v1'" in result.err
 
 
 def test_a_checkpoint_that_names_neither_backend_nor_environment_is_taken(rlweave, numpy_run, monkeypatch):

@@ -11,9 +11,9 @@ from rlweave.agents.config import describe_settings
 from rlweave.algorithms import registry
 from rlweave.algorithms.checkpoint import list_checkpoints, load_checkpoint
 from rlweave.algorithms.config import parse_yaml
+from rlweave.algorithms.evaluating import final_evaluation_seed
 from rlweave.algorithms.metrics import read_metrics
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.cli.train import final_evaluation_seed
 from rlweave.errors import BuildError
 from tests.cli.counting import COUNTING
 

@@ -1,0 +1,88 @@
+"""Evaluation of what was trained, with a model and nothing else where the algorithm can do with that."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlweave.agents.agent import AUTO
+from rlweave.agents.from_model import acting
+from rlweave.agents.model_files import Model, read_model
+from rlweave.algorithms.checkpoint import open_model
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
+from rlweave.backends import is_installed
+from rlweave.envs import Evaluation
+from rlweave.errors import CheckpointError
+
+
+def evaluate_model(
+    spec: AlgorithmSpec, config: TrainConfig, model: Model, where: str | Path, episodes: int, seed: int
+) -> Evaluation:
+    """Plays episodes greedily with a model, on the backend that acted in training, or else on NumPy.
+
+    Args:
+        spec: The algorithm.
+        config: Settings of the training, which say what the environment is.
+        model: The model.
+        where: Where it comes from, for errors.
+        episodes: How many episodes.
+        seed: Seed of the environments.
+
+    Raises:
+        CheckpointError: The model is of another environment than the settings.
+    """
+    if spec.evaluate is None:
+        trainer: Any = spec.make_trainer(config, None)
+        try:
+            trainer.take_model(model, where)
+            return trainer.evaluate(episodes, seed)
+        finally:
+            trainer.close()
+    its = _environment_of(model)
+    if its not in (None, config.env):
+        raise CheckpointError(
+            "the checkpoint is of another environment",
+            where=str(where),
+            received=f"{its!r}, where the configuration has {config.env!r}",
+            fix=f"evaluate it with the settings of its run, whose env is {its!r}",
+        )
+    backend = acting_backend(config)
+    return spec.evaluate(config, acting(model, where, backend, config.seed, get_algorithm), episodes, seed)
+
+
+def evaluate_checkpoint(
+    spec: AlgorithmSpec, config: TrainConfig, checkpoint: Path, episodes: int, seed: int
+) -> Evaluation:
+    """As `evaluate_model`, with the model of a checkpoint; of an algorithm of somebody else also without one."""
+    if spec.evaluate is not None:
+        return evaluate_model(spec, config, read_model(open_model(checkpoint)[0]), checkpoint, episodes, seed)
+    trainer = spec.make_trainer(config, None)
+    try:
+        trainer.load_model(checkpoint)
+        return trainer.evaluate(episodes, seed)
+    finally:
+        trainer.close()
+
+
+def _environment_of(model: Model) -> str | None:
+    """Id of the environment that a model was trained in; None where nobody said."""
+    policies = model.description.get("policies")
+    description = model.description if policies is None else next(iter(policies.values()))
+    return (description["environment"] or {}).get("id")
+
+
+def acting_backend(config: Any) -> str:
+    """The backend that acted in training, if it is installed here, or else NumPy."""
+    named = getattr(getattr(config, "agent", None), "acting_backend", None)
+    chosen = config.backend if named in (None, AUTO) else named
+    return chosen if is_installed(chosen) else "numpy"
+
+
+def final_evaluation_seed(seed: int) -> int:
+    """The seed of the evaluation after training: derived from the run's, and used for nothing else."""
+    key = zlib.crc32(b"final evaluation")
+    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)

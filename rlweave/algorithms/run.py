@@ -1,0 +1,228 @@
+"""`Run`: a training under way, and what came of it; who iterates over it trains."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from rlweave.agents.model_files import Model
+from rlweave.algorithms.callbacks import Callbacks, StopAtReturn, make_callback
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.evaluating import evaluate_checkpoint, evaluate_model, final_evaluation_seed
+from rlweave.algorithms.loading import find_playing, load, policy_of
+from rlweave.algorithms.metrics import MetricsLog
+from rlweave.algorithms.registry import AlgorithmSpec, Report, Trainer
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.envs import Evaluation
+from rlweave.errors import ConfigError, RlweaveError
+
+#: Where a model comes from that is in no directory, for errors.
+_HERE = "this training"
+
+
+class Run(Iterator[Report]):
+    """A training: iterating over it trains, and gives a report every `report_every` environment steps.
+
+    After the last report it has saved what it has to save, told its callbacks of the end, and closed environments and
+    processes. Who leaves the loop before has it wait where it stands; another loop goes on, `close` ends it.
+
+    Made by `rlweave.train`, and by the command line.
+
+    Args:
+        spec: The algorithm.
+        config: Settings of the training.
+        trainer: Trains; new, or restored from a checkpoint.
+        directory: Where checkpoints and metrics go; None writes nothing.
+        callbacks: See `make_callback`; beside those in the settings.
+
+    Attributes:
+        reports: All reports so far.
+        checkpoint: The last checkpoint, written at the end; None without a directory.
+        ended: Why the training is over: "complete", what `stop` was told, or the error; None while it is not.
+    """
+
+    def __init__(
+        self,
+        spec: AlgorithmSpec,
+        config: TrainConfig,
+        trainer: Trainer,
+        directory: RunDirectory | None = None,
+        callbacks: Sequence[Any] = (),
+    ) -> None:
+        self.spec, self.trainer, self.directory = spec, trainer, directory
+        self.config: TrainConfig = getattr(trainer, "config", config)  # it may have chosen who acts
+        self.reports: list[Report] = []
+        self.checkpoint: Path | None = None
+        self._metrics: MetricsLog | None = None
+        self._callbacks = Callbacks(all_callbacks(config, callbacks)).of(self)
+        trainer.callbacks = self._callbacks
+        self._training: Iterator[Report] | None = None
+        self._stopped: str | None = None
+        self._model: Model | None = None
+        self.ended: str | None = None  # last: a run that could not be made is none to be closed
+
+    # -- training ------------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path | None:
+        """The run directory; None where nothing is written."""
+        return None if self.directory is None else self.directory.path
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps so far."""
+        return self.trainer.env_steps
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should read once, a line each."""
+        return list(getattr(self.trainer, "notes", ()))
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """All reports as columns, float64 (reports,); NaN where a report has no value."""
+        names = dict.fromkeys(name for report in self.reports for name in report)
+        return {name: np.array([report.get(name, np.nan) for report in self.reports], np.float64) for name in names}
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Report:
+        if self.ended is not None:
+            raise StopIteration
+        try:
+            report = None if self._stopped is not None else self._next_report()
+            if report is not None:
+                return report
+            if self.directory is not None:
+                self.checkpoint = self.trainer.save()
+        except BaseException as error:
+            self._end(f"{type(error).__name__}: {error}", error)
+            raise
+        self._end(self._stopped or "complete")
+        raise StopIteration
+
+    def _next_report(self) -> Report | None:
+        if self._training is None:
+            if self.directory is not None:
+                self._metrics = self.directory.open_metrics(self.config.tensorboard)
+                if self.directory.metrics_file.exists():  # of a training that is resumed
+                    self._metrics.rewind(self.env_steps)
+            self._training = iter(self.trainer.train())
+        report = next(self._training, None)
+        if report is None:
+            return None
+        report = self._callbacks.on_report(report)
+        if self._metrics is not None:
+            self._metrics.write(report)
+        self.reports.append(report)
+        return report
+
+    def stop(self, reason: str) -> None:
+        """Ends the training after the report that is being made.
+
+        Args:
+            reason: Why; it becomes `ended`.
+        """
+        self._stopped = self._stopped or reason
+
+    def finish(self) -> Self:
+        """Trains to the end."""
+        for _ in self:
+            pass
+        return self
+
+    def close(self) -> None:
+        """Ends the training where it stands, saved where there is a directory; does nothing once it is over."""
+        self.stop("closed")
+        self.finish()
+
+    def _end(self, why: str, error: BaseException | None = None) -> None:
+        if self.ended is not None:
+            return
+        self.ended = why
+        try:
+            if error is None and self.directory is None and hasattr(self.trainer, "model"):
+                self._model = self._present_model()
+            self._callbacks.on_end()
+        except RlweaveError:
+            if error is None:
+                raise
+        finally:
+            if self._metrics is not None:
+                self._metrics.close()
+            self.trainer.close()
+
+    # -- what came of it -----------------------------------------------------------------------------------------
+
+    def load(self, backend: str | None = None, *, seed: int = 0) -> Any:
+        """The trained policy, see `rlweave.load`: of the best evaluation so far, or else with the present weights.
+
+        A training that has not begun is trained to its end first.
+        """
+        found = self._what_acts()
+        if isinstance(found, Path):
+            return load(found, backend, seed=seed)
+        return policy_of(found, _HERE, backend, seed)
+
+    def evaluate(self, episodes: int = 20, seed: int | None = None) -> Evaluation:
+        """Plays episodes greedily with what `load` gives, in environments of their own.
+
+        Args:
+            episodes: How many episodes.
+            seed: Seed of the environments; None: one that is derived from the run's, and not used in training.
+        """
+        found = self._what_acts()
+        seed = final_evaluation_seed(self.config.seed) if seed is None else seed
+        if isinstance(found, Path):
+            return evaluate_checkpoint(self.spec, self.config, found, episodes, seed)
+        return evaluate_model(self.spec, self.config, found, _HERE, episodes, seed)
+
+    def _what_acts(self) -> Path | Model:
+        """The checkpoint that plays for this run, or its model where no directory has one."""
+        if self._training is None and self.ended is None:
+            self.finish()
+        if self.directory is not None and (self.checkpoint or (self.directory.checkpoints / "best").is_dir()):
+            return find_playing(self.directory.path)
+        return self._model or self._present_model()
+
+    def _present_model(self) -> Model:
+        trainer: Any = self.trainer
+        if not hasattr(trainer, "model"):
+            raise ConfigError(
+                "the trainer of this algorithm gives no model",
+                where=self.spec.name,
+                fix="give the training a run_dir, whose checkpoints it loads",
+            )
+        best: Model | None = getattr(trainer, "best_model", None)
+        return best or trainer.model()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._end(f"{type(error).__name__}: {error}", error)
+
+    def __del__(self) -> None:
+        if getattr(self, "ended", "") is None:
+            if self._training is None:
+                warnings.warn("a training was made and never begun: iterate over it, or call finish()", stacklevel=2)
+            with contextlib.suppress(Exception):
+                self.trainer.close()
+
+
+def all_callbacks(config: TrainConfig, given: Sequence[Any]) -> list[Any]:
+    """The callbacks of a training: those that settings ask for, those that they name, and those that are given."""
+    made: list[Any] = [] if config.stop_at_return is None else [StopAtReturn(config.stop_at_return)]
+    return [*made, *map(make_callback, (*config.callbacks, *given))]

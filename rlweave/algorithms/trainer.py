@@ -207,11 +207,15 @@ class PlanTrainer:
 
     def _keep_best(self) -> None:
         if self.run is not None:
-            kept = {**self._identity(), "env_steps": self.env_steps, "best_return": float(self.best_return)}
+            kept = {**self._identity(), "env_steps": self.env_steps, "best_return": self._finite_best()}
             save_checkpoint(self.run.checkpoints, self.env_steps, {}, kept, write_model=self.export_model, name="best")
             self.callbacks.on_checkpoint(self.run.checkpoints / "best")
         else:
             self.best_model = self.model()
+
+    def _finite_best(self) -> float | None:
+        """The return of the best evaluation so far, as JSON has it; None before the first."""
+        return None if self.best_return == -np.inf else float(self.best_return)
 
     def _begin_events(self) -> None:
         config = self.config
@@ -257,7 +261,7 @@ class PlanTrainer:
             "plan": plan,
             "workers": self.plan.ask_workers("state_dict", wanted),
             "events": [event.state_dict() for event in self._every()],
-            "best_return": None if self.best_return == -np.inf else float(self.best_return),
+            "best_return": self._finite_best(),
             "env_steps": self.env_steps,
         }
 

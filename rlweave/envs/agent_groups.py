@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rlweave.envs.batching import Batch, batch_codec
+from rlweave.envs.batching import Batch, OutOfRange, batch_codec
+from rlweave.envs.failures import NOT_FINITE, describe
 from rlweave.errors import ConfigError, EnvError
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
@@ -126,6 +127,7 @@ class AgentGroup:
         self._terminated = np.zeros(self.rows, np.bool_)
         self._truncated = np.zeros(self.rows, np.bool_)
         self._next = self._codec.copy(self.observations)
+        self._seen = np.zeros(self.rows, np.bool_)
         self._first: Batch = None
         self._began = np.zeros(self.rows, np.bool_)
 
@@ -140,6 +142,7 @@ class AgentGroup:
             EnvError: If it does not fit the space.
         """
         self._write(self._next, row, observation)
+        self._seen[row] = True
 
     def ask(self, row: int) -> None:
         """Has a row act on what it observed; what it waited for is complete."""
@@ -185,18 +188,30 @@ class AgentGroup:
         )
         return GroupStep(self._complete, self._rewards.astype(np.float32), self._terminated, self._truncated, following)
 
-    def find_nonfinite(self, begun: bool) -> tuple[str, int, str] | None:
-        """Agent, copy and leaf of the first NaN or infinity.
+    def find_wrong(self, begun: bool, check_finite: bool) -> tuple[int, str, str] | None:
+        """Copy of the first observation that lies outside of its space, what is wrong, and the fix.
 
         Args:
             begun: Looks at first observations of episodes instead of those after the step.
+            check_finite: Whether NaN and infinity are wrong.
         """
         batch = self._first if begun else self._next
-        found = None if batch is None else self._codec.find_nonfinite(batch)
+        if batch is None:
+            return None
+        if self._codec.is_narrow:
+            # Rows of agents that were never there hold zeros, which need not lie in the space.
+            rows = (self._began if begun else self._seen).nonzero()[0]
+            try:
+                self._codec.check_range(_take(batch, rows))
+            except OutOfRange as error:
+                agent, copy = divmod(int(rows[error.row or 0]), self.num_envs)
+                return copy, f"agent {self.agents[agent]!r}: {describe(error)[0]}", ""
+        found = self._codec.find_nonfinite(batch) if check_finite else None
         if found is None:
             return None
         agent, copy = divmod(found[0], self.num_envs)
-        return self.agents[agent], copy, found[1]
+        which = f"leaf {found[1]!r} of the observation" if found[1] else "the observation"
+        return copy, f"{which} of agent {self.agents[agent]!r} holds NaN or infinity", NOT_FINITE
 
 
 def _take(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:

@@ -12,8 +12,10 @@ import numpy as np
 
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.batching import Batch
-from rlweave.envs.failures import describe, environment_failure, step_phase
+from rlweave.envs.contract import LARGEST_REWARD, plain_flag, plain_reward
+from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.object_state import NotData, capture, restore
+from rlweave.envs.ownership import Ownership, own
 from rlweave.envs.parallel_names import ParallelEnv
 from rlweave.envs.parallel_results import first_observations, five_mappings
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit, load_environments, save_environments
@@ -24,7 +26,8 @@ Grouping = Callable[[Sequence[str]], Mapping[str, Sequence[str]]]
 """Sorts the possible agents of an environment into groups by name."""
 
 
-_FINITE = "repair the environment, or pass check_finite=False if such values are meant"
+MAX_IDLE_STEPS = 10_000
+"""Steps of a copy without anybody who acts, after which it counts as stuck."""
 
 
 class AgentEpisode(NamedTuple):
@@ -66,6 +69,7 @@ class MultiAgentEnv:
     * What an action brought is complete at the agent's next observation or at its end, with all rewards until then.
     * An agent whose end is told after its last action, by itself or because the episode is over, still gets the reward
       that came with it. Where an episode ends and an agent's end was not told, the agent is cut off (truncated).
+    * Where all agents have ended, the episode is over, also if `agents` still names them.
     * An agent that never acts has no transitions; its rewards count in its return.
     * Rows of agents that are not there are never transitions.
 
@@ -102,6 +106,7 @@ class MultiAgentEnv:
         self.num_envs = len(factories)
         self._envs: list[ParallelEnv] = []
         self._closed = self._started = False
+        self._ownership: Ownership | None = None
         self.unsaved_because = ""
         self.agents: tuple[str, ...] = ()
         try:
@@ -109,6 +114,7 @@ class MultiAgentEnv:
                 self._envs.append(self._make_copy(index, factory))
             grouped = grouping(self.agents)
             _check_groups(self.agents, grouped)
+            self._ownership = own(self._envs, "copy")
             self.groups = {name: self._make_group(name, members) for name, members in grouped.items()}
         except BaseException:
             self._abort()
@@ -128,6 +134,9 @@ class MultiAgentEnv:
         self._returns: list[dict[str, float]] = [{} for _ in range(self.num_envs)]
         self._lengths: list[dict[str, int]] = [{} for _ in range(self.num_envs)]
         self._terminal: list[set[str]] = [set() for _ in range(self.num_envs)]
+        #: Who has ended in the episode, and for how many steps nobody was asked.
+        self._gone: list[set[str]] = [set() for _ in range(self.num_envs)]
+        self._idle_steps = [0] * self.num_envs
 
     # -- playing -------------------------------------------------------------------------------------------------
 
@@ -179,7 +188,7 @@ class MultiAgentEnv:
             ended = []
             for copy in range(self.num_envs):
                 self._step_copy(copy, given[copy])
-                if not self._envs[copy].agents:
+                if not self._remaining(copy):
                     episodes += self._end_episode(copy)
                     self._begin_episode(copy, None)
                     ended.append(copy)
@@ -217,6 +226,7 @@ class MultiAgentEnv:
         try:
             result = self._envs[copy].step(actions)
             self._take_in(copy, *five_mappings(result))
+            self._require_progress(copy)
         except (Exception, SystemExit) as error:
             what, trace = describe(error)
             phase = step_phase(self._episode_steps[copy])
@@ -235,9 +245,11 @@ class MultiAgentEnv:
         for agent, reward in rewards.items():
             if agent in places:  # others may be there, such as one for all together
                 group, row = places[agent]
-                value = float(reward)
-                if self._check_finite and not math.isfinite(value):
-                    raise EnvError(f"the reward of agent {agent!r} is {value}", fix=_FINITE)
+                value = _reward_of(agent, reward)
+                if self._check_finite and not abs(value) <= LARGEST_REWARD:
+                    large = f", beyond {LARGEST_REWARD:.1e}, the largest number of float32"
+                    what = f"the reward of agent {agent!r} is {value}{large if math.isfinite(value) else ''}"
+                    raise EnvError(what, fix=NOT_FINITE)
                 group.reward(row, value)
                 returns[agent] = returns.get(agent, 0.0) + value
         for agent, observation in observations.items():
@@ -245,9 +257,11 @@ class MultiAgentEnv:
                 group, row = places[agent]
                 group.observe(row, observation)
         for agent, (group, row) in places.items():
-            is_end, is_cut = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
+            is_end = _flag_of(agent, "terminated", terminated.get(agent, False))
+            is_cut = _flag_of(agent, "truncated", truncated.get(agent, False))
             if is_end or is_cut:
                 returns.setdefault(agent, 0.0)
+                self._gone[copy].add(agent)
                 if is_end:
                     self._terminal[copy].add(agent)
                 group.end(row, is_end, is_cut)
@@ -267,7 +281,8 @@ class MultiAgentEnv:
         ]
 
     def _begin_episode(self, copy: int, seed: int | None) -> None:
-        self._lengths[copy], self._terminal[copy] = {}, set()
+        self._lengths[copy], self._terminal[copy], self._gone[copy] = {}, set(), set()
+        self._idle_steps[copy] = 0
         places = self._places[copy]
         try:
             observations = first_observations(self._envs[copy].reset(seed=seed))
@@ -284,19 +299,13 @@ class MultiAgentEnv:
             raise environment_failure(what, env=copy, phase="reset", trace=trace) from error
 
     def _finish_step(self) -> dict[str, GroupStep]:
-        if self._check_finite:
-            for group in self.groups.values():
-                for begun in (False, True):
-                    found = group.find_nonfinite(begun)
-                    if found is not None:
-                        agent, copy, leaf = found
-                        which = f"leaf {leaf!r} of the observation" if leaf else "the observation"
-                        raise environment_failure(
-                            f"{which} of agent {agent!r} holds NaN or infinity",
-                            env=copy,
-                            phase="reset" if begun else step_phase(self._episode_steps[copy]),
-                            fix=_FINITE,
-                        )
+        for group in self.groups.values():
+            for begun in (False, True):
+                found = group.find_wrong(begun, self._check_finite)
+                if found is not None:
+                    copy, what, fix = found
+                    phase = "reset" if begun else step_phase(self._episode_steps[copy])
+                    raise environment_failure(what, env=copy, phase=phase, fix=fix)
         return {name: group.finish_step() for name, group in self.groups.items()}
 
     # -- saving --------------------------------------------------------------------------------------------------
@@ -335,13 +344,13 @@ class MultiAgentEnv:
             common = restore(state["common"], self._common_state())
         except NotData as error:
             raise does_not_fit(error) from error
-        for name, own in common.pop("groups").items():
-            vars(self.groups[name]).update(own)
+        for name, rows in common.pop("groups").items():
+            vars(self.groups[name]).update(rows)
         vars(self).update(common)
         self._started, self._reseed = True, False
 
     def _common_state(self) -> dict[str, Any]:
-        mine = ("seed", "joint_steps", "_episode_steps", "_returns", "_lengths", "_terminal")
+        mine = ["seed", "joint_steps", "_episode_steps", "_idle_steps", "_returns", "_lengths", "_terminal", "_gone"]
         return {
             **{name: vars(self)[name] for name in mine},
             "groups": {name: group.state() for name, group in self.groups.items()},
@@ -354,6 +363,7 @@ class MultiAgentEnv:
         if self._closed:
             return
         self._closed = True
+        self._release()
         for index, env in enumerate(self._envs):
             try:
                 env.close()
@@ -371,9 +381,14 @@ class MultiAgentEnv:
 
     def _abort(self) -> None:
         self._closed = True
+        self._release()
         for env in self._envs:
             with contextlib.suppress(Exception):  # there is an error already
                 env.close()
+
+    def _release(self) -> None:
+        if self._ownership is not None:
+            self._ownership.release()
 
     # -- checks --------------------------------------------------------------------------------------------------
 
@@ -395,6 +410,23 @@ class MultiAgentEnv:
             raise environment_failure(what, env=index, phase="construction", trace=trace) from error
         self.agents = agents
         return env
+
+    def _remaining(self, copy: int) -> list[str]:
+        """Agents that have not ended: an environment may go on to name those that have."""
+        return [agent for agent in self._envs[copy].agents if agent not in self._gone[copy]]
+
+    def _require_progress(self, copy: int) -> None:
+        """Refuses an episode in which nobody is asked any more, and which does not end either."""
+        if any(group.acting[row] for group, row in self._places[copy].values()):
+            self._idle_steps[copy] = 0
+            return
+        self._idle_steps[copy] += 1
+        if self._idle_steps[copy] >= MAX_IDLE_STEPS and (agents := self._remaining(copy)):
+            raise EnvError(
+                f"nobody has had an observation to act on for {MAX_IDLE_STEPS:,} steps, and the episode goes on",
+                received=f"agents={agents}",
+                fix="give an observation to an agent that is to act, and remove from `agents` who has ended",
+            )
 
     def _there(self, copy: int) -> list[str]:
         """The agents that are there."""
@@ -423,6 +455,20 @@ class MultiAgentEnv:
             what, trace = describe(error)
             raise environment_failure(what, env=0, phase="construction", trace=trace) from error
         return AgentGroup(name, members, [s for s, _ in spaces], [a for _, a in spaces], self.num_envs)
+
+
+def _reward_of(agent: str, reward: Any) -> float:
+    try:
+        return plain_reward(reward)
+    except EnvError as error:
+        raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from None
+
+
+def _flag_of(agent: str, name: str, value: Any) -> bool:
+    try:
+        return plain_flag(name, value)
+    except EnvError as error:
+        raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from None
 
 
 def _check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) -> None:

@@ -1,5 +1,6 @@
 """Copies of environments with several agents: who acts, what is a transition, whose reward is whose; fault 42."""
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -414,3 +415,95 @@ def test_simple_spread_of_mpe2_plays_in_several_copies():
         (c, f"agent_{i}", 5) for c in (0, 1) for i in range(3)
     ] * 2
     env.close()
+
+
+class Telling(Scripted):
+    """Returns other values than those that are written down, in the second step, and never empties `agents`."""
+
+    def __init__(self, space=None, keeps_agents=False, **values):
+        quiet = {"a": (1, 1.0, ""), "b": (1, 1.0, "")}
+        super().__init__("ab", [[{"a": 0, "b": 0}, quiet, {"a": (1, 1.0, "T"), "b": (1, 1.0, "C")}]])
+        self.space, self.keeps_agents, self.values = space, keeps_agents, values
+
+    def observation_space(self, agent):
+        return super().observation_space(agent) if self.space is None else self.space
+
+    def _seen(self, observations):
+        return observations if self.space is None else {a: np.int64([seen[0]]) for a, seen in observations.items()}
+
+    def reset(self, **options):
+        observations, infos = super().reset(**options)
+        return self._seen(observations), infos
+
+    def step(self, actions):
+        last = len(self._steps) == 1
+        observations, rewards, terminated, truncated, infos = super().step(actions)
+        observations = self._seen(observations)
+        if last:
+            if self.keeps_agents:
+                self.agents = ["a", "b"]
+            for found, name in ((observations, "b"), (rewards, "reward"), (terminated, "terminated")):
+                if name in self.values:
+                    found["b"] = self.values[name]
+        return observations, rewards, terminated, truncated, infos
+
+
+def test_an_episode_is_over_when_all_agents_have_ended_whatever_is_named():
+    with MultiAgentEnv([lambda: Telling(keeps_agents=True)] * 2, together, seed=0) as env:
+        env.reset()
+        ended = [len(env.step({"all": np.zeros(4, np.int32)}).episodes) for _ in range(6)]
+        assert ended == [0, 4, 0, 4, 0, 4]
+        assert env.groups["all"].acting.all()
+
+
+def test_an_episode_in_which_nobody_is_asked_any_more_is_an_error():
+    silent = [{"a": 0, "b": 0}, *[{"a": (None, 0.0, "")}] * 12_000]
+    with MultiAgentEnv([lambda: Scripted("ab", [silent])], together, seed=0) as env:
+        env.reset()
+        for _ in range(9_999):
+            env.step({"all": np.zeros(2, np.int32)})
+        with pytest.raises(EnvError, match=r"nobody has had an observation.*10,000 steps(?s:.*)step 10000"):
+            env.step({"all": np.zeros(2, np.int32)})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"reward": 1e39}, "the reward of agent 'b' is 1e+39, beyond 3.4e+38"),
+        ({"reward": None}, "agent 'b': the reward must be one number"),
+        ({"terminated": "False"}, "agent 'b': terminated must be True or False"),
+        ({"space": gymnasium.spaces.Box(0, 10, (1,), np.int32), "b": np.int32([11])}, "agent 'b': the environment"),
+        ({"space": gymnasium.spaces.Box(0, 255, (1,), np.uint8), "b": np.int64([300])}, "300 at [0]"),
+    ],
+    ids=repr,
+)
+def test_what_an_agent_gets_is_checked(values, said):
+    env = MultiAgentEnv([Telling, lambda: Telling(**values)], together, seed=0) if "space" not in values else None
+    if env is None:
+        env = MultiAgentEnv([lambda: Telling(values["space"]), lambda: Telling(**values)], together, seed=0)
+    env.reset()
+    env.step({"all": np.zeros(4, np.int32)})
+    with pytest.raises(EnvError) as caught:
+        env.step({"all": np.zeros(4, np.int32)})
+    for part in (said, "environment 1, step 2"):
+        assert part in str(caught.value)
+
+
+def test_rewards_and_flags_with_one_meaning_are_taken():
+    values = {"reward": np.array([2.0]), "terminated": np.bool_(True)}
+    with MultiAgentEnv([lambda: Telling(**values)], together, seed=0) as env:
+        env.reset()
+        env.step({"all": np.zeros(2, np.int32)})
+        step = env.step({"all": np.zeros(2, np.int32)})
+    assert [(part.agent, part.episode_return, part.terminated) for part in step.episodes] == [
+        ("a", 2.0, True),
+        ("b", 3.0, True),
+    ]
+
+
+def test_copies_are_objects_of_their_own():
+    one = Scripted("ab", [[{"a": 0, "b": 0}]])
+    with pytest.raises(EnvError, match="two sub-environments are one object"):
+        MultiAgentEnv([lambda: one] * 2, together)
+    with MultiAgentEnv([lambda: one], together), pytest.raises(EnvError, match="this copy is in use already"):
+        MultiAgentEnv([lambda: one], together)

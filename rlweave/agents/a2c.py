@@ -13,11 +13,13 @@ import numpy as np
 from rlweave.agents.a2c_graph import A2CGraph, RecurrentA2CGraph
 from rlweave.agents.agent import AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.components import (
     ActorCriticLoss,
     GeneralizedAdvantageEstimation,
 )
+from rlweave.components.network import mlp
 from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ExecutionError
 from rlweave.spaces import Space
@@ -26,14 +28,13 @@ from rlweave.spaces import Space
 class ActorCriticConfig(AgentConfig):
     """Settings that A2C and A3C share."""
 
-    network: list[dict[str, Any]] = setting(
-        [
-            {"type": "dense", "units": 64, "activation": "tanh"},
-            {"type": "dense", "units": 64, "activation": "tanh"},
-        ],
-        "layers of the policy and of the value function",
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "tanh")
+    network: list[dict[str, Any]] | None = setting(
+        None,
+        "layers of policy and value function; null: two dense tanh layers of 64, none behind the default image network",
     )
-    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
+    shared_network: bool = setting(False, "one trunk for policy and value function")
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
     gae_lambda: float = setting(
         1.0, "lambda of generalized advantage estimation; 1: returns up to the end of the rollout, as the paper", ge=0,

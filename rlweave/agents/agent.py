@@ -15,6 +15,7 @@ from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backen
 from rlweave.agents.config import Config, setting
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.model_files import Weights
+from rlweave.agents.networks import with_networks
 from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
 from rlweave.backends import get_backend
@@ -99,7 +100,7 @@ class Agent(RecurrentActing, ModelExchange, ABC):
                 received=type(config).__name__,
                 fix=f"pass a {self.config_class.__name__}",
             )
-        self.config: Any = config
+        self.config: Any = with_networks(config, self.state_space)
         self._boundary = ActionBoundary(self.action_space, self.name, self.discrete_only)
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None

@@ -39,8 +39,9 @@ def _as_of_dqn(name: str, default: Any = None) -> Any:
 class ApeXConfig(AgentConfig):
     """Settings of Ape-X."""
 
-    network: list[dict[str, Any]] = _as_of_dqn("network")
-    image_network: list[dict[str, Any]] = _as_of_dqn("image_network")
+    default_network: ClassVar[list[dict[str, Any]]] = DQNConfig.default_network
+    network: list[dict[str, Any]] | None = _as_of_dqn("network")
+    image_network: list[dict[str, Any]] | None = _as_of_dqn("image_network")
     dueling: bool = _as_of_dqn("dueling")
     double: bool = _as_of_dqn("double")
     n_step: int = _as_of_dqn("n_step")

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rlweave.agents.agent import AgentConfig
 from rlweave.agents.config import setting
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
+from rlweave.components.network import mlp
 from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
 
 
 class DQNConfig(AgentConfig):
     """Settings of DQN."""
 
-    network: list[dict[str, Any]] = setting(
-        [
-            {"type": "dense", "units": 64, "activation": "relu"},
-            {"type": "dense", "units": 64, "activation": "relu"},
-        ],
-        "layers of the Q network",
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "relu")
+    network: list[dict[str, Any]] | None = setting(
+        None, "layers of the Q network; null: two dense relu layers of 64, or none behind the default image network"
     )
-    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
     dueling: bool = setting(True, "dueling network: separate streams for state value and advantages")
     double: bool = setting(True, "the online network chooses the next action, the target network gives its value")
     n_step: int = setting(3, "rewards in an n-step return before it bootstraps", ge=1, unit="steps")

@@ -12,8 +12,10 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
 from rlweave.agents.es_graph import ESGraph
 from rlweave.agents.generation import Generation
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import EvolutionStrategy, NoiseTable, Policy
+from rlweave.components.network import mlp
 from rlweave.components.ranges import NOT_NEGATIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
@@ -24,14 +26,11 @@ from rlweave.spaces import FloatBox, IntBox, Space
 class ESConfig(AgentConfig):
     """Settings of evolution strategies."""
 
-    network: list[dict[str, Any]] = setting(
-        [
-            {"type": "dense", "units": 32, "activation": "tanh"},
-            {"type": "dense", "units": 32, "activation": "tanh"},
-        ],
-        "layers of the policy",
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([32, 32], "tanh")
+    network: list[dict[str, Any]] | None = setting(
+        None, "layers of the policy; null: two dense tanh layers of 32, or none behind the default image network"
     )
-    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
     pairs: int = setting(32, "mirrored pairs of perturbed policies per generation, over all workers", ge=1)
     sigma: float = setting(0.05, "standard deviation of the perturbations of weights", gt=0)
     weight_decay: float = setting(

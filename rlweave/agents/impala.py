@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Literal
 from rlweave.agents.agent import AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
 from rlweave.agents.impala_graph import IMPALAGraph, RecurrentIMPALAGraph
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.ppo import PPO
 from rlweave.components import IMPALALoss, VTrace
+from rlweave.components.network import mlp
 from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import Space
 
@@ -19,14 +21,13 @@ Correction = Literal["vtrace", "none"]
 class IMPALAConfig(AgentConfig):
     """Settings of IMPALA."""
 
-    network: list[dict[str, Any]] = setting(
-        [
-            {"type": "dense", "units": 64, "activation": "tanh"},
-            {"type": "dense", "units": 64, "activation": "tanh"},
-        ],
-        "layers of the policy and of the value function",
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "tanh")
+    network: list[dict[str, Any]] | None = setting(
+        None,
+        "layers of policy and value function; null: two dense tanh layers of 64, none behind the default image network",
     )
-    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
+    shared_network: bool = setting(False, "one trunk for policy and value function")
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
     rollout_steps: int = setting(20, "length of a trajectory", ge=1, unit="steps")
     off_policy_correction: Correction = setting(

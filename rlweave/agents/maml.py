@@ -10,8 +10,10 @@ import numpy as np
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
 from rlweave.agents.maml_graph import MAMLGraph, RegressionMAMLGraph, ReinforcementMAMLGraph
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import LinearBaseline, Policy, SquaredErrorLoss, SurrogateLoss
+from rlweave.components.network import mlp
 from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
@@ -25,14 +27,11 @@ class MAMLConfig(AgentConfig):
     problem: Literal["reinforcement", "regression"] = setting(
         "reinforcement", "what a task is: an environment to act in, or a function to regress on"
     )
-    network: list[dict[str, Any]] = setting(
-        [
-            {"type": "dense", "units": 64, "activation": "tanh"},
-            {"type": "dense", "units": 64, "activation": "tanh"},
-        ],
-        "layers of the policy",
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "tanh")
+    network: list[dict[str, Any]] | None = setting(
+        None, "layers of the policy; null: two dense tanh layers of 64, or none behind the default image network"
     )
-    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
     initial_log_std: float = setting(0.0, "logarithm of the standard deviation of box actions, at first", within=FINITE)
     shots: int = setting(
         400, "steps (or points) of each task to adapt to, and as many to learn from after that", ge=2, unit="steps"

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.config import setting
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.ppo_graph import PPOGraph
 from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
 from rlweave.agents.trajectories import TrajectoryAssembler, add_axis, first_row, is_single, same
@@ -20,9 +21,10 @@ from rlweave.components import (
     RunningNormalization,
     ValueFunction,
 )
+from rlweave.components.network import mlp
 from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.graph import Component
+from rlweave.graph import Component, shared
 from rlweave.graph.building import InputSpace
 from rlweave.graph.ir import leaves_of, map_structure
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space
@@ -31,14 +33,15 @@ from rlweave.spaces import BoolBox, Dict, FloatBox, Space
 class PPOConfig(AgentConfig):
     """Settings of PPO."""
 
-    network: list[dict[str, Any]] = setting(
-        [
-            {"type": "dense", "units": 64, "activation": "tanh"},
-            {"type": "dense", "units": 64, "activation": "tanh"},
-        ],
-        "layers of the policy and of the value function",
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "tanh")
+    network: list[dict[str, Any]] | None = setting(
+        None,
+        "layers of policy and value function; null: two dense tanh layers of 64, none behind the default image network",
     )
-    image_network: list[dict[str, Any]] = setting([], "layers that image observations go through first")
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
+    shared_network: bool | None = setting(
+        None, "one trunk for policy and value function; null: where images are observed"
+    )
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
     gae_lambda: float = setting(0.95, "lambda of generalized advantage estimation", ge=0, le=1)
     rollout_steps: int = setting(128, "steps of each environment between two updates", ge=1, unit="steps")
@@ -156,9 +159,11 @@ class PPO(Agent):
             "state_space": self.state_space,
             "initializer": "orthogonal",
         }
+        policy = Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder)
+        trunk = {"network": shared(policy.network), "initializer": "orthogonal"} if config.shared_network else encoder
         return {
-            "policy": Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder),
-            "value_function": ValueFunction(**encoder),
+            "policy": policy,
+            "value_function": ValueFunction(**trunk),
             "optimizer": Component.from_spec(
                 {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
             ),

@@ -123,8 +123,12 @@ class PPOGraph(Component):
 
     def _predictions(self, rows: Any) -> Any:
         """Log-probabilities of the actions, entropies and values, by the networks that are trained."""
-        log_probs, entropies = self.policy.log_prob_and_entropy(rows["states"], rows["actions"])
-        return log_probs, entropies, self.value_function.call(rows["states"])
+        states = rows["states"]
+        if not self.value_function.shares_trunk_of(self.policy):
+            return *self.policy.log_prob_and_entropy(states, rows["actions"]), self.value_function.call(states)
+        features = self.policy.features(states)
+        log_probs, entropies = self.policy.log_prob_and_entropy_of_features(features, states, rows["actions"])
+        return log_probs, entropies, self.value_function.of_features(features)
 
     def _report_fit(self, targets: Any, values: Any) -> None:
         graph.metric("explained_variance", self._explained_variance(targets, values))

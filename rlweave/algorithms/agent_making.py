@@ -28,7 +28,7 @@ def make_agent_of(agent_class: type[AgentT], config: Any, env: VectorEnv, seed: 
         arguments: What this class needs besides, such as `num_envs`.
     """
     agent = agent_class(
-        state_space_of(config, env, config.agent.image_network),
+        state_space_of(config, env),
         env.action_space,
         config.agent,
         backend=config.backend,

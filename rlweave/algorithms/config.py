@@ -30,8 +30,10 @@ class TrainConfig(Config):
     )
     env: str = setting(help="Gymnasium id of the environment, such as CartPole-v1")
     env_options: dict[str, Any] = setting({}, "keyword arguments of the environment")
-    image_layout: Literal["channels_last", "channels_first"] | None = setting(
-        None, "where image observations have their channels; needed for an image_network"
+    image_layout: Literal["channels_last", "channels_first", "frames_first"] | None = setting(
+        None,
+        "where image observations have their channels; frames_first: stacked frames in grey, as channels; null: as the "
+        "environment is known to have it (Atari games), else an error for images",
     )
     text_tokens: int = setting(32, "words kept of each text in an observation", ge=1, unit="words")
     text_buckets: int = setting(4096, "size of the table that words are hashed to", ge=2)
@@ -39,10 +41,10 @@ class TrainConfig(Config):
         None, "key of the environment's info with the mask of allowed actions (of Taxi: action_mask); null: none"
     )
     num_envs: int = setting(8, "number of environments", ge=1, unit="environments")
-    vectorization: Literal["sync", "async"] = setting(
-        "sync",
+    vectorization: Literal["sync", "async"] | None = setting(
+        None,
         "how environments step: sync, in turns in their worker's process; async, each in a process of its own: if one "
-        "exits or hangs, the error has its number and the action",
+        "exits or hangs, the error has its number and the action; null: sync, and for Atari games ALE's own threads",
     )
     env_timeout: float = setting(
         60.0,

@@ -186,6 +186,30 @@ PRESETS: dict[str, dict[str, Any]] = {
             "lr": {"type": "linear", "start": 2.5e-3, "end": 0.0},
         },
     },
+    # Mnih et al. 2015 with Adam, as Dopamine has it (Castro et al. 2018), and a tenth of the memory: 0.8 GB
+    "ALE/*": {
+        "num_envs": 8,
+        "steps": 10_000_000,
+        "report_every": 10_000,
+        "evaluate_every": 500_000,
+        "checkpoint_every": 500_000,
+        "agent": {
+            "dueling": False,
+            "double": False,
+            "prioritized": False,
+            "n_step": 1,
+            "discount": 0.99,
+            "memory_capacity": 100_000,
+            "batch_size": 32,
+            "learning_starts": 20_000,
+            "samples_per_step": 8.0,  # a batch for every 4 steps
+            "target_update_interval": 8_000,
+            "epsilon": {"type": "linear", "start": 1.0, "end": 0.01, "steps": 250_000},
+            "optimizer": {"type": "adam", "epsilon": 1.5e-4},
+            "lr": 6.25e-5,
+            "max_grad_norm": None,
+        },
+    },
     "rlweave/GridWorld-v0": {
         "num_envs": 1,
         "steps": 2_000,

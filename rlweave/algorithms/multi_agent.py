@@ -136,7 +136,7 @@ def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, s
     """
     group = env.groups[policy]
     settings = agent_config(config, policy, group, len(env.agents))
-    state_space = state_space_of(config, group, getattr(settings, "image_network", None))
+    state_space = state_space_of(config, group)
     kwargs: dict[str, Any] = {"backend": config.backend, "seed": derived_seed(seed, f"policy {policy}")}
     agent: Agent
     if isinstance(settings, PPOConfig):

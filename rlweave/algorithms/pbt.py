@@ -118,7 +118,7 @@ def trial_config(config: PBTTrainConfig, number: int, settings: Mapping[str, flo
         "checkpoint_every": 0,
         "evaluate_every": 0,
     }
-    presets = spec.presets.get(config.env)
+    presets = spec.preset_of(config.env)
     file = merge_settings(own, config.trial)
     return resolve_config(spec.config_class, presets=presets, file=file, sets={**settings, **derived})
 

@@ -8,6 +8,7 @@ group `rlweave.algorithms`, or with `register_algorithm`.
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping
@@ -82,7 +83,8 @@ class AlgorithmSpec:
         summary: One line for `rlweave list`.
         config_class: Its settings, usually with a section `agent`.
         make_trainer: Makes a trainer from a config. Without a run directory nothing is written.
-        presets: Environment id to nested settings that were tuned for it; they stand between defaults and config file.
+        presets: Environment id, or a pattern of ids such as `ALE/*`, to nested settings that were tuned for it; they
+            stand between defaults and config file.
         needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
         make_parts: Makes `rlweave.algorithms.trainer.Parts` from a config, and starts nothing: what `PlanTrainer` gets,
             and what `rlweave plan` looks at.
@@ -100,6 +102,13 @@ class AlgorithmSpec:
     make_parts: Callable[[Any], Any] | None = None
     evaluate: Callable[[Any, Any, int, int], Evaluation] | None = None
     find_env: Callable[[str], object] = resolve
+
+    def preset_of(self, env: Any) -> Mapping[str, Any] | None:
+        """The settings tuned for an environment: those of its id, else of the first pattern that fits; None: none."""
+        if not isinstance(env, str):
+            return None
+        fitting = (preset for pattern, preset in self.presets.items() if fnmatch.fnmatchcase(env, pattern))
+        return self.presets.get(env) or next(fitting, None)
 
 
 ENTRY_POINT_GROUP = "rlweave.algorithms"

@@ -408,21 +408,13 @@ def evaluate_agent(config: TrainConfig, agent: Agent, episodes: int, seed: int) 
     return evaluate(agent.greedy_player(), factory, episodes, seed)
 
 
-def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup, image_network: Any = None) -> Space:
-    """The space of the observations, with images declared as such.
+def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Space:
+    """The space of the observations, with images declared as such: by the settings, or as the environment is known.
 
     Raises:
-        ConfigError: There is an image network, and no layout of images.
         SpaceError: There is a layout, and no image.
     """
-    if image_network and config.image_layout is None:
-        raise ConfigError(
-            "an image network needs to know where images have their channels",
-            where="image_layout",
-            received=repr(env.observation_space),
-            fix="--set image_layout=channels_last, or channels_first",
-        )
-    return from_gymnasium(env.gym_observation_space, config.image_layout)
+    return from_gymnasium(env.gym_observation_space, config.image_layout or env.image_layout)
 
 
 def making_options(config: TrainConfig) -> dict[str, Any]:
@@ -454,6 +446,7 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
             config.num_envs // config.workers,
             seed=config.seed,
             worker=worker,
+            training=True,
             **making_options(config),
         )
     except EnvError as error:

@@ -60,7 +60,7 @@ def train(
     env_id = name_environment(env)
     given |= {"env": env_id, "callbacks": [*given.get("callbacks", ()), *kept]}
     check_keys(spec.config_class, given, _as_keyword)
-    preset: Mapping[str, Any] | None = spec.presets.get(env_id) if presets else None
+    preset: Mapping[str, Any] | None = spec.preset_of(env_id) if presets else None
     config = resolve_config(spec.config_class, presets=preset, file=given)
     check_environment(spec, config.env)
     check_backend(config.backend)

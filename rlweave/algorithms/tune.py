@@ -70,7 +70,7 @@ def settings_of(config: Mapping[str, Any]) -> tuple[AlgorithmSpec, TrainConfig]:
     dotted: dict[str, Any] = {}
     for key, value in given.items():
         dotted |= _flat(key, value) if isinstance(value, Mapping) and "type" not in value else {key: value}
-    presets = spec.presets.get(str(given.get("env")))
+    presets = spec.preset_of(given.get("env"))
     return spec, resolve_config(spec.config_class, presets=presets, sets={**dotted, "checkpoint_every": 0})
 
 

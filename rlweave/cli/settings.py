@@ -89,7 +89,7 @@ def make_config(
             fix=f"rlweave train {named}, or take out the line `algorithm:`",
         )  # fmt: skip
     env = settings.get("env", file.get("env"))
-    preset = spec.presets.get(env) if use_presets and isinstance(env, str) else None
+    preset = spec.preset_of(env) if use_presets else None
     if env is None and spec.config_class.model_fields["env"].is_required():
         raise ConfigError("no environment given", fix="for example --env CartPole-v1")
     check_keys(spec.config_class, {**file, **settings})
@@ -108,7 +108,7 @@ def settings_text(spec: AlgorithmSpec, env: str | None = None, width: int = 100)
         width: Of a line, in characters; keys, defaults and types are never cut.
     """
     lines = [f"Settings of {spec.name} (--set key=value):"]
-    tuned = spec.presets.get(env, {}) if env else {}
+    tuned = spec.preset_of(env) or {}
     for setting in describe_settings(spec.config_class):
         value = _lookup(tuned, setting.key)
         default = setting.default if value is None else f"{value} (tuned for {env}; else {setting.default})"

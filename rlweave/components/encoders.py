@@ -18,7 +18,7 @@ from rlweave.errors import BuildError, SpecError
 from rlweave.graph import api, graph_fn, register
 from rlweave.graph.ir import Unknown, Value, flatten_structure, has_leaf
 from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space, TextBox
-from rlweave.spaces.box import TOKENS
+from rlweave.spaces.box import FRAMES_FIRST, TOKENS
 
 MAX_CATEGORIES = 65536
 """Integers with more values than this in one dimension are taken as numbers instead of being one-hot encoded."""
@@ -154,8 +154,8 @@ def _one_hot(x: Any, leaf: LeafEncoding, leading: tuple[int, ...]) -> Any:
 
 
 def channels_last(x: Any, layout: str | None) -> Any:
-    """Images (..., C, H, W) of the layout "channels_first" as (..., H, W, C); others stay (inside a graph function)."""
-    if layout != "channels_first":
+    """Images (..., C, H, W), or frames (..., N, H, W), as (..., H, W, C); others stay (inside a graph function)."""
+    if layout not in ("channels_first", FRAMES_FIRST):
         return x
     n = len(x.shape)
     return ops.permute_dims(x, (*range(n - 3), n - 2, n - 1, n - 3))

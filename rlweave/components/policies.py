@@ -183,7 +183,13 @@ class Policy(MaskUser, TrunkUser, Component):
         Returns:
             (...), (...).
         """
-        return self.distribution.log_prob_and_entropy(self.parameters(states), actions)
+        return self.log_prob_and_entropy_of_features(self.features(states), states, actions)
+
+    @api
+    def log_prob_and_entropy_of_features(self, features: Any, states: Any, actions: Any) -> Any:
+        """As `log_prob_and_entropy`, from features (..., F) that the trunk made of the states."""
+        parameters = self._masked(self.parameters_of_features(features), states)
+        return self.distribution.log_prob_and_entropy(parameters, actions)
 
     @api
     def recurrent_log_prob_and_entropy(

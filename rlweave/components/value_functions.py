@@ -44,6 +44,10 @@ class ValueFunction(TrunkUser, Component):
         """Values of observations: nested (B, *shape) to (B,), or (T, B, *shape) to (T, B)."""
         return self.of_features(self.network.call(states))
 
+    def shares_trunk_of(self, other: Component) -> bool:
+        """Whether features of the other's trunk are those of its own."""
+        return self.network is getattr(other, "network", None)
+
     @api
     def of_features(self, features: Any) -> Any:
         """Values from features of the trunk: (..., F) to (...)."""

@@ -62,6 +62,9 @@ class AgentGroup:
         ConfigError: If there is no agent, or the agents' spaces differ.
     """
 
+    #: As of `VectorEnv`: not known.
+    image_layout: str | None = None
+
     def __init__(
         self,
         name: str,

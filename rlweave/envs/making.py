@@ -11,6 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlweave.envs.async_env import DEFAULT_TIMEOUT_S, AsyncEnv
+from rlweave.envs.atari import AtariEnv, is_atari, learning_options
 from rlweave.envs.failures import SubEnvGuard, describe
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv, autoreset_mode
 from rlweave.envs.hashed_text import HashedText, TextHashing, has_text
@@ -44,6 +45,7 @@ def make_env(
     check_finite: bool = True,
     text: TextHashing | None = None,
     info_mask: str | None = None,
+    training: bool = False,
 ) -> VectorEnv:
     """Makes a vector environment; whatever it is made from, it yields the same transitions for the same seed.
 
@@ -70,6 +72,8 @@ def make_env(
             no policy takes.
         info_mask: Key of the infos with masks of allowed actions; they become the leaf "action_mask" of observations,
             beside "observation". None: there are none, or they are part of the observations already.
+        training: Whether a learner learns from it. Only Atari games differ in that: see `AtariEnv`, which an ALE id
+            without a `vectorization` is. (``"sync"`` and ``"async"`` are the plain game, 210 x 160 in colour.)
 
     Raises:
         ConfigError: If options contradict each other.
@@ -82,10 +86,19 @@ def make_env(
     ((2, 4), array([1., 1.], dtype=float32))
     """
     kwargs = dict(env_kwargs or {})
+    common: dict[str, Any] = {"seed": seed, "worker": worker, "check_finite": check_finite}
+    if vectorization is None and autoreset is None and isinstance(env, (str, EnvSpec)):
+        spec = resolve(env) if isinstance(env, str) else env
+        if is_atari(spec):
+            _check_options(env, num_envs, "vector_entry_point", kwargs, None, timeout_s)
+            _refuse_masks(info_mask)
+            learning = learning_options(kwargs)
+            kwargs |= {"reward_clipping": False, "episodic_life": False}
+            vector_env = _make_vector_env(spec, num_envs, "vector_entry_point", kwargs, "same_step")
+            return AtariEnv(vector_env, training=training, **learning, **common)
     is_vector_env = isinstance(env, gymnasium.vector.VectorEnv)
     vectorization = vectorization or ("custom" if is_vector_env else "sync")
     _check_options(env, num_envs, vectorization, kwargs, autoreset, timeout_s)
-    common: dict[str, Any] = {"seed": seed, "worker": worker, "check_finite": check_finite}
     if vectorization in ("custom", "vector_entry_point"):
         vector_env = _make_vector_env(env, num_envs, vectorization, kwargs, autoreset)
         if autoreset is not None and autoreset_mode(vector_env) is not AUTORESET_MODES[autoreset]:
@@ -102,13 +115,7 @@ def make_env(
                 received=repr(vector_env.single_observation_space),
                 fix="vectorization='sync' or 'async' with the single environment, or text=None",
             )
-        if info_mask is not None:
-            raise ConfigError(
-                "masks of a vector environment cannot be taken from its infos one environment at a time",
-                where="info_mask",
-                received=repr(info_mask),
-                fix="vectorization='sync' or 'async' with the single environment",
-            )
+        _refuse_masks(info_mask)
         return GymnasiumVectorEnv(vector_env, **common)
     factories = _factories(env, num_envs, kwargs)
     if info_mask is not None:
@@ -168,6 +175,16 @@ def _check_options(
         raise refuse("'vector_entry_point' needs an id", "env", env, "use vectorization='custom' for a function")
     elif isinstance(env, Sequence) and not isinstance(env, str) and num_envs not in (None, len(env)):
         raise refuse(f"there are {len(env)} functions", "num_envs", num_envs, "leave num_envs out")
+
+
+def _refuse_masks(info_mask: str | None) -> None:
+    if info_mask is not None:
+        raise ConfigError(
+            "masks of a vector environment cannot be taken from its infos one environment at a time",
+            where="info_mask",
+            received=repr(info_mask),
+            fix="vectorization='sync' or 'async' with the single environment",
+        )
 
 
 def _factories(env: EnvSource, num_envs: int | None, kwargs: dict[str, Any]) -> list[EnvFactory]:

@@ -114,6 +114,9 @@ class VectorEnv(ABC):
         unsaved_because: Why the last `save_state` gave none.
     """
 
+    #: Where images have their channels, in environments of a kind that is known; None: whoever uses it has to say.
+    image_layout: str | None = None
+
     def __init__(
         self,
         gym_observation_space: gymnasium.Space[Any],

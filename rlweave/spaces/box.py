@@ -16,7 +16,10 @@ from rlweave.spaces.space import Rank, Space, at_path
 Axis = int | Dim
 """The length of an axis: a number, or a symbolic length."""
 
-LAYOUTS = ("channels_last", "channels_first")
+FRAMES_FIRST = "frames_first"
+"""Layout of images (N, height, width) that are the last N frames in grey, the oldest first; frames are channels."""
+
+LAYOUTS = ("channels_last", "channels_first", FRAMES_FIRST)
 """Where the channels of an image are: ``(height, width, channels)`` or ``(channels, height, width)``."""
 
 TOKENS = "tokens"

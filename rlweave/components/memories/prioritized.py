@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rlweave import ops
 from rlweave.components.memories import sum_tree
@@ -71,6 +72,9 @@ class PrioritizedReplay(ReplayMemory):
         for slot, count in self._write(records):
             sum_tree.update_range(self.nodes.value, slot, priority, count)
 
+    def _forget(self, slots: npt.NDArray[np.int64]) -> None:
+        sum_tree.update(self.nodes.value, slots, 0.0)
+
     @graph_fn(host=True, differentiable=False, spaces="_update_spaces")
     def update_priorities(self, indices: Any, td_errors: Any) -> None:
         """Sets the priorities of records to (|TD error| + epsilon)**alpha. Where an index comes twice, the last wins.
@@ -92,7 +96,7 @@ class PrioritizedReplay(ReplayMemory):
                 received=f"td_errors[{worst}] = {errors[worst]} of the record in slot {slots[worst]}",
                 fix="look at the losses and observations of the last updates; NaN there comes before NaN here",
             )
-        filled = self._filled()
+        filled = min(int(self.inserted.value), self.capacity)
         if slots.size and (slots.min() < 0 or slots.max() >= filled):
             raise ExecutionError(
                 "a priority was given for a slot that holds no record",
@@ -100,6 +104,9 @@ class PrioritizedReplay(ReplayMemory):
                 received=f"slots {slots.min()} to {slots.max()}, {filled} records held",
                 fix="pass the indices that sample returned",
             )
+        held = (slots - self._oldest()) % self.capacity < self._filled()
+        if not held.all():  # drawn before, and gone since
+            slots, errors = slots[held], errors[held]
         errors += self.epsilon
         sum_tree.update(self.nodes.value, slots, errors**self.alpha)
         if errors.size:
@@ -111,7 +118,7 @@ class PrioritizedReplay(ReplayMemory):
         nodes = self.nodes.value
         total = sum_tree.total(nodes)
         if total <= 0.0:  # nothing is known to be better than anything else
-            indices = ops.random.randint((batch_size,), 0, filled)
+            indices = self._slots_of(ops.random.randint((batch_size,), 0, filled))
             return self._gather(indices), indices, np.ones(batch_size, np.float32)
         draw = ops.random.uniform((2, batch_size)).astype(np.float64)
         fractions = np.arange(batch_size) + (draw[0] + draw[1] * LOW_BITS)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave import ops
+from rlweave.components.memories.pictures import PictureRing, picture_shape
 from rlweave.errors import BuildError, ExecutionError, SpaceError
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.graph.ir import Value, flatten_structure, map_structure
@@ -21,7 +22,8 @@ class ReplayMemory(Component):
     """Records in a ring; `sample` draws them evenly, with replacement.
 
     It lives on the host, in NumPy arrays that are written in place: one variable per leaf of the record, in the
-    precision of its space. The ring, its counter and the random state are in the store, so checkpoints hold them.
+    precision of its space; images are stored once for all records that share them (`PictureRing`). The ring, its
+    counter and the random state are in the store, so checkpoints hold them.
     `PrioritizedReplay` has the same API methods, so one setting switches between the two.
 
     The order of events is the caller's: ask `size()` (or count) before sampling.
@@ -48,8 +50,18 @@ class ReplayMemory(Component):
                 dtype=leaf.dtype,
             )
             for path, leaf in leaves.items()
+            if picture_shape(leaf) is None
         }
+        kinds: dict[Any, dict[str, Box]] = {}
+        for path, leaf in leaves.items():
+            if path not in self.ring:
+                kinds.setdefault((picture_shape(leaf), leaf.dtype), {})[path] = leaf
+        self.picture_rings = [PictureRing(alike, self.capacity) for alike in kinds.values()]
+        self.picture_cells = [ring.variables(self, f"pictures-{i}") for i, ring in enumerate(self.picture_rings)]
         self.inserted = self.variable("inserted", (), 0, trainable=False, dtype="int64")
+        if self.picture_rings:
+            #: The number of the oldest record whose pictures are all there.
+            self.whole_from = self.variable("whole-from", (), 0, trainable=False, dtype="int64")
 
     # -- API -----------------------------------------------------------------------------------------------------
 
@@ -93,13 +105,24 @@ class ReplayMemory(Component):
 
     @graph_fn(host=True, differentiable=False, spaces="_sample_spaces", returns=3)
     def _sample(self, batch_size: int) -> Any:
-        indices = ops.random.randint((batch_size,), 0, self._filled_or_refuse())
+        indices = self._slots_of(ops.random.randint((batch_size,), 0, self._filled_or_refuse()))
         return self._gather(indices), indices, np.ones(batch_size, np.float32)
 
     # -- what both kinds of memory share -------------------------------------------------------------------------
 
     def _filled(self) -> int:
-        return min(int(self.inserted.value), self.capacity)
+        return int(self.inserted.value) - self._oldest()
+
+    def _oldest(self) -> int:
+        """The number of the oldest record that is held, counted from the first that was ever inserted."""
+        kept = max(int(self.inserted.value) - self.capacity, 0)
+        return max(kept, int(self.whole_from.value)) if self.picture_rings else kept
+
+    def _slots_of(self, indices: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The slots of records, by numbers from 0 to below `_filled`."""
+        if self._filled() == min(int(self.inserted.value), self.capacity):
+            return indices  # all slots that were ever written to, in whichever order
+        return ((self._oldest() + indices) % self.capacity).astype(indices.dtype)
 
     def _filled_or_refuse(self) -> int:
         filled = self._filled()
@@ -123,14 +146,33 @@ class ReplayMemory(Component):
             piece = min(count - position, capacity - slot)
             for path, cell in self.ring.items():
                 cell.assign_at(slice(slot, slot + piece), records[path][position : position + piece])
+            for ring, cells in zip(self.picture_rings, self.picture_cells, strict=True):
+                ring.write(cells, slot, {path: records[path][position : position + piece] for path in ring.columns})
             position += piece
             yield slot, piece
         self.inserted.assign(inserted + count)
+        if self.picture_rings:
+            self._forget_damaged()
+
+    def _forget_damaged(self) -> None:
+        """Lets records go whose pictures had to give way to new ones."""
+        first = oldest = max(int(self.inserted.value) - self.capacity, int(self.whole_from.value))
+        pairs = list(zip(self.picture_rings, self.picture_cells, strict=True))
+        while not all(ring.is_whole(cells, oldest % self.capacity) for ring, cells in pairs):
+            oldest += 1
+        self.whole_from.assign(oldest)
+        if oldest > first:
+            self._forget(np.arange(first, oldest) % self.capacity)
+
+    def _forget(self, slots: npt.NDArray[np.int64]) -> None:
+        """Called with the slots of records that are no longer held, though nothing was written there."""
 
     def _gather(self, indices: npt.NDArray[Any]) -> Any:
         """Fresh arrays of the records at some slots, nested."""
-        ring = self.ring
-        return map_structure(lambda path: ring[path].value.take(indices, axis=0), self.nesting)
+        taken = {path: cell.value.take(indices, axis=0) for path, cell in self.ring.items()}
+        for ring, cells in zip(self.picture_rings, self.picture_cells, strict=True):
+            taken |= {path: ring.take(cells, path, indices) for path in ring.columns}
+        return map_structure(taken.__getitem__, self.nesting)
 
     # -- result spaces -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import pytest
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.cli import main
-from tests.envs.acting import COUNTABLE, EVERYTHING, SPACES, Taker, check_covered, leaves
+from tests.envs.acting import COUNTABLE, EVERYTHING, LIGHTS, SPACES, Taker, check_covered, leaves
 
 FEED_FORWARD, RECURRENT = [{"type": "dense", "units": 4}], [{"type": "lstm", "units": 4}]
 SHARED = {
@@ -125,3 +125,34 @@ def test_the_command_line_trains_and_evaluates(algorithm, tmp_path, monkeypatch,
         main(["train", algorithm, "--env", sets["env"], "--run-dir", "run", *options])
     assert not ended.value.code, capsys.readouterr().err
     check_covered(SPACES[sets["env"]], Taker.taken[:1000])
+
+
+LEARNING = {
+    "env": LIGHTS,
+    "agent.network": [{"type": "dense", "units": 32, "activation": "relu"}],
+    "agent.learning_starts": 200,
+    "agent.batch_size": 32,
+    "agent.discount": 0.0,
+    "agent.lr": 3e-3,
+    "agent.samples_per_step": 16.0,
+    "steps": 3000,
+    "evaluate_every": 3000,
+    "evaluation_episodes": 20,
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sets"),
+    [
+        ("dqn", {}),
+        pytest.param("dqn", SEQUENCES | {"agent.network": [{"type": "gru", "units": 32}]}, marks=pytest.mark.slow),
+        # four environments of its ladder of epsilons would explore little
+        pytest.param("ape-x", {"agent.epsilon_base": 1.0}, marks=pytest.mark.slow),
+    ],
+    ids=["dqn", "dqn-recurrent", "ape-x"],
+)
+def test_q_learning_learns_each_component_of_a_nested_action(algorithm, sets):
+    """Chance gives 4 steps x (4 / 2 + 1 / 3) / 5 = 1.87 of 4; who leaves one component to chance has at most 3.6."""
+    _, reports = train(algorithm, **LEARNING | sets)
+    returns = [report["evaluation_return"] for report in reports if report.get("evaluation_return") is not None]
+    assert returns[-1] > 3.65

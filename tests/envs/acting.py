@@ -136,3 +136,34 @@ def _range(leaf):
         return np.zeros(leaf.shape), np.ones(leaf.shape)
     numbers = leaf.n if isinstance(leaf, gym.Discrete) else leaf.nvec
     return np.asarray(leaf.start, np.float64), np.asarray(leaf.start + numbers - 1, np.float64)
+
+
+class Lights(gymnasium.Env):
+    """Shows what to do: the reward is the share of components of the action that equal what is seen.
+
+    Args:
+        length: Steps of an episode.
+    """
+
+    def __init__(self, length=4):
+        self.observation_space = gym.Box(-1, 2, (5,), np.float32)
+        self.action_space = gym.Dict(grid=gym.MultiDiscrete([2, 3]), switches=gym.MultiBinary(3))
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._look(), {}
+
+    def step(self, action):
+        right = np.concatenate([action["grid"], action["switches"]]) == self.shown
+        self.steps += 1
+        return self._look(), float(right.mean()), False, self.steps == self.length, {}
+
+    def _look(self):
+        self.shown = self.np_random.integers(0, [2, 3, 2, 2, 2])
+        return self.shown.astype(np.float32)
+
+
+gymnasium.register("rlweave-tests/Lights-v0", f"{__name__}:Lights")
+LIGHTS = "tests.envs.acting:rlweave-tests/Lights-v0"

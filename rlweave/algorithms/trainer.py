@@ -425,6 +425,7 @@ def making_options(config: TrainConfig) -> dict[str, Any]:
         "timeout_s": config.env_timeout if config.vectorization == "async" else None,
         "text": TextHashing(config.text_tokens, config.text_buckets),
         "info_mask": config.info_mask,
+        "running_statistics": False,
     }
 
 

@@ -17,6 +17,7 @@ from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv, auto
 from rlweave.envs.hashed_text import HashedText, TextHashing, has_text
 from rlweave.envs.info_masks import InfoMask
 from rlweave.envs.registration import resolve
+from rlweave.envs.running_statistics import refuse_running_statistics
 from rlweave.envs.sync_env import EnvFactory, SyncEnv, construct
 from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import ConfigError, EnvError, nearest
@@ -46,6 +47,7 @@ def make_env(
     text: TextHashing | None = None,
     info_mask: str | None = None,
     training: bool = False,
+    running_statistics: bool = True,
 ) -> VectorEnv:
     """Makes a vector environment; whatever it is made from, it yields the same transitions for the same seed.
 
@@ -74,6 +76,8 @@ def make_env(
             beside "observation". None: there are none, or they are part of the observations already.
         training: Whether a learner learns from it. Only Atari games differ in that: see `AtariEnv`, which an ALE id
             without a `vectorization` is. (``"sync"`` and ``"async"`` are the plain game, 210 x 160 in colour.)
+        running_statistics: Whether there may be wrappers that keep some, such as NormalizeObservation. A training
+            says no, as its evaluations have environments of their own.
 
     Raises:
         ConfigError: If options contradict each other.
@@ -101,6 +105,8 @@ def make_env(
     _check_options(env, num_envs, vectorization, kwargs, autoreset, timeout_s)
     if vectorization in ("custom", "vector_entry_point"):
         vector_env = _make_vector_env(env, num_envs, vectorization, kwargs, autoreset)
+        if not running_statistics:
+            refuse_running_statistics(vector_env)
         if autoreset is not None and autoreset_mode(vector_env) is not AUTORESET_MODES[autoreset]:
             raise ConfigError(
                 "the vector environment has another autoreset mode",
@@ -118,6 +124,8 @@ def make_env(
         _refuse_masks(info_mask)
         return GymnasiumVectorEnv(vector_env, **common)
     factories = _factories(env, num_envs, kwargs)
+    if not running_statistics:
+        factories = [functools.partial(_without_statistics, factory) for factory in factories]
     if info_mask is not None:
         factories = [functools.partial(_mask, factory, info_mask) for factory in factories]
     if text is not None:
@@ -200,6 +208,12 @@ def _factories(env: EnvSource, num_envs: int | None, kwargs: dict[str, Any]) -> 
 def _make_single(spec: EnvSpec, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     # Gymnasium's passive checker is left out: the boundary here checks every value itself.
     return gymnasium.make(spec, disable_env_checker=True, **kwargs)
+
+
+def _without_statistics(factory: EnvFactory) -> gymnasium.Env[Any, Any]:
+    env = factory()
+    refuse_running_statistics(env)
+    return env
 
 
 def _mask(factory: EnvFactory, key: str) -> gymnasium.Env[Any, Any]:

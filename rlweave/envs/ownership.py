@@ -20,7 +20,7 @@ class Ownership:
     """
 
     def __init__(self, envs: Sequence[Any]) -> None:
-        self._parts = [part for env in envs for part in _parts(env)]
+        self._parts = [part for env in envs for part in parts_of(env)]
         for part in self._parts:
             _OWNERS[id(part)] = self
 
@@ -40,7 +40,7 @@ def own(envs: Sequence[Any], what: str = "environment") -> Ownership:
     """
     refuse_shared(envs)
     for index, env in enumerate(envs):
-        shared = next((part for part in _parts(env) if id(part) in _OWNERS), None)
+        shared = next((part for part in parts_of(env) if id(part) in _OWNERS), None)
         if shared is not None:
             raise EnvError(
                 f"this {what} is in use already, in another vector environment",
@@ -60,7 +60,7 @@ def refuse_shared(envs: Sequence[Any]) -> None:
     """
     first: dict[int, int] = {}
     for index, env in enumerate(envs):
-        for part in _parts(env):
+        for part in parts_of(env):
             other = first.setdefault(id(part), index)
             if other != index:
                 raise EnvError(
@@ -71,7 +71,7 @@ def refuse_shared(envs: Sequence[Any]) -> None:
                 )
 
 
-def _parts(env: Any) -> Iterator[Any]:
+def parts_of(env: Any) -> Iterator[Any]:
     """An environment and all that it wraps."""
     seen: list[Any] = []
     while env is not None and not any(env is other for other in seen):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlweave.envs.multi_cartpole import MultiCartPole
+from rlweave.envs.running_statistics import refuse_running_statistics
 from rlweave.errors import EnvError, install_command, nearest
 
 MULTI_CARTPOLE_ID = "rlweave/MultiCartPole-v0"
@@ -67,5 +68,11 @@ def resolve_parallel(name: str) -> Callable[..., ParallelEnv]:
 
 
 def make_parallel_env(name: str, options: Mapping[str, Any] | None = None) -> ParallelEnv:
-    """Makes an environment by its name (a function of a module, so that it travels to other processes)."""
-    return resolve_parallel(name)(**(options or {}))
+    """Makes an environment of a training by its name (a function of a module, so that it travels to other processes).
+
+    Raises:
+        EnvError: There is none of this name, or it has a wrapper that keeps running statistics.
+    """
+    env = resolve_parallel(name)(**(options or {}))
+    refuse_running_statistics(env)
+    return env

@@ -13,6 +13,7 @@ import numpy as np
 
 from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
 from rlweave.agents.config import Config, setting
+from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.model_files import Weights
 from rlweave.agents.networks import with_networks
@@ -60,7 +61,7 @@ class AgentConfig(Config):
     )
 
 
-class Agent(RecurrentActing, ModelExchange, ABC):
+class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
     """An algorithm as a component graph, behind one API.
 
     The graph is made by `build`, or at the first use. Acting may run on another backend than learning
@@ -179,6 +180,7 @@ class Agent(RecurrentActing, ModelExchange, ABC):
         options.setdefault("replicas", self.config.replicas)
         options.setdefault("rng", self.config.rng)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
+        self._note_empty_memory()
         acting, measured = self.config.acting_backend, None
         if acting == AUTO:
             acting, measured = self._choose_acting_backend()
@@ -408,17 +410,17 @@ class Agent(RecurrentActing, ModelExchange, ABC):
         self.executor.set_weights(weights)
         self._copy_to_actor()
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Everything that training needs to go on: weights, optimizer, memory, random state."""
-        state = self.executor.state_dict()
+    def state_dict(self, memory: bool = True) -> dict[str, np.ndarray]:
+        """Everything that training needs to go on: weights, optimizer, random state, and with `memory` that."""
+        state = self.executor.state_dict(() if memory else self._memory_sizes())
         if self._actor is not None and self._actor is not self._executor:
             state.update({f"actor:{p}": v for p, v in self._actor.state_dict().items() if p.startswith("random")})
         return state
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Takes over what `state_dict` gave; without a memory in it, that of this agent is empty then."""
         own = {path: value for path, value in state.items() if not path.startswith("actor:")}
-        self.executor.load_state_dict(own)
+        self.executor.load_state_dict(self._with_empty_memory(own))
         self._copy_to_actor()
         self.begin_episodes()  # recurrent states belong to environments, which go on from nowhere
         acting = {path.removeprefix("actor:"): v for path, v in state.items() if path.startswith("actor:")}

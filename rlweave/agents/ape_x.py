@@ -142,6 +142,12 @@ class ApeX(DQN):
     def make_root(self) -> QLearningGraph:  # type: ignore[override]
         return ApeXGraph(**self.learning_arguments(), scope="ape-x")
 
+    def memory_bytes(self) -> int:
+        """Size of all shards of the memory together when they are full."""
+        leaves = self.record_space().flatten().values()
+        record = sum(int(np.prod(leaf.feature_shape)) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+        return self.config.memory_capacity * record
+
     def memory_factory(self, shards: int) -> Callable[[], PrioritizedReplay]:
         """Makes one of so many shards of the memory; travels to other processes."""
         config = self.config

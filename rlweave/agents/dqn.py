@@ -69,6 +69,7 @@ class DQN(Agent):
         seed: As in `Agent`.
     """
 
+    memory_scope = "memory"
     name: ClassVar[str] = "dqn"
     config_class = DQNConfig
     config: DQNConfig
@@ -107,6 +108,8 @@ class DQN(Agent):
         self._acted: dict[Any, dict[str, Any]] = {}
         self._steps = StepAssembler()
         self.inserted = 0
+        #: Environment steps that were made when the memory was empty last.
+        self.memory_began_at = 0
         self._syncs = 0
 
     def _check_sequences(self) -> None:
@@ -324,7 +327,10 @@ class DQN(Agent):
 
     def ready(self) -> bool:
         """Whether the memory holds enough for an update without a batch."""
-        return self.inserted > 0 and self.env_steps >= self.config.learning_starts
+        return self.inserted > 0 and self.env_steps - self.memory_began_at >= self.config.learning_starts
+
+    def refill_memory(self) -> None:
+        self.inserted, self.memory_began_at = 0, self.env_steps
 
     def draw(self) -> tuple[Any, np.ndarray, np.ndarray]:
         """Draws a batch for a later update, with the setting `prefetch`: records, indices and importance weights.
@@ -400,11 +406,17 @@ class DQN(Agent):
         super()._after_import()
 
     def counters(self) -> dict[str, int]:
-        return {**super().counters(), "inserted": self.inserted, "syncs": self._syncs}
+        return {
+            **super().counters(),
+            "inserted": self.inserted,
+            "syncs": self._syncs,
+            "memory_began_at": self.memory_began_at,
+        }
 
     def load_counters(self, counters: Mapping[str, int]) -> None:
         super().load_counters(counters)
         self.inserted, self._syncs = int(counters["inserted"]), int(counters["syncs"])
+        self.memory_began_at = int(counters["memory_began_at"])
 
 
 STEP_KEYS = ("states", "actions", "rewards", "terminated", "truncated", "next_states")

@@ -56,13 +56,27 @@ class PolicyAgents(Mapping[str, Agent]):
         """What plays greedily, by policy: see `Agent.greedy_player`."""
         return {policy: agent.greedy_player() for policy, agent in self._agents.items()}
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    def state_dict(self, memory: bool = True) -> dict[str, np.ndarray]:
         """Everything that training needs to go on, of all agents: paths begin with the policy."""
+        return self._by_path(lambda agent: agent.state_dict(memory))
+
+    def memory_state(self) -> dict[str, np.ndarray]:
+        """What `state_dict(memory=False)` leaves out; see `Agent.memory_state`."""
+        return self._by_path(lambda agent: agent.memory_state())
+
+    def _by_path(self, arrays: Callable[[Agent], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         return {
-            f"{policy}/{path}": value
-            for policy, agent in self._agents.items()
-            for path, value in agent.state_dict().items()
+            f"{policy}/{path}": value for policy, agent in self._agents.items() for path, value in arrays(agent).items()
         }
+
+    def memory_bytes(self) -> int:
+        """Size of all replay memories when they are full."""
+        return sum(agent.memory_bytes() for agent in self._agents.values())
+
+    def refill_memory(self) -> None:
+        """Goes on without what was in the memories; see `Agent.refill_memory`."""
+        for agent in self._agents.values():
+            agent.refill_memory()
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Takes over what `state_dict` gave."""

@@ -4,7 +4,8 @@ A checkpoint is a directory:
 
     step-000000050000/
         model/                what acts, as `Agent.export_model` writes it: reading it needs nothing of the rest
-        arrays.safetensors    every array: weights, optimizer slots, counters, memories, generator states
+        arrays.safetensors    weights, optimizer slots, counters, generator states, and other small arrays
+        memory/, memory.json  large arrays, such as those of a replay memory: see `rlweave.algorithms.block_files`
         meta.json             everything else that is plain data
         manifest.json         format version, step, size and SHA-256 of all files, and of the manifest itself
 
@@ -29,6 +30,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from rlweave.algorithms.block_files import BLOCKS, INDEX, check_blocks, read_blocks, write_blocks
 from rlweave.errors import CheckpointError
 from rlweave.strict_json import to_json
 
@@ -55,6 +57,7 @@ def save_checkpoint(
     arrays: Mapping[str, np.ndarray],
     meta: Mapping[str, Any],
     *,
+    large: Mapping[str, np.ndarray] | None = None,
     write_model: Callable[[Path], Any] | None = None,
     name: str | None = None,
     keep: int | None = None,
@@ -66,6 +69,7 @@ def save_checkpoint(
         step: Training progress in environment steps; names and orders the checkpoints.
         arrays: Path key (`"dqn/policy/dense-0/kernel"`) to array of booleans, integers or floats, of any shape.
         meta: Plain data: None, bool, int (of any size), float, str, and lists and string-keyed dicts of them.
+        large: Further arrays, of which later checkpoints in the same directory share what has not changed.
         write_model: Writes what acts into the directory that it is given; None: the checkpoint has no model.
         name: A name instead of `step-...`, for one that must outlive the others (`"best"`). It replaces an earlier one.
         keep: How many of the newest `step-...` checkpoints stay; None keeps all.
@@ -83,6 +87,7 @@ def save_checkpoint(
     if step < 0 or (keep is not None and keep < 1):
         raise CheckpointError("`step` must be at least 0 and `keep` at least 1", received=f"step={step}, keep={keep}")
     contiguous = {key: _storable(key, array) for key, array in arrays.items()}
+    blocks = {key: _storable(key, array) for key, array in (large or {}).items()}
     _check_plain(meta, "meta")
     directory = Path(directory)
     final = directory / (name or f"{_STEP_PREFIX}{step:012d}")
@@ -94,9 +99,12 @@ def save_checkpoint(
         partial.mkdir()
         save_file(contiguous, partial / ARRAYS)
         (partial / META).write_text(to_json(meta, indent=1), encoding="utf-8")
+        if blocks:
+            write_blocks(partial, blocks, _newest(directory))
         if write_model is not None:
             write_model(partial / MODEL)
-        written = sorted(path for path in partial.rglob("*") if path.is_file())
+        files_of_blocks = partial / BLOCKS  # their blocks have checksums of their own
+        written = sorted(path for path in partial.rglob("*") if path.is_file() and path.parent != files_of_blocks)
         files = {
             path.relative_to(partial).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
             for path in written
@@ -104,8 +112,9 @@ def save_checkpoint(
         manifest = {"format": "rlweave-checkpoint", "version": FORMAT_VERSION, "step": step, "files": files}
         manifest["sha256"] = _manifest_sha256(manifest)
         (partial / MANIFEST).write_text(to_json(manifest, indent=1), encoding="utf-8")
-        for path in (*written, partial / MANIFEST, *(path for path in partial.rglob("*") if path.is_dir()), partial):
-            _flush_to_disk(path)
+        for path in (*sorted(partial.rglob("*"), reverse=True), partial):
+            if path.parent != files_of_blocks or path.stat().st_nlink == 1:  # others are on the disk
+                _flush_to_disk(path)
         _move_into_place(partial, final)
         _flush_to_disk(directory)
     except (OSError, SafetensorError) as error:
@@ -127,15 +136,21 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray]
         path: The directory of one checkpoint.
 
     Returns:
-        The arrays by path key, with their dtypes and shapes, and the plain data.
+        The arrays by path key, the large ones among them, with their dtypes and shapes, and the plain data.
 
     Raises:
         CheckpointError: When it is missing, damaged, or of a newer format. The error names the damaged file and the
             last good checkpoint beside it.
     """
     path = Path(path)
-    verify_checkpoint(path)
+    _refuse_fault(path, lambda file: file != BLOCKS)  # which are checked when they are read
     arrays = load_file(path / ARRAYS)
+    if (path / INDEX).exists():
+        try:
+            arrays |= read_blocks(path)
+        except (OSError, ValueError):
+            _refuse_fault(path)
+            raise
     meta = json.loads((path / META).read_text(encoding="utf-8"))
     return arrays, meta
 
@@ -354,7 +369,17 @@ def _find_fault(path: Path, concerns: Callable[[str], bool] = lambda file: True)
             return file, "it is missing"
         except OSError as error:
             return file, f"it cannot be read: {error}"
+    if INDEX in files and concerns(BLOCKS):
+        try:
+            check_blocks(path)
+        except (OSError, ValueError) as error:
+            return BLOCKS, str(error)
     return None
+
+
+def _newest(directory: Path) -> Path | None:
+    """The checkpoint that was written last, of those named by their step."""
+    return max(list_checkpoints(directory), key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def _last_good_hint(directory: Path, bad: Path) -> str:

@@ -108,6 +108,9 @@ class TrainConfig(Config):
     )
     checkpoint_every: int = setting(50_000, "interval between two checkpoints; 0: only at the end", ge=0,
                                     unit="environment steps")  # fmt: skip
+    checkpoint_failure: Literal["continue", "stop"] = setting(
+        "continue", "what happens where the disk has no room for a checkpoint: the training goes on, or stops"
+    )
     keep_checkpoints: int = setting(5, "how many of the newest checkpoints stay, besides the best", ge=1,
                                     unit="checkpoints")  # fmt: skip
     save_env_state: bool = setting(

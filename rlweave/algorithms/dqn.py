@@ -43,6 +43,9 @@ class DQNTrainConfig(TrainConfig):
         32, "steps that a worker on Ray takes per call, over its environments: a call costs about as much as 10 steps",
         ge=1, unit="environment steps",
     )  # fmt: skip
+    save_memory: bool = setting(
+        True, "checkpoints hold the replay memory; without it a run that is resumed fills it anew before it learns"
+    )
     agent: DQNConfig = setting(DQNConfig(), "the agent")
 
 
@@ -79,7 +82,7 @@ class GraphMemory:
 
     def ready(self, minimum: int) -> bool:
         """Whether an update can draw."""
-        return self.agent.env_steps >= minimum and self.agent.ready()
+        return self.agent.env_steps - self.agent.memory_began_at >= minimum and self.agent.ready()
 
     def sample(self) -> DrawInGraph:
         """Says how many transitions the update will draw."""

@@ -48,6 +48,9 @@ class MultiAgentTrainConfig(TrainConfig):
     mapping: dict[str, str] = setting(
         {"*": "shared"}, "which policy plays which agent: patterns of agents' names to policies; the last that fits"
     )
+    save_memory: bool = setting(
+        True, "checkpoints hold replay memories; without them a run that is resumed fills them anew before it learns"
+    )
     steps_per_item: int = setting(
         16, "joint steps of each copy of the environment that a worker takes per item", ge=1, unit="joint steps"
     )

@@ -200,7 +200,8 @@ class PopulationTrainer(PlanTrainer):
     config: PBTTrainConfig
 
     def __init__(self, config: PBTTrainConfig, run: RunDirectory | None) -> None:
-        self.config, self.run, self.notes = config, run, []
+        self.config, self.run = config, run
+        self._begin_telling()
         made = make_parts(config)
         self.population, self._trials, self._first = made.population, made.workers, made.first
         self._shown: PlanTrainer | None = None
@@ -244,8 +245,14 @@ class PopulationTrainer(PlanTrainer):
         settings = dict(self._best_member()["settings"])
         return {"algorithm": PBT.name, "backend": self.config.backend, "env": self.config.env, "settings": settings}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Population, trials, and what is on its way between them."""
+    def _memory_bytes(self) -> int:
+        """All trials' together; the states of those that go on from one another have one memory."""
+        if not hasattr(self._first, "save_memory"):
+            return 0
+        return self.config.population * self._best_trainer()._memory_bytes()
+
+    def state_dict(self, copy: bool = True) -> dict[str, Any]:
+        """Population, trials, and what is on its way between them; arrays that nobody changes are not copied."""
         plan = self.plan.state_dict()
         return {
             **self._identity(),

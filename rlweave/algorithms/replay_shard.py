@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.agents.kept_memory import LARGE_BYTES
 from rlweave.algorithms.rollout_workers import derived_seed
+from rlweave.algorithms.states import Large
 from rlweave.components import PrioritizedReplay
 from rlweave.flow import SampleBatch
 from rlweave.graph import build
@@ -89,11 +91,15 @@ class ReplayShard:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything: records, priorities, random state, counters."""
-        return {"graph": self.graph.state_dict(), "inserted": self.inserted, "first_number": self._first_number}
+        graph = self.graph.state_dict()
+        large = Large({path: value for path, value in graph.items() if value.nbytes >= LARGE_BYTES})
+        rest = {path: value for path, value in graph.items() if path not in large}
+        numbers = {"inserted": self.inserted, "first_number": self._first_number}
+        return {"graph": rest, "memory": large, **numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
-        self.graph.load_state_dict(state["graph"])
+        self.graph.load_state_dict({**state["graph"], **state["memory"]})
         self.inserted, self._first_number = int(state["inserted"]), int(state["first_number"])
 
 

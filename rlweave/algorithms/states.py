@@ -12,13 +12,20 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.errors import CheckpointError
 
 
-def split_arrays(data: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+class Large(dict[str, np.ndarray]):
+    """Large arrays by path, such as those of a replay memory: checkpoints of one run share what has not changed."""
+
+
+def split_arrays(
+    data: Any, path: str, arrays: dict[str, np.ndarray], large: dict[str, np.ndarray] | None = None
+) -> Any:
     """Plain data with references in place of arrays.
 
     Args:
         data: Nested dicts, lists and tuples of plain values and arrays.
         path: Where it stands; names its arrays.
         arrays: Collects the arrays, by path.
+        large: Collects those of `Large`; None: with the others.
 
     >>> arrays = {}
     >>> split_arrays({"a": [np.zeros(2), 1]}, "plan", arrays), list(arrays)
@@ -32,10 +39,12 @@ def split_arrays(data: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(data, float) and not math.isfinite(data):  # JSON has none
         return {"not finite": repr(data)}
     within = f"{path}/" if path else ""
+    if isinstance(data, Large) and large is not None:
+        arrays = large
     if isinstance(data, Mapping):
-        return {str(key): split_arrays(value, f"{within}{key}", arrays) for key, value in data.items()}
+        return {str(key): split_arrays(value, f"{within}{key}", arrays, large) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [split_arrays(value, f"{within}{i}", arrays) for i, value in enumerate(data)]
+        return [split_arrays(value, f"{within}{i}", arrays, large) for i, value in enumerate(data)]
     return data
 
 

@@ -20,7 +20,8 @@ from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.registry import Report
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.states import check_same_training, join_arrays, split_arrays
+from rlweave.algorithms.saving import is_refused_by_disk, save_and_tell, size_warning, write_training
+from rlweave.algorithms.states import Large, check_same_training, join_arrays
 from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
@@ -79,8 +80,7 @@ class PlanTrainer:
 
     def __init__(self, config: TrainConfig, run: RunDirectory | None, make_parts: Callable[[Any], Parts]) -> None:
         self.config, self.run = config, run
-        #: What a user should read once, a line each.
-        self.notes: list[str] = []
+        self._begin_telling()
         check_engine(config)
         self.parts = make_parts(config)
         self.agent: Any = self.parts.agent
@@ -103,6 +103,13 @@ class PlanTrainer:
         self._begin_events()
         self.best_return = -np.inf
 
+    def _begin_telling(self) -> None:
+        #: What a user should read once, a line each.
+        self.notes: list[str] = []
+        #: Who hears what a user should read while the training runs.
+        self.tell: Callable[[str], None] = self.notes.append
+        self._told_of_checkpoints = False
+
     def _compose(self) -> ReportMetrics:
         plan = self.parts.plan()
         plan.warn_after = self.config.warn_after
@@ -121,6 +128,10 @@ class PlanTrainer:
 
     def train(self) -> Iterator[Report]:
         """Trains to `config.steps`; see `rlweave.algorithms.registry.Trainer`."""
+        if self.run is not None and getattr(self.config, "save_memory", True):
+            warning = size_warning(self._memory_bytes(), self.run.checkpoints)
+            if warning:
+                self.tell(warning)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
         if self._is_due():  # it was stopped before
@@ -142,7 +153,12 @@ class PlanTrainer:
         if self._report_every(steps) or ended or evaluation:
             yield {**self.plan.report().flat(), **evaluation}
         if self._checkpoint_every(steps) and not ended and self.run is not None:
-            self.save()
+            self._save_scheduled(self.save)
+
+    def _memory_bytes(self) -> int:
+        """Size of the replay memory when it is full."""
+        size: int = self.agent.memory_bytes()
+        return size
 
     def _is_due(self) -> bool:
         return any(event.is_due(self.env_steps) for event in self._every())
@@ -207,11 +223,15 @@ class PlanTrainer:
 
     def _keep_best(self) -> None:
         if self.run is not None:
+            self._save_scheduled(self._write_best)
+        else:
+            self.best_model = self.model()
+
+    def _write_best(self) -> None:
+        if self.run is not None:
             kept = {**self._identity(), "env_steps": self.env_steps, "best_return": self._finite_best()}
             save_checkpoint(self.run.checkpoints, self.env_steps, {}, kept, write_model=self.export_model, name="best")
             self.callbacks.on_checkpoint(self.run.checkpoints / "best")
-        else:
-            self.best_model = self.model()
 
     def _finite_best(self) -> float | None:
         """The return of the best evaluation so far, as JSON has it; None before the first."""
@@ -240,23 +260,23 @@ class PlanTrainer:
             self.plan.drain()  # what was begun is counted before anybody looks
             self.parts.remote.fetch(self.plan)
 
-    def _state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        state = self.state_dict()
-        arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
-        return arrays, split_arrays(state, "", arrays)
-
     def _identity(self) -> dict[str, Any]:
         """What the training is of, as plain data."""
         return {"algorithm": self.agent.name, "backend": self.config.backend, "env": self.config.env}
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that a checkpoint holds, as nested plain data and arrays; nothing goes on differently for it."""
+    def state_dict(self, copy: bool = True) -> dict[str, Any]:
+        """All that a checkpoint holds, as nested plain data and arrays; nothing goes on differently for it.
+
+        Args:
+            copy: Whether arrays of the replay memory are copied; else they may be its own.
+        """
         self._fetch()
         plan = self.plan.state_dict()
         wanted = [(self.config.save_env_state, self.engine.in_process)] * len(self.parts.workers)
         return {
             **self._identity(),
-            "variables": self.agent.state_dict(),
+            "variables": self.agent.state_dict(memory=False),
+            "memory": self._memory_state(copy) if getattr(self.config, "save_memory", True) else None,
             "agent": self.agent.counters(),
             "plan": plan,
             "workers": self.plan.ask_workers("state_dict", wanted),
@@ -264,6 +284,10 @@ class PlanTrainer:
             "best_return": self._finite_best(),
             "env_steps": self.env_steps,
         }
+
+    def _memory_state(self, copy: bool) -> Large:
+        memory = self.agent.memory_state()
+        return Large({path: np.array(value) if copy else value for path, value in memory.items()})
 
     def begin_episodes(self) -> None:
         """Begins new episodes everywhere, on seeds that depend on the step alone.
@@ -277,15 +301,20 @@ class PlanTrainer:
         """Writes a checkpoint of everything."""
         if self.run is None:
             raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
-        path = save_checkpoint(
-            self.run.checkpoints,
-            self.env_steps,
-            *self._state(),
-            write_model=self.export_model,
-            keep=self.config.keep_checkpoints,
-        )
+        first, self._told_of_checkpoints = not self._told_of_checkpoints, True
+        save = functools.partial(write_training, self, self.run.checkpoints, self.config.keep_checkpoints)
+        path = save_and_tell(save, self.tell) if first else save()
         self.callbacks.on_checkpoint(path)
         return path
+
+    def _save_scheduled(self, save: Callable[[], Any]) -> None:
+        """Saves in the course of the training; where the disk refuses, that goes on if the settings say so."""
+        try:
+            save()
+        except CheckpointError as error:
+            if self.config.checkpoint_failure == "stop" or not is_refused_by_disk(error):
+                raise
+            self.tell(f"nothing was saved at {self.env_steps:,} environment steps, and the training goes on: {error}")
 
     def load_model(self, path: Path) -> None:
         """Takes over what acts from a checkpoint, and nothing else of it: enough to evaluate.
@@ -329,8 +358,10 @@ class PlanTrainer:
             CheckpointError: It is of another algorithm, backend or environment.
         """
         check_same_training(self.agent.name, self.config, state, where)
-        self.agent.load_state_dict(state["variables"])
+        self.agent.load_state_dict({**state["variables"], **(state["memory"] or {})})
         self.agent.load_counters(state["agent"])
+        if state["memory"] is None:
+            self.agent.refill_memory()
         self.plan.close()
         self.plan = self._compose().start(self.engine, episode_window=self.config.return_window)
         if self.parts.remote is not None:

@@ -28,10 +28,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlweave.algorithms.checkpoint import list_checkpoints, save_checkpoint
+from rlweave.algorithms.checkpoint import list_checkpoints
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.registry import AlgorithmSpec, Report, get_algorithm
-from rlweave.algorithms.states import split_arrays
+from rlweave.algorithms.saving import write_training
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.errors import BackendError, CheckpointError, ConfigError, install_command
 
@@ -115,9 +115,7 @@ class TuneTraining(Trainable):
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Writes all of the state as rlweave's checkpoints have it: data only, checked when it is read."""
-        state = self._training.state_dict()
-        arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
-        save_checkpoint(checkpoint_dir, self._training.env_steps, arrays, split_arrays(state, "", arrays))
+        write_training(self._training, Path(checkpoint_dir))
 
     def load_checkpoint(self, checkpoint_dir: Any) -> None:
         """Takes over what `save_checkpoint` wrote."""

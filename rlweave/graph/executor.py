@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -311,10 +311,14 @@ class GraphExecutor:
         """
         self._load(weights, complete=False)
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of everything in the store, random state included."""
+    def state_dict(self, leave_out: Collection[str] = ()) -> dict[str, np.ndarray]:
+        """Copies of everything in the store, random state included.
+
+        Args:
+            leave_out: Paths of what is not copied.
+        """
         with self._lock:
-            return {path: self.store.to_numpy(path) for path in self.store.cells}
+            return {path: self.store.to_numpy(path) for path in self.store.cells if path not in leave_out}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Restores what `state_dict` gave.

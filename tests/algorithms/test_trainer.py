@@ -224,6 +224,7 @@ def test_every_checkpoint_has_a_model_as_agents_export_it(trainers, tmp_path, na
     trainer = trainers("ppo", path, backend="torch", evaluate_every=0, steps=64)
     finish(trainer)
     if name:
+        trainer.best_return = 1.0
         trainer._keep_best()
     saved = path / "checkpoints" / name if name else trainer.save()
     exported = trainer.agent.export_model(tmp_path / "exported")
@@ -517,7 +518,7 @@ def test_a_training_whose_sources_are_over_ends_with_an_error_that_names_them(mo
     trainer.config = TrainConfig(env="CartPole-v1", steps=1_000, report_every=4, evaluate_every=0, checkpoint_every=0)
     stream = ParallelRollouts([FakeWorker(items=3)]).gather_sync().for_each(TrainOneStep(FakeLearner()))
     trainer.plan, trainer.run = ReportMetrics(stream), None
-    trainer._count_events_from(0)
+    trainer._begin_events()
     goals, run_to = iter(range(8)), trainer.run_to
     monkeypatch.setattr(trainer, "run_to", lambda goal: run_to(goal) if next(goals) < 7 else pytest.fail("no end"))
     train = trainer.train()

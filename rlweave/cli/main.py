@@ -16,6 +16,7 @@ from rlweave.cli.kept_settings import ResumeCommand
 from rlweave.cli.list_command import list_names
 from rlweave.cli.plan_command import plan
 from rlweave.cli.plot import plot
+from rlweave.cli.serve import serve
 from rlweave.cli.train import EPILOG, resume, train
 from rlweave.errors import RlweaveError
 
@@ -30,6 +31,7 @@ app.command(epilog=EPILOG)(train)
 app.command()(evaluate)
 app.command(cls=ResumeCommand)(resume)
 app.command()(export)
+app.command()(serve)
 app.command()(plot)
 app.command()(graph)
 app.command()(plan)

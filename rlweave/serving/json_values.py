@@ -1,0 +1,101 @@
+"""Values of Gymnasium's spaces from JSON, checked leaf by leaf, and to JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces as gym
+
+from rlweave.errors import SpaceError
+from rlweave.spaces.gymnasium_spaces import Tokens
+from rlweave.spaces.space import join_path
+
+
+def value_from_json(space: gymnasium.Space[Any], data: Any, path: str = "observation") -> Any:
+    """One value of a space from plain data.
+
+    Args:
+        space: The space.
+        data: Objects for Dict, lists for Tuple and arrays, numbers, and text.
+        path: What it is called in errors.
+
+    Raises:
+        SpaceError: It does not have the form of the space; names the leaf.
+    """
+    if isinstance(space, gym.Dict):
+        if not isinstance(data, Mapping) or data.keys() != space.spaces.keys():
+            raise _wrong("an object is expected here", path, data, f"keys {sorted(space.spaces)}")
+        return {key: value_from_json(child, data[key], join_path(path, key)) for key, child in space.spaces.items()}
+    if isinstance(space, gym.Tuple):
+        if not isinstance(data, list) or len(data) != len(space.spaces):
+            raise _wrong("a list is expected here", path, data, f"{len(space.spaces)} entries")
+        pairs = enumerate(zip(space.spaces, data, strict=True))
+        return tuple(value_from_json(child, item, join_path(path, index)) for index, (child, item) in pairs)
+    if isinstance(data, str) and isinstance(space, Tokens | gym.Text):
+        return data
+    array = array_from_json(data, path, str(space))
+    if array.shape != space.shape:
+        raise _wrong("an array has another shape", path, array.shape, f"{space.shape}")
+    if isinstance(space, gym.Discrete | gym.MultiDiscrete | gym.MultiBinary):
+        _check_categories(space, array, path)
+    return array
+
+
+def _check_categories(space: Any, array: np.ndarray, path: str) -> None:
+    low: Any = 0 if isinstance(space, gym.MultiBinary) else space.start
+    count: Any = 2 if isinstance(space, gym.MultiBinary) else space.n if isinstance(space, gym.Discrete) else space.nvec
+    if array.dtype.kind not in "bi" or np.any(array < low) or np.any(array >= low + count):
+        raise _wrong("a category lies outside of its range", path, array.tolist(), str(space))
+
+
+def array_from_json(data: Any, path: str, expected: str) -> np.ndarray:
+    """An array of numbers or booleans.
+
+    Raises:
+        SpaceError: It is none.
+    """
+    try:
+        array = np.asarray(data)
+    except ValueError:
+        raise _wrong("rows of an array are of unequal length", path, data, expected) from None
+    if array.dtype.kind not in "biuf":
+        raise _wrong("numbers are expected here", path, data, expected)
+    return array
+
+
+def stacked(values: Sequence[Any]) -> Any:
+    """A batch of equally nested values: one axis more in front of each leaf."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        return {key: stacked([value[key] for value in values]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stacked([value[index] for value in values]) for index in range(len(first)))
+    return np.array(values, object if isinstance(first, str) else None)
+
+
+def value_to_json(value: Any) -> Any:
+    """A value of a space as plain data."""
+    if isinstance(value, Mapping):
+        return {key: value_to_json(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [value_to_json(item) for item in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def rows_to_json(batch: Any, rows: int) -> list[Any]:
+    """The values of a batch, each as plain data."""
+
+    def row(part: Any, index: int) -> Any:
+        if isinstance(part, Mapping):
+            return {key: row(item, index) for key, item in part.items()}
+        return tuple(row(item, index) for item in part) if isinstance(part, tuple) else part[index]
+
+    return [value_to_json(row(batch, index)) for index in range(rows)]
+
+
+def _wrong(what: str, path: str, received: Any, expected: str) -> SpaceError:
+    text = str(received)
+    return SpaceError(what, where=path, received=text if len(text) <= 200 else f"{text[:200]}...", fix=expected)

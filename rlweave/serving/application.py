@@ -20,7 +20,7 @@ import rlweave
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import RlweaveError, SpaceError, nearest
 from rlweave.graph.ir import flatten_structure, unflatten_like
-from rlweave.serving.json_values import array_from_json, rows_to_json, stacked, value_from_json, value_to_json
+from rlweave.serving.json_values import array_from_json, batch_from_json, rows_to_json, value_from_json, value_to_json
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.strict_json import to_json
 
@@ -95,9 +95,7 @@ class _Service:
         if rows is None:
             observation = value_from_json(policy.observation_space, asked["observation"])
         else:
-            space = policy.observation_space
-            each = enumerate(asked["observations"])
-            observation = stacked([value_from_json(space, item, f"observations/{i}") for i, item in each])
+            observation = batch_from_json(policy.observation_space, asked["observations"])
         options: dict[str, Any] = {
             "deterministic": _flag(asked.get("deterministic", True), "deterministic"),
             "mask": _mask(asked),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,12 +40,29 @@ def value_from_json(space: gymnasium.Space[Any], data: Any, path: str = "observa
     array = array_from_json(data, path, str(space))
     if array.shape != space.shape:
         raise _wrong("an array has another shape", path, array.shape, f"{space.shape}")
-    if isinstance(space, gym.Discrete | gym.MultiDiscrete | gym.MultiBinary):
-        _check_categories(space, array, path)
+    _check_categories(space, array, path)
     return array
 
 
+def batch_from_json(space: gymnasium.Space[Any], rows: list[Any], path: str = "observations") -> Any:
+    """A batch of values of a space, one axis more in front of each leaf, from a list of them.
+
+    Raises:
+        SpaceError: One does not have the form of the space; names its row and leaf.
+    """
+    if not isinstance(space, gym.Dict | gym.Tuple) and not isinstance(rows[0], str):
+        # all at once, where that can be; whatever is wrong is looked for row by row
+        with contextlib.suppress(SpaceError):
+            array = array_from_json(rows, path, "")
+            if array.shape[1:] == space.shape:
+                _check_categories(space, array, path)
+                return array
+    return stacked([value_from_json(space, item, f"{path}/{index}") for index, item in enumerate(rows)])
+
+
 def _check_categories(space: Any, array: np.ndarray, path: str) -> None:
+    if not isinstance(space, gym.Discrete | gym.MultiDiscrete | gym.MultiBinary):
+        return
     low: Any = 0 if isinstance(space, gym.MultiBinary) else space.start
     count: Any = 2 if isinstance(space, gym.MultiBinary) else space.n if isinstance(space, gym.Discrete) else space.nvec
     if array.dtype.kind not in "bi" or np.any(array < low) or np.any(array >= low + count):
@@ -87,6 +105,9 @@ def value_to_json(value: Any) -> Any:
 
 def rows_to_json(batch: Any, rows: int) -> list[Any]:
     """The values of a batch, each as plain data."""
+    if isinstance(batch, np.ndarray):
+        found: list[Any] = batch.tolist()
+        return found
 
     def row(part: Any, index: int) -> Any:
         if isinstance(part, Mapping):

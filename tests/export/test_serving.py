@@ -27,7 +27,7 @@ from rlweave.spaces.gymnasium_spaces import Tokens, from_gymnasium
 
 BOX = gym.Box(-2, 2, (3,), np.float32)
 NESTED = gym.Dict({
-    "floor": gym.Discrete(4, start=-1), "image": gym.Box(0, 255, (2, 2, 1), np.uint8),
+    "floor": gym.Discrete(4, start=-1), "image": gym.Box(0, 255, (2, 2), np.uint8),
     "pair": gym.Tuple([gym.Box(-1, 1, (), np.float64), gym.MultiBinary(2)]),
 })  # fmt: skip
 ACTIONS = gym.Tuple([gym.Discrete(3, start=5), gym.Box(-1, 1, (2,), np.float32), gym.MultiBinary(2)])
@@ -146,11 +146,12 @@ def test_recurrent_states_go_out_and_come_back():
         ({"observation": [1, 2, 3]}, "observation", "an object is expected"),
         ({"observation": {"floor": 9}}, "observation/floor", "outside of its range"),
         ({"observation": {"floor": 1.5}}, "observation/floor", "outside of its range"),
-        ({"observation": {"image": [[1, 2], [3, 4]]}}, "observation/image", "another shape"),
-        ({"observation": {"image": [[[1], [2]], [[3]]]}}, "observation/image", "unequal length"),
-        ({"observation": {"image": [[[1], [2]], [[3], ["red"]]]}}, "observation/image", "numbers are expected"),
+        ({"observation": {"image": [[[1], [2]]]}}, "observation/image", "another shape"),
+        ({"observation": {"image": [[1, 2], [3]]}}, "observation/image", "unequal length"),
+        ({"observation": {"image": [[1, 2], [3, "red"]]}}, "observation/image", "numbers are expected"),
         ({"observation": {"pair": [0.5]}}, "observation/pair", "a list is expected"),
         ({"observation": {"pair": [0.5, [0, 2]]}}, "observation/pair/1", "outside of its range"),
+        ({"observations": [{"floor": 0}]}, "observations/0", "an object is expected"),
         ({"observations": {"floor": [1]}}, "observations", "a batch is a list"),
         ({"observation": {}, "deterministic": 1}, "observation", "an object is expected"),
         ({"observation": {"floor": 0}, "deterministic": 1}, "deterministic", "true or false"),
@@ -161,7 +162,7 @@ def test_recurrent_states_go_out_and_come_back():
     ],
 )
 def test_what_does_not_fit_is_named(asked, where, what, client_of_nested):
-    whole = {"floor": 0, "image": [[[1], [2]], [[3], [4]]], "pair": [0.5, [0, 1]]}
+    whole = {"floor": 0, "image": [[1, 2], [3, 4]], "pair": [0.5, [0, 1]]}
     if asked.get("observation") and isinstance(asked["observation"], dict):
         asked = {**asked, "observation": {**whole, **asked["observation"]}}
     error = refusal(client_of_nested, **asked)

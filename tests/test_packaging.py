@@ -145,3 +145,25 @@ def _distribution(requirement):
 def _import_name(requirement):
     name = _distribution(requirement)
     return IMPORT_NAMES.get(name, name)
+
+
+def test_events_of_tensorboard_import_no_torch(tmp_path):
+    out = run_python(
+        "import sys\n"
+        "from rlweave.algorithms.metrics import MetricsLog\n"
+        f"log = MetricsLog({str(tmp_path / 'metrics.csv')!r}, {str(tmp_path / 'events')!r})\n"
+        "log.write({'env_steps_sampled': 1, 'loss': 2.0})\n"
+        "print('torch' in sys.modules, len(sys.modules['tensorboardX'].__name__))\n"
+    )
+    assert out.split() == ["False", "12"]
+
+
+def test_a_graph_on_torch_is_built_without_its_compiler():
+    out = run_python(
+        "import sys\n"
+        "from rlweave.agents.dqn import DQN\n"
+        "from rlweave.spaces import FloatBox, IntBox\n"
+        "agent = DQN(FloatBox(shape=(3,)), IntBox(2), {'learning_starts': 32}, backend='torch').build()\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    assert out.split() == ["False"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import importlib.util
 import io
 import math
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,12 +105,11 @@ class MetricsLog:
 
     def _open_events(self, purge_step: int | None = None) -> None:
         self.close()
-        import tensorboardX
-
+        tensorboard = _import_tensorboard()
         # Purging makes TensorBoard forget what a cut run wrote after the checkpoint from which it is resumed.
         # Without the suffix, two files opened in one second have one name, and the second overwrites the first.
         suffix = f".{time.time_ns()}"
-        self._events = tensorboardX.SummaryWriter(str(self.tensorboard), purge_step=purge_step, filename_suffix=suffix)
+        self._events = tensorboard.SummaryWriter(str(self.tensorboard), purge_step=purge_step, filename_suffix=suffix)
 
     def _write_events(self, row: Row) -> None:
         if self.tensorboard is None:
@@ -137,6 +138,18 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 def tensorboard_is_installed() -> bool:
     """Whether events can be written (without importing anything)."""
     return importlib.util.find_spec("tensorboardX") is not None
+
+
+def _import_tensorboard() -> Any:
+    """tensorboardX, kept from importing torch where that is installed: seconds and memory for nothing used here."""
+    hide = "torch" not in sys.modules and "tensorboardX" not in sys.modules
+    if hide:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # an ImportError, with which tensorboardX does without
+    try:
+        return importlib.import_module("tensorboardX")
+    finally:
+        if hide:
+            del sys.modules["torch"]
 
 
 def _read_rows(path: Path) -> list[list[str]]:

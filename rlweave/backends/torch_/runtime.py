@@ -60,6 +60,11 @@ class _Watch(TorchDispatchMode):
         self.batch_sizes = batch_sizes
         self.suspects: list[Suspect] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # nothing is compiled while it watches; else its first use would import torch's compiler, which takes seconds
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and result.dim() > 1:

@@ -40,6 +40,11 @@ class TrainConfig(Config):
     info_mask: str | None = setting(
         None, "key of the environment's info with the mask of allowed actions (of Taxi: action_mask); null: none"
     )
+    info_metrics: list[str] = setting(
+        [],
+        "numbers in the environment's info that become metrics, by name (is_success; if nested: timing/seconds): "
+        "info/NAME is the mean over the last steps of the same episodes as episode_return",
+    )
     num_envs: int = setting(8, "number of environments", ge=1, unit="environments")
     vectorization: Literal["sync", "async"] | None = setting(
         None,

@@ -57,6 +57,13 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{gathering[given[0]]!r}, with placement fused",
             fix="leave it out",
         )
+    if config.placement == "fused" and config.info_metrics:
+        raise ConfigError(
+            "environments of a fused training have no infos",
+            where="info_metrics",
+            received=f"{config.info_metrics!r}, with placement fused",
+            fix="leave it out, or use placement local",
+        )
     if config.placement == "fused" and config.vectorization == "async":
         raise ConfigError(
             "environments of a fused training are part of its program, and have no processes",

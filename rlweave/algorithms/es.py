@@ -77,7 +77,7 @@ class PopulationWorker(EnvWorker):
             steps += self._count(result.valid)
             moved = False
             for episode in result.episodes:
-                self._episodes.append(Episode(episode.episode_return, episode.length))
+                self._episodes.append(Episode(episode.episode_return, episode.length, info=episode.info))
                 moved |= generation.finish(episode.env, episode.episode_return)
             if moved:
                 self.agent.place(generation)

@@ -70,7 +70,7 @@ def make_env(
     """
     make = functools.partial(make_parallel_env, config.env, config.env_options)
     try:
-        return MultiAgentEnv([make] * copies, mapping, seed=seed, worker=worker)
+        return MultiAgentEnv([make] * copies, mapping, seed=seed, worker=worker, info_metrics=config.info_metrics)
     except EnvError as error:
         cause = error.__cause__
         if config.env_options and isinstance(cause, RlweaveError):

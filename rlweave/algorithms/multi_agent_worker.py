@@ -234,7 +234,9 @@ class MultiAgentWorker:
             for name, step in result.groups.items():
                 complete = self.collectors[name].take(step)
                 self.agents[name].count_steps(complete * self.workers)
-            self._episodes += [Episode(e.episode_return, e.length, self._policies[e.agent]) for e in result.episodes]
+            self._episodes += [
+                Episode(e.episode_return, e.length, self._policies[e.agent], e.info) for e in result.episodes
+            ]
         batches = {name: collector.batch() for name, collector in self.collectors.items()}
         return PolicyBatches(batches, self.steps * self.env.num_envs)
 

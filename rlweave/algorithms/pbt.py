@@ -30,8 +30,8 @@ from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup, Workers
 
 #: Settings of the population that its trials have too, unless they are as they are by default.
 _SHARED = (
-    "env_options", "image_layout", "text_tokens", "text_buckets", "info_mask", "vectorization", "env_timeout",
-    "threads", "object_store_mb",
+    "env_options", "image_layout", "text_tokens", "text_buckets", "info_mask", "info_metrics", "vectorization",
+    "env_timeout", "threads", "object_store_mb",
 )  # fmt: skip
 #: Settings of a trial that follow from those of the population.
 _DERIVED = ("env", "backend", "num_envs", "seed", "steps", "checkpoint_every", "evaluate_every", *_SHARED)

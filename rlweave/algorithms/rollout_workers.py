@@ -133,7 +133,7 @@ class EnvWorker(abc.ABC):
     def _step(self, actions: Any) -> Any:
         result = self.env.step(actions)
         if result.episodes:
-            self._episodes += [Episode(e.episode_return, e.length) for e in result.episodes]
+            self._episodes += [Episode(e.episode_return, e.length, info=e.info) for e in result.episodes]
         self._observations, self._episode_start = result.observations, result.episode_start
         return result
 

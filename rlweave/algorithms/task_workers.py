@@ -62,7 +62,7 @@ class NavigationWorker(EnvWorker):
                 )
             for episode in result.episodes:
                 returns[episode.env].append(episode.episode_return)
-                self._episodes.append(Episode(episode.episode_return, episode.length))
+                self._episodes.append(Episode(episode.episode_return, episode.length, info=episode.info))
             rows.append(
                 {
                     "states": observations,

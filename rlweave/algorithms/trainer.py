@@ -217,7 +217,8 @@ class PlanTrainer:
             self.best_return = mean
             self._keep_best()
         policies = {f"evaluation_return/{name}": own.mean_return for name, own in evaluation.policies.items()}
-        return {"evaluation_return": mean, "best_evaluation_return": self.best_return, **policies}
+        infos = {f"evaluation_info/{name}": value for name, value in evaluation.mean_infos.items()}
+        return {"evaluation_return": mean, "best_evaluation_return": self.best_return, **policies, **infos}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -457,6 +458,7 @@ def making_options(config: TrainConfig) -> dict[str, Any]:
         "text": TextHashing(config.text_tokens, config.text_buckets),
         "info_mask": config.info_mask,
         "running_statistics": False,
+        "info_metrics": config.info_metrics,
     }
 
 

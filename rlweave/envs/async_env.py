@@ -63,6 +63,7 @@ class AsyncEnv(VectorEnv):
         seed: As in `VectorEnv`.
         worker: As in `VectorEnv`.
         check_finite: As in `VectorEnv`.
+        info_metrics: As in `VectorEnv`.
         timeout_s: Seconds after which a reset or step that has not answered is an error. Starting processes and
             making environments gets at least `START_TIMEOUT_S`.
 
@@ -77,6 +78,7 @@ class AsyncEnv(VectorEnv):
         seed: int | None = None,
         worker: int = 0,
         check_finite: bool = True,
+        info_metrics: Sequence[str] = (),
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         self._timeout_s = timeout_s
@@ -92,7 +94,8 @@ class AsyncEnv(VectorEnv):
             constructed: list[Constructed] = self._collect(max(timeout_s, START_TIMEOUT_S), Constructed)
             spaces = [(reply.observation_space, reply.action_space) for reply in constructed]
             check_same_spaces(spaces)
-            super().__init__(*spaces[0], len(spaces), seed=seed, worker=worker, check_finite=check_finite)
+            common: dict[str, Any] = {"seed": seed, "worker": worker, "check_finite": check_finite}
+            super().__init__(*spaces[0], len(spaces), **common, info_metrics=info_metrics)
             self._shared = self._share_memory() if can_share(self._codec) else None
         except BaseException:
             self._close_all(failed=True)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlweave.envs.info_metrics import InfoNumbers
+
 
 class Episode(NamedTuple):
     """A finished episode.
@@ -17,12 +19,14 @@ class Episode(NamedTuple):
         episode_return: Undiscounted sum of the environment's rewards, added up in float64.
         length: Number of environment steps; reset rows do not count.
         terminated: True if it ended in a terminal state, False if it was truncated only.
+        info: Numbers of the last step's info that are to be metrics, by leaf.
     """
 
     env: int
     episode_return: float
     length: int
     terminated: bool
+    info: InfoNumbers = ()
 
 
 class EpisodeTracker:

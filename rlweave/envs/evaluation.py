@@ -44,6 +44,15 @@ class Evaluation(NamedTuple):
         return np.array([episode.episode_return for episode in self.episodes], np.float64)
 
     @property
+    def mean_infos(self) -> dict[str, float]:
+        """Mean of each number of infos that the environments were asked for, over the episodes that have it."""
+        values: dict[str, list[float]] = {}
+        for episode in self.episodes:
+            for name, value in episode.info:
+                values.setdefault(name, []).append(value)
+        return {name: float(np.mean(own)) for name, own in values.items()}
+
+    @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """Lengths in environment steps, shape (episodes,)."""
         return np.array([episode.length for episode in self.episodes], np.int64)

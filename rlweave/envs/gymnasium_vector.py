@@ -45,6 +45,7 @@ class GymnasiumVectorEnv(VectorEnv):
         seed: As in `VectorEnv`. An environment that is not Gymnasium's own gets one integer to seed all its rows.
         worker: As in `VectorEnv`.
         check_finite: As in `VectorEnv`.
+        info_metrics: As in `VectorEnv`.
         timeout_s: Seconds after which a step or reset of a `gymnasium.vector.AsyncVectorEnv` is an error; None waits.
 
     Raises:
@@ -58,6 +59,7 @@ class GymnasiumVectorEnv(VectorEnv):
         seed: int | None = None,
         worker: int = 0,
         check_finite: bool = True,
+        info_metrics: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> None:
         self._env = env
@@ -77,6 +79,7 @@ class GymnasiumVectorEnv(VectorEnv):
             seed=seed,
             worker=worker,
             check_finite=check_finite,
+            info_metrics=info_metrics,
         )
         self._to_be_reset: BoolArray = np.zeros(self.num_envs, np.bool_)
 

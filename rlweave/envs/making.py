@@ -48,6 +48,7 @@ def make_env(
     info_mask: str | None = None,
     training: bool = False,
     running_statistics: bool = True,
+    info_metrics: Sequence[str] = (),
 ) -> VectorEnv:
     """Makes a vector environment; whatever it is made from, it yields the same transitions for the same seed.
 
@@ -78,6 +79,8 @@ def make_env(
             without a `vectorization` is. (``"sync"`` and ``"async"`` are the plain game, 210 x 160 in colour.)
         running_statistics: Whether there may be wrappers that keep some, such as NormalizeObservation. A training
             says no, as its evaluations have environments of their own.
+        info_metrics: Leaves of infos (``"is_success"``, ``"timing/seconds"``) whose number in the last step of an
+            episode is handed out with it: `Episode.info`.
 
     Raises:
         ConfigError: If options contradict each other.
@@ -90,7 +93,12 @@ def make_env(
     ((2, 4), array([1., 1.], dtype=float32))
     """
     kwargs = dict(env_kwargs or {})
-    common: dict[str, Any] = {"seed": seed, "worker": worker, "check_finite": check_finite}
+    common: dict[str, Any] = {
+        "seed": seed,
+        "worker": worker,
+        "check_finite": check_finite,
+        "info_metrics": info_metrics,
+    }
     if vectorization is None and autoreset is None and isinstance(env, (str, EnvSpec)):
         spec = resolve(env) if isinstance(env, str) else env
         if is_atari(spec):

@@ -14,7 +14,8 @@ from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.batching import Batch
 from rlweave.envs.contract import LARGEST_REWARD, plain_flag, plain_reward
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
-from rlweave.envs.object_state import NotData, capture, restore
+from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
+from rlweave.envs.object_state import NotData, capture, only_data, restore
 from rlweave.envs.ownership import Ownership, own
 from rlweave.envs.parallel_names import ParallelEnv
 from rlweave.envs.parallel_results import first_observations, five_mappings
@@ -39,6 +40,7 @@ class AgentEpisode(NamedTuple):
         episode_return: Undiscounted sum of all its rewards, those from before its first and after its last action too.
         length: How often it acted.
         terminated: Whether it reached a terminal state; False if it was cut off, or its end was never told.
+        info: Numbers of its last info that are to be metrics, by leaf.
     """
 
     env: int
@@ -46,6 +48,7 @@ class AgentEpisode(NamedTuple):
     episode_return: float
     length: int
     terminated: bool
+    info: InfoNumbers = ()
 
 
 class MultiAgentStep(NamedTuple):
@@ -79,6 +82,7 @@ class MultiAgentEnv:
         seed: Seed of the run; None takes fresh entropy, which `seed` then holds.
         worker: Number of the worker that owns the copies; different workers get different seeds.
         check_finite: Whether a NaN or infinite observation or reward is an error.
+        info_metrics: Leaves of the agents' last infos that are handed out with their episodes.
 
     Attributes:
         agents: All agents there can be.
@@ -100,6 +104,7 @@ class MultiAgentEnv:
         seed: int | None = None,
         worker: int = 0,
         check_finite: bool = True,
+        info_metrics: Sequence[str] = (),
     ) -> None:
         if not factories:
             raise ConfigError("there must be a copy", where="factories", received="none", fix="pass at least one")
@@ -134,6 +139,8 @@ class MultiAgentEnv:
         self._returns: list[dict[str, float]] = [{} for _ in range(self.num_envs)]
         self._lengths: list[dict[str, int]] = [{} for _ in range(self.num_envs)]
         self._terminal: list[set[str]] = [set() for _ in range(self.num_envs)]
+        self._info_metrics = InfoMetrics(info_metrics)
+        self._infos: list[dict[str, Mapping[str, Any]]] = [{} for _ in range(self.num_envs)]
         #: Who has ended in the episode, and for how many steps nobody was asked.
         self._gone: list[set[str]] = [set() for _ in range(self.num_envs)]
         self._idle_steps = [0] * self.num_envs
@@ -239,7 +246,10 @@ class MultiAgentEnv:
         rewards: Mapping[str, Any],
         terminated: Mapping[str, Any],
         truncated: Mapping[str, Any],
+        infos: Mapping[str, Any],
     ) -> None:
+        if self._info_metrics:
+            self._infos[copy].update({agent: info for agent, info in infos.items() if agent in self._places[copy]})
         places, returns = self._places[copy], self._returns[copy]
         there = self._there(copy)
         for agent, reward in rewards.items():
@@ -276,12 +286,22 @@ class MultiAgentEnv:
                 group.end(row, False, True)
         lengths, terminal = self._lengths[copy], self._terminal[copy]
         return [
-            AgentEpisode(copy, agent, total, lengths.get(agent, 0), agent in terminal)
+            AgentEpisode(copy, agent, total, lengths.get(agent, 0), agent in terminal, self._info_of(copy, agent))
             for agent, total in sorted(self._returns[copy].items())
         ]
 
+    def _info_of(self, copy: int, agent: str) -> InfoNumbers:
+        if not self._info_metrics:
+            return ()
+        try:
+            return self._info_metrics.of(self._infos[copy].get(agent, {}))
+        except EnvError as error:
+            what = f"agent {agent!r}: {describe(error)[0]}"
+            raise environment_failure(what, env=copy, phase=step_phase(self._episode_steps[copy])) from error
+
     def _begin_episode(self, copy: int, seed: int | None) -> None:
         self._lengths[copy], self._terminal[copy], self._gone[copy] = {}, set(), set()
+        self._infos[copy] = {}
         self._idle_steps[copy] = 0
         places = self._places[copy]
         try:
@@ -353,6 +373,7 @@ class MultiAgentEnv:
         mine = ["seed", "joint_steps", "_episode_steps", "_idle_steps", "_returns", "_lengths", "_terminal", "_gone"]
         return {
             **{name: vars(self)[name] for name in mine},
+            "_infos": [{agent: only_data(info) for agent, info in infos.items()} for infos in self._infos],
             "groups": {name: group.state() for name, group in self.groups.items()},
         }
 

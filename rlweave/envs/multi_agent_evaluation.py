@@ -77,7 +77,7 @@ def evaluate_together(
     policies = {
         name: Evaluation(
             tuple(
-                Episode(part.env, part.episode_return, part.length, part.terminated)
+                Episode(part.env, part.episode_return, part.length, part.terminated, part.info)
                 for own in together
                 for part in own
                 if groups[part.agent] == name

@@ -9,7 +9,7 @@ from rlweave.errors import EnvError
 
 
 def five_mappings(result: Any) -> tuple[Mapping[str, Any], ...]:
-    """Observations, rewards, terminated and truncated of a step.
+    """Observations, rewards, terminated, truncated and infos of a step.
 
     Raises:
         EnvError: It has not the form of the parallel API.
@@ -20,7 +20,7 @@ def five_mappings(result: Any) -> tuple[Mapping[str, Any], ...]:
             received=f"a {type(result).__name__}" + (f" of {len(result)}" if isinstance(result, tuple) else ""),
             fix="return observations, rewards, terminations, truncations, infos",
         )
-    return result[:4]
+    return result
 
 
 def first_observations(result: Any) -> Mapping[str, Any]:

@@ -31,13 +31,20 @@ class SyncEnv(VectorEnv):
         seed: As in `VectorEnv`.
         worker: As in `VectorEnv`.
         check_finite: As in `VectorEnv`.
+        info_metrics: As in `VectorEnv`.
 
     Raises:
         EnvError: If a factory fails or the sub-environments' spaces differ.
     """
 
     def __init__(
-        self, factories: Sequence[EnvFactory], *, seed: int | None = None, worker: int = 0, check_finite: bool = True
+        self,
+        factories: Sequence[EnvFactory],
+        *,
+        seed: int | None = None,
+        worker: int = 0,
+        check_finite: bool = True,
+        info_metrics: Sequence[str] = (),
     ) -> None:
         self._envs: list[gymnasium.Env[Any, Any]] = []
         self._ownership: Ownership | None = None
@@ -47,7 +54,8 @@ class SyncEnv(VectorEnv):
             self._ownership = own(self._envs)
             spaces = [(env.observation_space, env.action_space) for env in self._envs]
             check_same_spaces(spaces)
-            super().__init__(*spaces[0], len(spaces), seed=seed, worker=worker, check_finite=check_finite)
+            common: dict[str, Any] = {"seed": seed, "worker": worker, "check_finite": check_finite}
+            super().__init__(*spaces[0], len(spaces), **common, info_metrics=info_metrics)
         except BaseException:
             self._close_all(failed=True)
             raise

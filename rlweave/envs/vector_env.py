@@ -16,6 +16,7 @@ from rlweave.envs.batching import Batch, OutOfRange, batch_codec
 from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
+from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
 from rlweave.envs.object_state import NotData, capture, only_data, restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit
 from rlweave.envs.seeding import action_seed
@@ -101,6 +102,7 @@ class VectorEnv(ABC):
         seed: Seed of the run; None takes fresh entropy, which `seed` then holds.
         worker: Number of the worker that owns the environments; different workers get different sub-seeds.
         check_finite: Whether a NaN or infinite observation or reward is an error.
+        info_metrics: Leaves of the infos of last steps that are handed out with the episodes.
 
     Attributes:
         gym_observation_space: As given.
@@ -126,6 +128,7 @@ class VectorEnv(ABC):
         seed: int | None,
         worker: int,
         check_finite: bool,
+        info_metrics: Sequence[str],
     ) -> None:
         self.gym_observation_space = gym_observation_space
         self.gym_action_space = gym_action_space
@@ -134,6 +137,7 @@ class VectorEnv(ABC):
         self.num_envs = num_envs
         self.worker = worker
         self.tracker = EpisodeTracker(num_envs)
+        self._info_metrics = InfoMetrics(info_metrics)
         self._codec = batch_codec(gym_observation_space)
         self._action_codec = batch_codec(gym_action_space)
         self._action_sampler = batch_space(gym_action_space, num_envs)
@@ -224,6 +228,8 @@ class VectorEnv(ABC):
             self._refuse_wrong_observations(result.next_observations, "step", actions)
             rewards = self._narrow(result.rewards, actions)
             episodes = self.tracker.update(result.rewards, result.terminated, result.truncated, result.valid)
+            if episodes and self._info_metrics:
+                episodes = tuple(episode._replace(info=self._info_of(episode, result)) for episode in episodes)
             if result.observations is not result.next_observations:
                 self._refuse_wrong_observations(result.observations, "reset")
         except BaseException:
@@ -374,6 +380,13 @@ class VectorEnv(ABC):
         if self._closed or not self._started:
             self._require_open()
             raise EnvError("the environment was not reset yet", fix="call reset() before the first step")
+
+    def _info_of(self, episode: Episode, result: Advance) -> InfoNumbers:
+        try:
+            return self._info_metrics.of(result.infos[episode.env])
+        except EnvError as error:
+            phase = step_phase(episode.length)
+            raise environment_failure(describe(error)[0], env=episode.env, phase=phase) from error
 
     def _refuse_wrong_observations(self, batch: Batch, phase: str, actions: Batch = None) -> None:
         if self._codec.is_narrow:

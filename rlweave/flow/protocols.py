@@ -31,21 +31,27 @@ class Episode(NamedTuple):
         episode_return: Undiscounted sum of its rewards, as the environment gave them.
         length: Its number of environment steps.
         policy: Who played it, where several policies learn side by side.
+        info: Numbers of its last step's info that are metrics, by name.
     """
 
     episode_return: float
     length: int
     policy: str = ""
+    info: tuple[tuple[str, float], ...] = ()
 
     def to_data(self) -> list[Any]:
         """JSON-able data."""
         data: list[Any] = [float(self.episode_return), int(self.length)]
-        return [*data, self.policy] if self.policy else data
+        if self.policy or self.info:
+            data.append(self.policy)
+        return [*data, [[name, float(value)] for name, value in self.info]] if self.info else data
 
     @classmethod
     def from_data(cls, data: Sequence[Any]) -> Episode:
         """The episode that `to_data` described."""
-        return cls(float(data[0]), int(data[1]), *map(str, data[2:]))
+        policy = str(data[2]) if len(data) > 2 else ""
+        info = data[3] if len(data) > 3 else ()
+        return cls(float(data[0]), int(data[1]), policy, tuple((str(name), float(value)) for name, value in info))
 
 
 class Worker(Protocol):

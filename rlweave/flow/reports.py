@@ -30,6 +30,7 @@ class Report:
         episodes_finished: Number of episodes so far, all of them.
         episode_return: Mean return of the last episodes (20, or what `start` was told); None before the first one.
         episode_length: Mean length of the same; None before the first one.
+        infos: Mean of each number of infos that is a metric, over the same.
         policy_returns: Mean return of as many last episodes of each policy, where there are several.
         metrics: Mean of every metric of the learners since the last report, as ``"operator/metric"``.
         gather_lag: Items by weight lag when they left their gather, so far; those that it dropped are not among them.
@@ -56,6 +57,7 @@ class Report:
     episodes_finished: int
     episode_return: float | None
     episode_length: float | None
+    infos: Mapping[str, float]
     policy_returns: Mapping[str, float]
     metrics: Mapping[str, float]
     gather_lag: Mapping[int, int]
@@ -85,6 +87,7 @@ class Report:
         if self.episode_return is not None and self.episode_length is not None:
             values["episode_return"] = self.episode_return
             values["episode_length"] = self.episode_length
+        values.update({f"info/{name}": mean for name, mean in self.infos.items()})
         values.update({f"episode_return/{policy}": mean for policy, mean in self.policy_returns.items()})
         lags = {"gather_lag": self.gather_lag, "train_lag": self.train_lag}
         if len(self.train_lags) > 1:
@@ -160,6 +163,14 @@ class EpisodeWindow:
         """Mean length; None if there is no episode."""
         return sum(episode.length for episode in self._last) / len(self._last) if self._last else None
 
+    def mean_infos(self) -> dict[str, float]:
+        """Mean of each number of infos that some of these episodes have."""
+        values: dict[str, list[float]] = {}
+        for episode in self._last:
+            for name, value in episode.info:
+                values.setdefault(name, []).append(value)
+        return {name: sum(own) / len(own) for name, own in sorted(values.items())}
+
     def state_dict(self) -> dict[str, Any]:
         """JSON-able state."""
         by_policy = {policy: [episode.to_data() for episode in last] for policy, last in self._by_policy.items()}
@@ -212,6 +223,7 @@ def report_of(
         episodes_finished=window.finished,
         episode_return=window.mean_return,
         episode_length=window.mean_length,
+        infos=window.mean_infos(),
         policy_returns=window.returns_by_policy(),
         metrics=context.metrics.take(),
         gather_lag=gather_lag,

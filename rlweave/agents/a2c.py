@@ -151,8 +151,3 @@ class A3C(A2C):
     config_class = A3CConfig  # type: ignore[assignment]
     acting_prefixes: tuple[str, ...] = ("policy", "value-function")
     worker_methods: ClassVar[tuple[str, ...] | None] = ("act", "rollout_gradients")
-
-    @property
-    def model_prefixes(self) -> tuple[str, ...]:
-        # a recurrent value function has a state that is carried along
-        return self.acting_prefixes if self.recurrent else ("policy",)

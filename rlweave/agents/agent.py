@@ -6,7 +6,6 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,7 +14,6 @@ from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backen
 from rlweave.agents.config import Config, setting
 from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
-from rlweave.agents.model_files import Weights
 from rlweave.agents.networks import with_networks
 from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
@@ -150,6 +148,8 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
     acting_methods: ClassVar[tuple[str, ...]] = ("act",)
     #: API methods that the agent of a worker elsewhere needs; None: those of acting.
     worker_methods: ClassVar[tuple[str, ...] | None] = None
+    #: Prefixes (below the root) of the variables that acting (or else a worker elsewhere) needs.
+    acting_prefixes: tuple[str, ...] = ("policy",)
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
@@ -269,11 +269,6 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         Returns:
             Nested arrays (B, ...) of the action space.
         """
-
-    def play(self, states: Any, explore: bool = False) -> Any:
-        """Actions as the environment takes them, (B, ...), for a batch of observations; nothing is remembered."""
-        self.check_masks(states)
-        return self.env_actions(self.actor.act(states, explore=explore)[0])
 
     @abstractmethod
     def observe(
@@ -432,17 +427,6 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         self.executor.reseed(seed)
         if self.actor is not self.executor:
             self.actor.reseed(seed)
-
-    def act_only(self, weights: Weights, backend: str, seed: int, where: str | Path) -> None:
-        """Makes this an agent that acts with the weights of a model and cannot learn; no framework is imported.
-
-        Args:
-            weights: By path below the root, as `model` gives them.
-            backend: What computes.
-            seed: Seeds what is drawn.
-            where: Where the weights come from, for errors.
-        """
-        self._actor = self._policy_with(weights, backend, seed, where)
 
     def _after_import(self) -> None:
         self._copy_to_actor()

@@ -7,9 +7,12 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.agents.agent import Agent
+from rlweave.agents.model_files import Weights
 from rlweave.components import QPolicy
+from rlweave.errors import CheckpointError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, api, build, graph_fn
-from rlweave.spaces import BoolBox
+from rlweave.graph.ir import RANDOM_PATHS
+from rlweave.spaces import BoolBox, FloatBox, Space
 
 #: Where the variables of the agent are in the graph of its deployed policy.
 _SCOPE = "deployed"
@@ -69,13 +72,39 @@ class DeployedPolicy(Component):
         Returns:
             As `act`, and the `next_recurrent_state`.
         """
+        parameters, after = self._recurrent_parameters(observation, recurrent_state, episode_start)
+        return {"action": self._greedy(parameters), "parameters": parameters, "next_recurrent_state": after}
+
+    @api
+    def explore(self, observation: Any, epsilon: Any) -> Any:
+        """An action as in training: drawn from the distribution; by Q-values, at random with a probability.
+
+        Args:
+            observation: As in `act`.
+            epsilon: Share of random actions, (B,); of Q-values only.
+        """
         states = self._states(observation)
         policy = self.policy
+        parameters = policy.q_values(states) if isinstance(policy, QPolicy) else policy.parameters(states)
+        return {"action": self._explored(parameters, epsilon)}
+
+    @api
+    def explore_recurrently(self, observation: Any, recurrent_state: Any, episode_start: Any, epsilon: Any) -> Any:
+        """As `explore`, by a recurrent policy; also the `next_recurrent_state`."""
+        parameters, after = self._recurrent_parameters(observation, recurrent_state, episode_start)
+        return {"action": self._explored(parameters, epsilon), "next_recurrent_state": after}
+
+    def _recurrent_parameters(self, observation: Any, recurrent_state: Any, episode_start: Any) -> Any:
+        states, policy = self._states(observation), self.policy
         if isinstance(policy, QPolicy):
-            parameters, after = policy.recurrent_q_values(states, recurrent_state, episode_start)
-        else:
-            parameters, after = policy.recurrent_parameters(states, recurrent_state, episode_start)
-        return {"action": self._greedy(parameters), "parameters": parameters, "next_recurrent_state": after}
+            return policy.recurrent_q_values(states, recurrent_state, episode_start)
+        return policy.recurrent_parameters(states, recurrent_state, episode_start)
+
+    def _explored(self, parameters: Any, epsilon: Any) -> Any:
+        policy = self.policy
+        if isinstance(policy, QPolicy):
+            return self._of_environment(self.agent.exploration.select(parameters, epsilon))
+        return self._of_environment(policy.distribution.sample(parameters))
 
     def _states(self, observation: Any) -> Any:
         states = self._counted_from_zero(observation) if self.observation_starts else observation
@@ -85,8 +114,11 @@ class DeployedPolicy(Component):
     def _greedy(self, parameters: Any) -> Any:
         policy = self.policy
         q_values = isinstance(policy, QPolicy)
-        actions = policy.greedy_of(parameters) if q_values else policy.distribution.mode(parameters)
-        actions = policy.env_actions(actions)
+        return self._of_environment(policy.greedy_of(parameters) if q_values else policy.distribution.mode(parameters))
+
+    def _of_environment(self, own_actions: Any) -> Any:
+        """The environment's actions for the policy's own."""
+        actions = self.policy.env_actions(own_actions)
         return self._counted_from_starts(actions) if self.action_starts else actions
 
     @graph_fn(split=True, with_key=True)
@@ -98,28 +130,56 @@ class DeployedPolicy(Component):
         return ops.add(leaf, self.action_starts[path]) if path in self.action_starts else leaf
 
 
-def deployed_method(agent: Agent) -> str:
-    """The API method of the deployed policy of an agent."""
-    return "act_recurrently" if agent.recurrent else "act"
+def deployed_method(recurrent: bool, explores: bool = False) -> str:
+    """The API method by which a deployed policy acts."""
+    return f"{'explore' if explores else 'act'}{'_recurrently' if recurrent else ''}"
 
 
 def build_deployed(
-    agent: Agent, backend: str, observation_starts: Mapping[str, Any], action_starts: Mapping[str, Any]
+    agent: Agent,
+    weights: Weights,
+    backend: str,
+    observation_starts: Mapping[str, Any] | None = None,
+    action_starts: Mapping[str, Any] | None = None,
+    *,
+    explores: bool = False,
+    seed: int = 0,
+    torch_compile: bool = False,
 ) -> GraphExecutor:
-    """The deployed policy of an agent, with its present weights, on a backend.
+    """The deployed policy of an agent on a backend: no critic, no optimizer, no memory.
 
     Args:
-        agent: Any agent.
-        backend: Name of the backend; its runs are functions.
+        agent: Any agent; nothing of it has to be built.
+        weights: Those of a model of it (see `Agent.model`).
+        backend: Name of the backend.
         observation_starts: See `DeployedPolicy`.
         action_starts: See `DeployedPolicy`.
+        explores: Whether it is to explore, too.
+        seed: Seeds what is drawn then.
+        torch_compile: As in `build`: its runs are functions on torch, too.
+
+    Raises:
+        CheckpointError: The weights are not those of the agent.
     """
-    root = DeployedPolicy(agent.make_root(), observation_starts, action_starts)
-    spaces = {"observation": agent.state_space.with_batch_rank()}
+    root = DeployedPolicy(agent.make_root(), observation_starts or {}, action_starts or {})
+    spaces: dict[str, Space] = {
+        "observation": agent.state_space.with_batch_rank(),
+        "epsilon": FloatBox(add_batch_rank=True),
+    }
     if agent.recurrent:
         spaces["recurrent_state"] = root.policy.recurrent_space.with_batch_rank()
         spaces["episode_start"] = BoolBox(add_batch_rank=True)
-    executor = build(root, spaces, backend=backend, methods=(deployed_method(agent),), torch_compile=backend == "torch")
-    weights = {f"{_SCOPE}/{path}": value for path, value in agent.actor.get_weights().items()}
-    executor.set_weights({path: weights[path] for path in executor.store.cells if path in weights})
+    methods = [deployed_method(agent.recurrent)]
+    if explores:
+        methods.append(deployed_method(agent.recurrent, explores=True))
+    executor = build(root, spaces, backend=backend, seed=seed, methods=tuple(methods), torch_compile=torch_compile)
+    below = len(root.agent.path) + 1
+    needed = {path: path[below:] for path in executor.store.cells if path not in RANDOM_PATHS}
+    missing = sorted(name for name in needed.values() if name not in weights)
+    try:
+        if missing:
+            raise ExecutionError("a variable is missing", received=repr(missing[0]))
+        executor.set_weights({path: weights[name] for path, name in needed.items()})
+    except ExecutionError as error:
+        raise CheckpointError("the weights of a model do not fit its description", received=str(error)) from error
     return executor

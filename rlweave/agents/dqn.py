@@ -75,7 +75,6 @@ class DQN(Agent):
     config: DQNConfig
     discrete_only: ClassVar[bool] = True
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values")
-    policy_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily")
 
     def __init__(
         self,
@@ -248,9 +247,6 @@ class DQN(Agent):
             return self.actor.act_greedily(states)
         rows = _rows(states)
         return self.actor.act(states, np.full(rows, self.epsilon, np.float32))
-
-    def play(self, states: Any, explore: bool = False) -> Any:
-        return self.env_actions(self.act(states, explore))
 
     def act_recurrently(
         self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True

@@ -1,4 +1,4 @@
-"""Agents that act, made of models."""
+"""Policies that act, made of models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 from rlweave.agents.agent import Agent
 from rlweave.agents.model_files import Model
-from rlweave.agents.policy_agents import PolicyAgents, models_of
-from rlweave.errors import CheckpointError, RlweaveError, nearest
+from rlweave.agents.policy_agents import models_of
+from rlweave.agents.trained_policy import TrainedPolicy
+from rlweave.errors import BackendError, CheckpointError, RlweaveError, nearest
 from rlweave.spaces.json_form import space_from_json
 
 #: Modules of rlweave's own agents, imported only when a model asks for one.
@@ -56,14 +57,14 @@ def _below(kind: Any) -> Iterator[Any]:
         yield from _below(child)
 
 
-def acting(
+def trained_policies(
     model: Model,
     where: str | Path,
     backend: str,
     seed: int = 0,
     import_others: Callable[[str], object] | None = None,
-) -> Agent | PolicyAgents:
-    """An agent, or several by policy, that act with a model and cannot learn.
+) -> TrainedPolicy | dict[str, TrainedPolicy]:
+    """What acts with a model: one policy, or several by name.
 
     Args:
         model: The model.
@@ -77,19 +78,17 @@ def acting(
         CheckpointError: The model is damaged, or its agent cannot be made.
     """
     models = models_of(model)
-    if models:
-        return PolicyAgents(
-            {
-                policy: _acting(own, f"{where}, policy {policy}", backend, seed, import_others)
-                for policy, own in models.items()
-            }
-        )
-    return _acting(model, where, backend, seed, import_others)
+    if not models:
+        return _trained_policy(model, where, backend, seed, import_others)
+    return {
+        policy: _trained_policy(own, f"{where}, policy {policy}", backend, seed, import_others)
+        for policy, own in models.items()
+    }
 
 
-def _acting(
+def _trained_policy(
     model: Model, where: str | Path, backend: str, seed: int, import_others: Callable[[str], object] | None
-) -> Agent:
+) -> TrainedPolicy:
     description = model.description
     try:
         kind = agent_class(description["agent"], import_others)
@@ -101,16 +100,15 @@ def _acting(
         )
         agent.env_steps = int(description["env_steps"])
         agent.made_for = description["environment"]
+        return TrainedPolicy(agent, model.weights, backend, seed)
     except (KeyError, TypeError) as error:
         raise CheckpointError("the model's description is not whole", where=str(where), received=repr(error)) from error
-    except CheckpointError:
+    except BackendError:
         raise
     except RlweaveError as error:
         raise CheckpointError(
-            f"the agent of the model cannot be made: {error.what}",
+            f"the policy of the model cannot be made: {error.what}",
             where=str(where),
             received=error.received,
             fix=error.fix or "use the version of rlweave that wrote it",
         ) from error
-    agent.act_only(model.weights, backend, seed, where)
-    return agent

@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlweave.agents.model_files import Model, Weights, read_model, require_equal, write_model
+from rlweave.agents.model_files import Model, read_model, require_equal, write_model
 from rlweave.errors import CheckpointError, ExecutionError
-from rlweave.graph import Component, GraphExecutor, build
-from rlweave.graph.building import InputSpace
-from rlweave.graph.ir import RANDOM_PATHS
+from rlweave.graph import GraphExecutor
 from rlweave.graph.specs import computation
 from rlweave.spaces import Space
 
@@ -25,10 +23,8 @@ class ModelExchange:
     state_space: Space
     action_space: Space
     env_steps: int
-    #: Prefixes (below the root) of the variables that acting (or else a worker elsewhere) needs.
-    acting_prefixes: tuple[str, ...] = ("policy",)
-    #: API methods by which a model acts.
-    policy_methods: ClassVar[tuple[str, ...]] = ("act",)
+    #: Names (below the root) of the components that a model holds, those that there are.
+    model_parts: ClassVar[tuple[str, ...]] = ("policy", "normalization")
     #: Plain data on the environment that the agent is made for, which models hold; None where nobody said.
     made_for: dict[str, Any] | None = None
 
@@ -41,43 +37,9 @@ class ModelExchange:
     def _after_import(self) -> None:
         """What follows new weights from elsewhere."""
 
-    @property
-    def model_prefixes(self) -> tuple[str, ...]:
-        """Names (below the root) of the components that a model holds."""
-        return self.acting_prefixes
-
     def arguments(self) -> dict[str, Any]:
         """Further arguments of the constructor, as plain data."""
         return {}
-
-    @abstractmethod
-    def make_root(self) -> Component:
-        """See `Agent`."""
-
-    @abstractmethod
-    def input_spaces(self) -> dict[str, InputSpace]:
-        """See `Agent`."""
-
-    def _policy_with(self, weights: Weights, backend: str, seed: int, where: str | Path) -> GraphExecutor:
-        """An executor of what a model acts by, and of nothing else: no critic, no optimizer, no memory.
-
-        Raises:
-            CheckpointError: The weights are not those of this agent.
-        """
-        root, spaces = self.make_root(), self.input_spaces()
-        executor = build(root, spaces, backend=backend, seed=seed, methods=self.policy_methods)
-        below = len(executor.root.path) + 1
-        needed = {path: path[below:] for path in executor.store.cells if path not in RANDOM_PATHS}
-        try:
-            missing = [name for name in needed.values() if name not in weights]
-            if missing:
-                raise ExecutionError("a variable is missing", received=repr(missing[0]))
-            executor.set_weights({path: weights[name] for path, name in needed.items()})
-        except ExecutionError as error:
-            raise CheckpointError(
-                "the weights of the model do not fit its description", where=str(where), received=str(error)
-            ) from error
-        return executor
 
     def export_model(self, path: str | Path) -> Path:
         """Writes what acts into a directory, and nothing else; see `rlweave.agents.model_files`."""
@@ -87,7 +49,7 @@ class ModelExchange:
         """What acts: its weights by path below the root, and plain data that says what they belong to."""
         root = self.executor.root
         weights: dict[str, np.ndarray] = {}
-        for prefix in self.model_prefixes:
+        for prefix in self.model_parts:
             weights.update(self.executor.get_weights(f"{root.path}/{prefix}"))
         below = len(root.path) + 1
         description = {
@@ -108,7 +70,7 @@ class ModelExchange:
         return {
             path: described
             for part in parts
-            if part.scope in self.model_prefixes
+            if part.scope in self.model_parts
             for path, described in computation(part).items()
         }
 

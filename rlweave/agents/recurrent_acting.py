@@ -62,17 +62,6 @@ class RecurrentActing:
         """
         raise NotImplementedError(f"{type(self).__name__} has no recurrent networks")
 
-    @abstractmethod
-    def play(self, states: Any, explore: bool = False) -> Any:
-        """See `Agent`."""
-
-    def play_recurrently(
-        self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = False
-    ) -> tuple[Any, Any]:
-        """Actions as the environment takes them, (B, ...), and the recurrent state after the step."""
-        actions, _, after = self.act_recurrently(states, recurrent_state, episode_start, explore)
-        return self.env_actions(actions), after
-
     def begin_episodes(self, env_ids: Sequence[Any] | None = None) -> None:
         """The next step of these environments (None: of all) is the first of an episode; drops recurrent states."""
         for states in self._recurrent_states.values():
@@ -84,14 +73,14 @@ class RecurrentActing:
         Of recurrent networks it carries a state of its own, so nothing of the training is disturbed.
         """
         if not self.recurrent:
-            return lambda states, episode_start: self.play(states)
+            return lambda states, episode_start: self.get_actions(states, explore=False)
         state: Any = None
 
         def play(states: Any, episode_start: Any) -> Any:
             nonlocal state
             before = self.initial_state(len(episode_start)) if state is None else state
-            actions, state = self.play_recurrently(states, before, episode_start)
-            return actions
+            actions, _, state = self.act_recurrently(states, before, episode_start, explore=False)
+            return self.env_actions(actions)
 
         return play
 

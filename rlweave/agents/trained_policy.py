@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -11,9 +11,12 @@ import numpy as np
 from gymnasium import spaces as gym
 
 from rlweave.agents.agent import Agent
+from rlweave.agents.deployed_policy import build_deployed, deployed_method
+from rlweave.agents.model_files import Weights
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.info_masks import MASK
 from rlweave.errors import EnvError, ExecutionError
+from rlweave.graph.ir import leaves_of
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_json import gymnasium_from_json
 from rlweave.spaces.gymnasium_spaces import Tokens, to_gymnasium
@@ -33,7 +36,10 @@ class TrainedPolicy:
     Made by `rlweave.load`.
 
     Args:
-        agent: An agent that only acts, see `Agent.act_only`.
+        agent: The agent that the model is of; it only describes, and is not built.
+        weights: Those of the model.
+        backend: What computes.
+        seed: Seeds what is drawn.
 
     Attributes:
         backend: What computes.
@@ -43,8 +49,11 @@ class TrainedPolicy:
         recurrent: Whether it carries a state from step to step.
     """
 
-    def __init__(self, agent: Agent) -> None:
-        self.agent, self.backend, self.recurrent = agent, agent.actor.backend.name, agent.recurrent
+    def __init__(self, agent: Agent, weights: Weights, backend: str, seed: int = 0) -> None:
+        self.agent, self.weights, self.backend, self.recurrent = agent, weights, backend, agent.recurrent
+        self._executor = build_deployed(agent, weights, backend, explores=True, seed=seed)
+        self._greedily = getattr(self._executor, deployed_method(agent.recurrent))
+        self._exploring = getattr(self._executor, deployed_method(agent.recurrent, explores=True))
         made_for = agent.made_for or {}
         self.environment: Mapping[str, Any] = dict(made_for)
         whole: Any = _space_of(made_for, "observation_space", agent.state_space)
@@ -79,13 +88,12 @@ class TrainedPolicy:
             ExecutionError: The observation does not lie in its space.
         """
         states, rows = self._states(observation, mask)
-        if self.recurrent:
-            before, start = self._kept_state(rows or 1)
-            actions, after = self.agent.play_recurrently(states, before, start, not deterministic)
-            self._of_thread.state, self._of_thread.start = after, np.zeros(rows or 1, np.bool_)
-        else:
-            actions = self.agent.play(states, not deterministic)
-        return self._env_action(actions, rows)
+        if not self.recurrent:
+            return self._env_action(self._act(states, (), deterministic)["action"], rows)
+        result = self._act(states, self._kept_state(rows or 1), deterministic)
+        self._of_thread.state = result["next_recurrent_state"]
+        self._of_thread.start = np.zeros(rows or 1, np.bool_)
+        return self._env_action(result["action"], rows)
 
     def act_with_state(
         self, observation: Any, state: Any, *, episode_start: Any = None, deterministic: bool = True, mask: Any = None
@@ -104,12 +112,50 @@ class TrainedPolicy:
         """
         states, rows = self._states(observation, mask)
         if not self.recurrent:
-            return self._env_action(self.agent.play(states, not deterministic), rows), None
+            return self._env_action(self._act(states, (), deterministic)["action"], rows), None
         count = rows or 1
-        before = self.agent.initial_state(count) if state is None else state
+        before = self._initial_state(count) if state is None else state
         start = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
-        actions, after = self.agent.play_recurrently(states, before, start.reshape(count), not deterministic)
-        return self._env_action(actions, rows), after
+        result = self._act(states, (before, start.reshape(count)), deterministic)
+        return self._env_action(result["action"], rows), result["next_recurrent_state"]
+
+    def player(self) -> Callable[[Any, Any], Any]:
+        """What plays greedily with observations and actions as rlweave's environments have them; see `Act`.
+
+        It carries a recurrent state of its own.
+        """
+        state: Any = None
+
+        def play(states: Any, episode_start: Any) -> Any:
+            nonlocal state
+            if not self.recurrent:
+                return self._act(states, (), True)["action"]
+            before = self._initial_state(len(episode_start)) if state is None else state
+            result = self._act(states, (before, episode_start), True)
+            state = result["next_recurrent_state"]
+            return result["action"]
+
+        return play
+
+    def _act(self, states: Any, recurrent: tuple[Any, ...], deterministic: bool) -> dict[str, Any]:
+        """The deployed policy's result for observations (B, ...), and the recurrent state and episode starts."""
+        if self.agent.config.mask_leaf is not None:
+            self.agent.check_masks(states)
+        if deterministic:
+            result: dict[str, Any] = self._greedily(states, *recurrent)
+            return result
+        rows = len(next(leaves_of(states, np.ndarray)))
+        explored: dict[str, Any] = self._exploring(states, *recurrent, np.full(rows, self._epsilon, np.float32))
+        return explored
+
+    @property
+    def _epsilon(self) -> float:
+        """The share of random actions where training ended; 0 where a distribution is drawn from."""
+        return float(getattr(self.agent, "epsilon", 0.0))
+
+    def _initial_state(self, rows: int) -> Any:
+        space: Space = self._executor.root.policy.recurrent_space
+        return space.with_batch_rank().zeros(rows)
 
     def reset(self, ended: Any = None) -> None:
         """Says that the next observation is the first of an episode; a policy without a state ignores it.
@@ -125,13 +171,13 @@ class TrainedPolicy:
 
     def seed(self, seed: int) -> None:
         """Begins what is drawn with `deterministic=False` anew."""
-        self.agent.actor.reseed(seed)
+        self._executor.reseed(seed)
 
     def _kept_state(self, rows: int) -> tuple[Any, Any]:
         """This thread's state before the step, nested (B, ...), and where episodes begin, (B,)."""
         kept = self._of_thread
         if getattr(kept, "state", None) is None:
-            return self.agent.initial_state(rows), np.zeros(rows, np.bool_)
+            return self._initial_state(rows), np.zeros(rows, np.bool_)
         if len(kept.start) != rows:
             raise ExecutionError(
                 "a recurrent policy was given another number of observations than at the step before",

@@ -13,7 +13,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import (
@@ -111,5 +111,5 @@ A2C = AlgorithmSpec(
     make_trainer,
     presets=PRESETS,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

@@ -14,7 +14,7 @@ from rlweave.algorithms.engines import gradients_config
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
 from rlweave.envs import VectorEnv
 from rlweave.flow import ApplyGradients, AverageGradients, ComputeGradients, ReportMetrics, Workers
 
@@ -82,5 +82,5 @@ A3C = AlgorithmSpec(
     make_trainer,
     presets=PRESETS,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

@@ -20,7 +20,7 @@ from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import replay_updates
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
     ComputePriorities,
@@ -199,5 +199,5 @@ APE_X = AlgorithmSpec(
     make_trainer,
     presets=PRESETS,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

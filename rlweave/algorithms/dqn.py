@@ -19,7 +19,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import replay_updates
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
@@ -252,5 +252,5 @@ DQN = AlgorithmSpec(
     make_trainer,
     presets=PRESETS,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

@@ -19,7 +19,7 @@ from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep, Workers
@@ -146,5 +146,5 @@ ES = AlgorithmSpec(
     presets=PRESETS,
     needs_gradients=False,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlweave.agents.agent import AUTO
-from rlweave.agents.from_model import acting
 from rlweave.agents.model_files import Model, read_model
 from rlweave.algorithms.checkpoint import open_model
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
+from rlweave.algorithms.loading import policy_of
+from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.backends import is_installed
 from rlweave.envs import Evaluation
 from rlweave.errors import CheckpointError
@@ -50,8 +51,10 @@ def evaluate_model(
             received=f"{its!r}, where the configuration has {config.env!r}",
             fix=f"evaluate it with the settings of its run, whose env is {its!r}",
         )
-    backend = acting_backend(config)
-    return spec.evaluate(config, acting(model, where, backend, config.seed, get_algorithm), episodes, seed)
+    policies = policy_of(model, where, acting_backend(config))
+    if isinstance(policies, Mapping):
+        return spec.evaluate(config, {name: policy.player() for name, policy in policies.items()}, episodes, seed)
+    return spec.evaluate(config, policies.player(), episodes, seed)
 
 
 def evaluate_checkpoint(

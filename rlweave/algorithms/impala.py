@@ -17,7 +17,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.remote_learner import RemoteLearner
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep, Workers
@@ -252,5 +252,5 @@ IMPALA = AlgorithmSpec(
     make_trainer,
     presets=PRESETS,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

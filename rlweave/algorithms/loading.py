@@ -6,10 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rlweave.agents.from_model import acting
+from rlweave.agents.from_model import trained_policies
 from rlweave.agents.model_files import Model, is_model, read_model
-from rlweave.agents.policy_agents import PolicyAgents
-from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.checkpoint import find_checkpoint, open_model
 from rlweave.algorithms.registry import get_algorithm
 
@@ -39,10 +37,7 @@ def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int 
 
 def policy_of(model: Model, where: str | Path, backend: str | None = None, seed: int = 0) -> Any:
     """As `load`, of a model that was read already."""
-    agents = acting(model, where, "numpy" if backend is None else backend, seed, get_algorithm)
-    if isinstance(agents, PolicyAgents):
-        return {policy: TrainedPolicy(agent) for policy, agent in agents.items()}
-    return TrainedPolicy(agents)
+    return trained_policies(model, where, "numpy" if backend is None else backend, seed, get_algorithm)
 
 
 def find_model(path: str | os.PathLike[str]) -> Path:

@@ -25,6 +25,7 @@ from rlweave.algorithms.threads import set_threads
 from rlweave.algorithms.trainer import Parts, PlanTrainer, state_space_of
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
+from rlweave.envs.evaluation import Act
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.envs.parallel_names import MULTI_CARTPOLE_ID, make_parallel_env, resolve_parallel
@@ -238,21 +239,25 @@ def _check(config: MultiAgentTrainConfig) -> None:
             )
 
 
-def evaluate_agents(
-    config: MultiAgentTrainConfig, agents: PolicyAgents, episodes: int, seed: int, mapping: PolicyMapping | None = None
+def evaluate_players(
+    config: MultiAgentTrainConfig,
+    players: dict[str, Act],
+    episodes: int,
+    seed: int,
+    mapping: PolicyMapping | None = None,
 ) -> Evaluation:
-    """Plays episodes greedily with agents, which need not be able to learn, in copies of their own.
+    """Plays episodes in copies of their own.
 
     Args:
         config: Settings of the training.
-        agents: The agents.
+        players: What plays, by policy.
         episodes: How many episodes.
         seed: Seed of the environments.
         mapping: Which policy plays which agent; None: as the settings say.
     """
     mapping = mapping or PolicyMapping(config.mapping, list(config.policies))
     factory = functools.partial(make_env, config, mapping, min(episodes, config.num_envs))
-    return evaluate_together(agents.greedy_players(), factory, episodes, seed)
+    return evaluate_together(players, factory, episodes, seed)
 
 
 class MultiAgentTrainer(PlanTrainer):
@@ -284,7 +289,7 @@ class MultiAgentTrainer(PlanTrainer):
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily with all policies, in copies of their own."""
         assert isinstance(self.config, MultiAgentTrainConfig)
-        return evaluate_agents(self.config, self.agent, episodes, seed, self._mapping)
+        return evaluate_players(self.config, self.agent.greedy_players(), episodes, seed, self._mapping)
 
     def draw(self, method: str | None = None) -> str:
         """The component graph of a policy's agent as SVG: ``"policy/method"``; of the first one, if not said."""
@@ -346,5 +351,5 @@ MULTI_AGENT = AlgorithmSpec(
     presets=PRESETS,
     find_env=resolve_parallel,
     make_parts=make_parts,
-    evaluate=evaluate_agents,
+    evaluate=evaluate_players,
 )

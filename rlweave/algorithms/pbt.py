@@ -21,7 +21,7 @@ from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
-from rlweave.algorithms.trainer import PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import PlanTrainer, evaluate_player
 from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.components.ranges import POSITIVE
 from rlweave.envs import Evaluation
@@ -368,5 +368,5 @@ PBT = AlgorithmSpec(
     PopulationTrainer,
     presets=PRESETS,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

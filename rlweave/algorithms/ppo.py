@@ -16,7 +16,7 @@ from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_agent
+from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
@@ -164,5 +164,5 @@ PPO = AlgorithmSpec(
     make_trainer,
     presets=PRESETS,
     make_parts=make_parts,
-    evaluate=evaluate_agent,
+    evaluate=evaluate_player,
 )

@@ -88,8 +88,8 @@ class AlgorithmSpec:
         needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
         make_parts: Makes `rlweave.algorithms.trainer.Parts` from a config, and starts nothing: what `PlanTrainer` gets,
             and what `rlweave plan` looks at.
-        evaluate: Plays episodes greedily with agents that act and cannot learn: from a config, an `Agent` (or
-            `PolicyAgents`), a number of episodes and a seed. None: only a trainer can, see `Trainer.evaluate`.
+        evaluate: Plays episodes with what acts: from a config, a player (see `Agent.greedy_player`; of several policies
+            a dict of them), a number of episodes and a seed. None: only a trainer can, see `Trainer.evaluate`.
         find_env: Finds the environment of a name; raises `EnvError` if there is none.
     """
 

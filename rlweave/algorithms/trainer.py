@@ -25,6 +25,7 @@ from rlweave.algorithms.states import Large, check_same_training, join_arrays
 from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
+from rlweave.envs.evaluation import Act
 from rlweave.envs.info_masks import MASK
 from rlweave.errors import CheckpointError, ConfigError, EnvError, PlanError, RlweaveError
 from rlweave.flow import Every, ReportMetrics, WorkerGroup
@@ -208,7 +209,7 @@ class PlanTrainer:
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Plays episodes greedily in environments of their own."""
         self._fetch()
-        return evaluate_agent(self.config, self.agent, episodes, seed)
+        return evaluate_player(self.config, self.agent.greedy_player(), episodes, seed)
 
     def _evaluation_row(self) -> dict[str, float]:
         evaluation = self.evaluate(self.config.evaluation_episodes, derived_seed(self.config.seed, "evaluation"))
@@ -433,11 +434,11 @@ class PlanTrainer:
                 worker.env.close()
 
 
-def evaluate_agent(config: TrainConfig, agent: Agent, episodes: int, seed: int) -> Evaluation:
-    """Plays episodes greedily with an agent, which need not be able to learn, in environments of their own."""
+def evaluate_player(config: TrainConfig, player: Act, episodes: int, seed: int) -> Evaluation:
+    """Plays episodes in environments of their own."""
     copies = min(episodes, max(config.num_envs, 1))
     factory = functools.partial(make_env, config.env, copies, **making_options(config))
-    return evaluate(agent.greedy_player(), factory, episodes, seed)
+    return evaluate(player, factory, episodes, seed)
 
 
 def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Space:

@@ -54,14 +54,16 @@ def export_policy(policy: TrainedPolicy, to: str, directory: str | os.PathLike[s
     _check_free(directory)
     agent, boundary = policy.agent, Boundary(policy)
     starts = boundary.observation_starts, boundary.action_starts
-    source = build_deployed(agent, "numpy", *starts)
-    act = getattr(source, deployed_method(agent))
-    method = pure_method(build_deployed(agent, target.backend, *starts), deployed_method(agent))
+    source = build_deployed(agent, policy.weights, "numpy", *starts)
+    name = deployed_method(policy.recurrent)
+    act = getattr(source, name)
+    functional = target.backend == "torch"  # its runs are functions elsewhere
+    method = pure_method(build_deployed(agent, policy.weights, target.backend, *starts, torch_compile=functional), name)
     partial = directory.with_name(f".rlweave-export-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         partial.mkdir(parents=True)
-        for name, content in target.write(method).items():
-            (partial / name).write_bytes(content)
+        for file, content in target.write(method).items():
+            (partial / file).write_bytes(content)
         run = target.load(partial)
         checked = verify(
             run,

@@ -56,7 +56,8 @@ CASES = {
     "normalized": ("ppo", gym.Box(-9, 9, (2,), np.float32), gym.Box(-1, 1, (), np.float32), {
         "agent.normalize_observations": True}),
     "nested": ("a2c", gym.Dict({"z": gym.Box(0, 255, (2, 2, 1), np.uint8), "a": gym.Discrete(3, start=1)}),
-               gym.Tuple([gym.Discrete(2), gym.Dict({"wheel": gym.Box(0, 1, (1,), np.float32)})]), {}),
+               gym.Tuple([gym.Discrete(2), gym.Dict({"wheel": gym.Box(0, 1, (1,), np.float32)})]),
+               {"image_layout": "channels_last"}),
     "many choices": ("ppo", gym.Tuple([gym.MultiBinary(3), gym.Box(0, 9, (2,), np.int64)]),
                      gym.MultiDiscrete([2, 5], start=[1, -3]), {}),
     "yes and no": ("a2c", gym.MultiDiscrete([3, 3]), gym.MultiBinary(2), {}),

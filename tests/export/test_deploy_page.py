@@ -46,7 +46,7 @@ def policy_of(env, layer):
         elif path.endswith("/kernel") and "policy/" in path:
             value[:] = np.array([0.0, 0.1, 1.0, 1.0])[:, None]
     agent.set_weights(weights)
-    return TrainedPolicy(agent)
+    return TrainedPolicy(agent, agent.model().weights, "numpy")
 
 
 def episode(policy, env):

@@ -36,7 +36,7 @@ MASKED = Dict(position=FloatBox(-1.0, 1.0, (2,)), allowed=BoolBox((4,)))
 
 
 def export_agent(agent, to, directory):
-    return export_policy(TrainedPolicy(agent), to, directory)
+    return export_policy(TrainedPolicy(agent, agent.model().weights, "numpy"), to, directory)
 
 
 def recurrent_ppo(backend="numpy"):
@@ -167,7 +167,7 @@ def test_artefacts_take_and_give_the_numbers_of_the_environment(case, tmp_path):
     texts = {i["name"]: i["text"] for i in description["inputs"] if "text" in i}
     assert texts == ({"observation/said": {"words": 5, "numbers": 50}} if case == "text" else {})
     # and as a user calls it, with what the environment gives
-    act, policy = TARGETS["numpy"].load(tmp_path / "policy"), TrainedPolicy(agent)
+    act, policy = TARGETS["numpy"].load(tmp_path / "policy"), TrainedPolicy(agent, agent.model().weights, "numpy")
     observations.seed(3)
     for _ in range(20):
         seen = observations.sample()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import copy
-import functools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPO, with_initial_state
+from rlweave.algorithms.trajectory_columns import TrajectoryColumns
 from rlweave.envs import VectorEnv
 from rlweave.flow import Episode, SampleBatch
 from rlweave.flow.item_state import decode, encode
@@ -166,8 +166,7 @@ class EnvWorker(abc.ABC):
 class TrajectoryWorker(EnvWorker):
     """Collects rollouts (T, B, ...) on policy.
 
-    Rows that are no transitions (reset rows of foreign vector environments) are left out: each column holds the next
-    T transitions of its environment, and what an environment is ahead stays for the next rollout.
+    Rows that are no transitions (reset rows of foreign vector environments) are left out; see `TrajectoryColumns`.
 
     Args:
         agent: The agent that acts.
@@ -179,28 +178,21 @@ class TrajectoryWorker(EnvWorker):
         super().__init__(agent, env)
         self.agent: PPO = agent
         self.steps = steps
-        self._columns = np.arange(env.num_envs)
-        self._ahead: Transition | None = None
-        self._cursor = np.zeros(env.num_envs, np.int64)
+        self._columns = TrajectoryColumns(steps, env.num_envs)
 
     def begin_episodes(self, seed: int | None = None) -> None:
         super().begin_episodes(seed)
-        self._ahead, self._cursor = None, np.zeros(self.env.num_envs, np.int64)
+        self._columns.clear()
 
     def _acting_state(self) -> dict[str, Any]:
-        return {**super()._acting_state(), "ahead": self._ahead, "cursor": self._cursor}
+        return {**super()._acting_state(), "columns": self._columns.state_dict()}
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         super()._load_acting_state(state)
-        self._ahead, self._cursor = state["ahead"], state["cursor"]
+        self._columns.load_state_dict(state["columns"])
 
     def sample(self) -> SampleBatch:
         """A rollout of T steps of every environment."""
-        storage: Transition | None = None
-        if self._ahead is not None:
-            storage, self._ahead = self._ahead, None
-        even = not self._cursor.any()
-        position = 0
         while True:
             observations = self.observations()
             if self.agent.recurrent:
@@ -219,37 +211,11 @@ class TrajectoryWorker(EnvWorker):
                 "truncated": result.truncated,
                 "next_states": result.next_observations,
             }
-            if storage is None:
-                storage = _map2(self._allocate, row, row)
-            if even and result.valid.all():
-                _write(storage, row, position)
-                self._cursor += 1
-            else:
-                even = False
-                chosen = self._columns[result.valid]
-                at = self._cursor[chosen]
-                _write(storage, _map2(functools.partial(_rows, chosen), row, row), (at, chosen))
-                self._cursor[chosen] += 1
-            position += 1
-            if self._cursor.min() >= self.steps:
-                break
-            if self._cursor.max() >= 2 * self.steps:
-                storage = _map2(lambda a, b: np.concatenate([a, np.empty_like(a)]), storage, storage)
-        batch = _map2(lambda a, _: a[: self.steps], storage, storage)
-        leftover = int(self._cursor.max()) - self.steps
-        self._cursor -= self.steps
-        if leftover:
-            ahead = _map2(lambda a, _: np.empty_like(a), storage, storage)
-            _write(
-                ahead, _map2(lambda a, _: a[self.steps : self.steps + leftover], storage, storage), slice(0, leftover)
-            )
-            self._ahead = ahead
-        timeless = ("initial_state",) if self.agent.recurrent else ()
-        return SampleBatch(with_initial_state(batch), "trajectories", timeless)
-
-    def _allocate(self, array: np.ndarray, _: np.ndarray) -> np.ndarray:
-        array = np.asarray(array)
-        return np.empty((2 * self.steps, *array.shape), array.dtype)
+            self._columns.add(row, result.valid)
+            batch = self._columns.take()
+            if batch is not None:
+                timeless = ("initial_state",) if self.agent.recurrent else ()
+                return SampleBatch(with_initial_state(batch), "trajectories", timeless)
 
 
 class TransitionWorker(EnvWorker):
@@ -341,31 +307,6 @@ def derived_seed(seed: int, purpose: str) -> int:
     """A seed that depends on the run's and on what it is for."""
     key = zlib.crc32(purpose.encode())
     return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
-
-
-def _map2(fn: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
-    """Maps over the leaves of two equally nested structures."""
-    if isinstance(first, dict):
-        return {key: _map2(fn, value, second[key]) for key, value in first.items()}
-    if isinstance(first, tuple):
-        return tuple(_map2(fn, a, b) for a, b in zip(first, second, strict=True))
-    return fn(first, second)
-
-
-def _rows(index: np.ndarray, array: np.ndarray, _: Any) -> np.ndarray:
-    return array[index]
-
-
-def _write(target: Any, source: Any, index: Any) -> None:
-    """Writes nested arrays into rows of equally nested ones."""
-    if isinstance(target, dict):
-        for key, value in target.items():
-            _write(value, source[key], index)
-    elif isinstance(target, tuple):
-        for into, value in zip(target, source, strict=True):
-            _write(into, value, index)
-    else:
-        target[index] = source
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:

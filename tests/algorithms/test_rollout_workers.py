@@ -84,11 +84,13 @@ class Agent:
 def test_trajectories_hold_the_next_transitions_of_each_environment(skip):
     worker = TrajectoryWorker(Agent(), CountingEnv([2, 3, 100], skip), 4)
     columns = [[], [], []]
-    for _ in range(5):
+    for _ in range(10):
         batch = worker.sample()
         assert batch["states"].shape == (4, 3, 1)
         for b in range(3):
-            columns[b] += list(
+            env = int(batch["states"][0, b, 0]) // 100
+            assert skip or env == b
+            columns[env] += list(
                 zip(
                     batch["states"][:, b, 0].tolist(),
                     batch["next_states"][:, b, 0].tolist(),
@@ -100,7 +102,7 @@ def test_trajectories_hold_the_next_transitions_of_each_environment(skip):
                 )
             )
     for b, length in enumerate([2, 3, 100]):
-        for t in range(20):
+        for t in range(len(columns[b])):
             ended = (t + 1) % length == 0
             state = 100.0 * b + t
             assert columns[b][t] == (state, state + 1 + 0.5 * ended, t + 1, ended, int(state), -state)
@@ -124,17 +126,16 @@ class RecurrentAgent(Agent):
 def test_recurrent_state_starts_anew_with_each_episode_of_its_environment(skip):
     lengths = [2, 3, 100]
     worker = TrajectoryWorker(RecurrentAgent(), CountingEnv(lengths, skip), 4)
-    position = 0
     for _ in range(5):
         batch = worker.sample()
         assert batch.per_trajectory == {"initial_state"}
-        for b, length in enumerate(lengths):
-            inside = (position + np.arange(4)) % length
+        for b in range(3):
+            env, position = divmod(int(batch["states"][0, b, 0]), 100)
+            inside = (position + np.arange(4)) % lengths[env]
             np.testing.assert_array_equal(batch["actions"][:, b], inside + 1)
             np.testing.assert_array_equal(batch["episode_start"][:, b], inside == 0)
             if inside[0]:  # where an episode starts the state before does not matter
                 assert batch["initial_state"]["count"][b, 0] == inside[0]
-        position += 4
     worker.start()
     batch = worker.sample()
     assert batch["episode_start"][0].all()
@@ -167,7 +168,37 @@ def test_a_new_start_forgets_what_is_ahead_and_takes_the_seed():
     worker.sample()
     worker.start(seed=5)
     assert env.seed == 5
-    np.testing.assert_array_equal(worker.sample()["states"][:, 1, 0], [100, 101, 102, 103])
+    states = worker.sample()["states"][..., 0]
+    assert sorted(states[0].tolist()) == [0, 100] or states[0].tolist() == [100, 104]
+
+
+class WatchedEnv(CountingEnv):
+    """Knows when each transition (environment, number) was made; counts vector steps."""
+
+    def __init__(self, lengths):
+        super().__init__(lengths, skip=True)
+        self.now, self.made = 0, {}
+
+    def observe(self):
+        return (100_000.0 * np.arange(self.num_envs) + self.clock).astype(np.float32)[:, None]
+
+    def step(self, actions):
+        self.now += 1
+        before, result = self.clock.copy(), super().step(actions)
+        self.made.update({(int(b), int(before[b])): self.now for b in np.flatnonzero(result.valid)})
+        return result
+
+
+@pytest.mark.parametrize("agent", [Agent, RecurrentAgent])
+def test_no_environment_gets_ahead_without_bound(agent):
+    """One of them has twice the transitions of another, for ever."""
+    steps, env = 4, WatchedEnv([1, 2, 10_000])
+    worker = TrajectoryWorker(agent(), env, steps)
+    for _ in range(300):
+        for state in worker.sample()["states"][..., 0].ravel().tolist():
+            age = env.now - env.made.pop(divmod(int(state), 100_000))
+            assert age <= 4 * steps
+        assert len(env.made) < 2 * steps * env.num_envs, "what waits is bounded"
 
 
 def test_rollouts_are_arrays_of_their_own():

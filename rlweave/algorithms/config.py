@@ -113,6 +113,10 @@ class TrainConfig(Config):
     )
     checkpoint_every: int = setting(50_000, "interval between two checkpoints; 0: only at the end", ge=0,
                                     unit="environment steps")  # fmt: skip
+    stop_grace: float = setting(
+        10.0, "how long Ctrl-C or SIGTERM wait for a step to end; then the last whole state is saved", gt=0.0,
+        unit="seconds",
+    )  # fmt: skip
     checkpoint_failure: Literal["continue", "stop"] = setting(
         "continue", "what happens where the disk has no room for a checkpoint: the training goes on, or stops"
     )

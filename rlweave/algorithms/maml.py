@@ -107,6 +107,7 @@ class MetaTrainer(PlanTrainer):
 
     agent: MAMLAgent
     config: MAMLTrainConfig
+    evaluation_changes_nothing = False
     _unadapted_return = float("nan")
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:

@@ -132,6 +132,17 @@ class Run(Iterator[Report]):
         """
         self._stopped = self._stopped or reason
 
+    def stop_now(self, reason: str) -> None:
+        """Ends the training as soon as its state is whole, without another report. Safe in a signal handler.
+
+        Args:
+            reason: As in `stop`.
+        """
+        self.stop(reason)
+        stop = getattr(self.trainer, "stop", None)
+        if stop is not None:
+            stop()
+
     def finish(self) -> Self:
         """Trains to the end."""
         for _ in self:

@@ -48,12 +48,25 @@ def write_training(training: Saved, directory: Path, keep: int | None = None) ->
     Raises:
         CheckpointError: The disk refuses; the error names the last good checkpoint.
     """
-    state = training.state_dict(copy=False)
+    return write_state(directory, training.env_steps, training.state_dict(copy=False), training.export_model, keep)
+
+
+def write_state(
+    directory: Path, step: int, state: dict[str, Any], write_model: Callable[[Path], Any], keep: int | None = None
+) -> Path:
+    """Writes a checkpoint of the state of a training; see `write_training`.
+
+    Args:
+        directory: Where its checkpoints stand.
+        step: Environment steps.
+        state: The state.
+        write_model: Writes what acts.
+        keep: How many of the newest stay; None keeps all.
+    """
     large: dict[str, np.ndarray] = {}
     arrays = {f"agent/{path}": value for path, value in state.pop("variables").items()}
     meta = split_arrays(state, "", arrays, large)
-    model = training.export_model
-    return save_checkpoint(directory, training.env_steps, arrays, meta, large=large, write_model=model, keep=keep)
+    return save_checkpoint(directory, step, arrays, meta, large=large, write_model=write_model, keep=keep)
 
 
 def described(path: Path, seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,9 +19,10 @@ from rlweave.algorithms.checkpoint import load_checkpoint, open_model, save_chec
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.registry import Report
+from rlweave.algorithms.rescue import Rescue
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.saving import is_refused_by_disk, save_and_tell, size_warning, write_training
+from rlweave.algorithms.saving import is_refused_by_disk, save_and_tell, size_warning, write_state, write_training
 from rlweave.algorithms.states import Large, check_same_training, join_arrays
 from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
@@ -28,10 +30,13 @@ from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act
 from rlweave.envs.info_masks import MASK
 from rlweave.errors import CheckpointError, ConfigError, EnvError, PlanError, RlweaveError
-from rlweave.flow import Every, ReportMetrics, WorkerGroup
+from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
+
+#: Replay memories above this size are not copied, in case that a step takes long.
+_MOST_KEPT = 1 << 27
 
 
 class LearnerElsewhere(Protocol):
@@ -74,6 +79,8 @@ class PlanTrainer:
         make_parts: Makes agent, workers and plan.
     """
 
+    #: Whether all state stays whole during an evaluation.
+    evaluation_changes_nothing = True
     #: Told of evaluations and checkpoints.
     callbacks = Callbacks()
     #: What acted in the best evaluation so far, where no directory has it.
@@ -110,6 +117,7 @@ class PlanTrainer:
         #: Who hears what a user should read while the training runs.
         self.tell: Callable[[str], None] = self.notes.append
         self._told_of_checkpoints = False
+        self._rescue = Rescue(self._keep_state, self.save, self.config.stop_grace)
 
     def _compose(self) -> ReportMetrics:
         plan = self.parts.plan()
@@ -147,9 +155,13 @@ class PlanTrainer:
             return  # who goes on from here does it
         steps = self.env_steps
         ended = self.plan.ended or steps >= self.config.steps
-        evaluates = self._evaluate_every(steps) or (ended and self.config.evaluate_every)
         # first: it may take long, and what is reported is not in the plan any more
-        evaluation = self.callbacks.on_evaluation(self._evaluation_row()) if evaluates else {}
+        evaluation: Report = {}
+        if self._evaluate_every.is_due(steps) or (ended and self.config.evaluate_every):
+            with self._rescue.state_is_whole() if self.evaluation_changes_nothing else nullcontext():
+                evaluation = self._evaluation_row()
+            self._evaluate_every(steps)  # only now: whoever goes on from a state that was saved meanwhile evaluates
+            evaluation = self.callbacks.on_evaluation(evaluation)
         # before the checkpoint: a run that is resumed from it has this line
         if self._report_every(steps) or ended or evaluation:
             yield {**self.plan.report().flat(), **evaluation}
@@ -187,7 +199,38 @@ class PlanTrainer:
                 received=f"{self.env_steps} environment steps of {goal}",
                 fix=f"--steps {self.env_steps}, or workers whose sample() does not raise StopIteration before",
             )
-        self.plan.advance(lambda counters: counters.env_steps_sampled >= goal)
+        rescue = self._rescue
+
+        def reached(counters: Counters) -> bool:
+            rescue.between_steps()
+            return counters.env_steps_sampled >= goal
+
+        self.plan.advance(reached)
+        rescue.no_step()
+
+    # -- stopping ------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Has `train` end where the state is whole, without another report. Safe in a signal handler."""
+        self.plan.stop()
+
+    def rescue(self) -> str | None:
+        """Saves the last whole state that there is, from another thread, because the process is to end.
+
+        Returns:
+            What was saved, in words; None where the training is being saved, and will stop by itself.
+        """
+        if self._rescue.is_saving():
+            return None
+        path = self._rescue.save()
+        return "" if path is None else f"the state before this step was saved in {path}; "
+
+    def _keep_state(self) -> Callable[[], Path] | None:
+        """Copies the state, if it is small enough, and gives what writes it."""
+        if self.run is None or self._memory_bytes() > _MOST_KEPT:
+            return None
+        step, state, model = self.env_steps, self.state_dict(), self.model()
+        return functools.partial(write_state, self.run.checkpoints, step, state, lambda path: write_model(path, model))
 
     def _choose_acting_backend(self) -> None:
         """Measures who acts fastest, and notes it in the run's settings: a run that is resumed acts with the same."""
@@ -305,7 +348,8 @@ class PlanTrainer:
             raise CheckpointError("there is no run directory to save into", fix="make the trainer with one")
         first, self._told_of_checkpoints = not self._told_of_checkpoints, True
         save = functools.partial(write_training, self, self.run.checkpoints, self.config.keep_checkpoints)
-        path = save_and_tell(save, self.tell) if first else save()
+        with self._rescue.saving():
+            path = save_and_tell(save, self.tell) if first else save()
         self.callbacks.on_checkpoint(path)
         return path
 

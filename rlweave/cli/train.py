@@ -20,7 +20,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.training import begin
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
-from rlweave.cli.interrupt import StopRequest
+from rlweave.cli.interrupt import INTERRUPTED, StopRequest
 from rlweave.cli.plan_command import write_plan_picture
 from rlweave.cli.plot import draw_learning_curve
 from rlweave.cli.progress import TrainingProgress
@@ -34,8 +34,6 @@ from rlweave.cli.settings import (
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError, RlweaveError
 from rlweave.strict_json import to_json
-
-INTERRUPTED = 130  # what a shell expects after Ctrl-C
 
 _SET_HELP = "A setting, as in --set agent.lr=3e-4; repeatable; the value is YAML. --settings shows all of them."
 _CONFIG_HELP = r"YAML or JSON file of settings, such as the config.yaml of another run \[default: none]."
@@ -156,13 +154,11 @@ def _drive(run: Run, directory: RunDirectory) -> None:
     title = f"{run.spec.name} {config.env} {config.backend} seed {config.seed}"
     try:
         with (
-            StopRequest() as stop,
+            StopRequest(lambda: run.stop_now("interrupted"), lambda: _rescued(run, directory), config.stop_grace),
             TrainingProgress(output(), title, config.steps, start=run.env_steps) as progress,
         ):
             for report in run:
                 progress.update(report)
-                if stop.asked:
-                    run.stop("interrupted")
     except KeyboardInterrupt:
         warn(f"stopped in the middle of a step; {_how_to_go_on(directory)}")
         raise typer.Exit(INTERRUPTED) from None
@@ -225,6 +221,13 @@ def describe_evaluation(evaluation: Evaluation, env: str) -> str:
         return text
     verdict = "[green]solved[/]" if mean >= threshold else "[yellow]not solved[/]"
     return f"{text}: {verdict}, the environment asks for {threshold:g}"
+
+
+def _rescued(run: Run, directory: RunDirectory) -> str | None:
+    """Saves what can be saved in the middle of a step; see `StopRequest`."""
+    rescue = getattr(run.trainer, "rescue", None)
+    saved = rescue() if rescue is not None else ""
+    return None if saved is None else f"{saved}{_how_to_go_on(directory)}"
 
 
 def _how_to_go_on(run: RunDirectory) -> str:

@@ -114,7 +114,7 @@ class TrainedPolicy:
         if not self.recurrent:
             return self._env_action(self._act(states, (), deterministic)["action"], rows), None
         count = rows or 1
-        before = self._initial_state(count) if state is None else state
+        before = self.initial_state(count) if state is None else state
         start = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
         result = self._act(states, (before, start.reshape(count)), deterministic)
         return self._env_action(result["action"], rows), result["next_recurrent_state"]
@@ -130,7 +130,7 @@ class TrainedPolicy:
             nonlocal state
             if not self.recurrent:
                 return self._act(states, (), True)["action"]
-            before = self._initial_state(len(episode_start)) if state is None else state
+            before = self.initial_state(len(episode_start)) if state is None else state
             result = self._act(states, (before, episode_start), True)
             state = result["next_recurrent_state"]
             return result["action"]
@@ -153,7 +153,8 @@ class TrainedPolicy:
         """The share of random actions where training ended; 0 where a distribution is drawn from."""
         return float(getattr(self.agent, "epsilon", 0.0))
 
-    def _initial_state(self, rows: int) -> Any:
+    def initial_state(self, rows: int) -> Any:
+        """The recurrent state at the start of an episode, of so many rows: zeros, nested (B, ...)."""
         space: Space = self._executor.root.policy.recurrent_space
         return space.with_batch_rank().zeros(rows)
 
@@ -177,7 +178,7 @@ class TrainedPolicy:
         """This thread's state before the step, nested (B, ...), and where episodes begin, (B,)."""
         kept = self._of_thread
         if getattr(kept, "state", None) is None:
-            return self._initial_state(rows), np.zeros(rows, np.bool_)
+            return self.initial_state(rows), np.zeros(rows, np.bool_)
         if len(kept.start) != rows:
             raise ExecutionError(
                 "a recurrent policy was given another number of observations than at the step before",

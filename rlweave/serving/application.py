@@ -159,7 +159,7 @@ def _state(policy: TrainedPolicy, asked: Mapping[str, Any], rows: int | None) ->
     given = asked.get("state")
     if given is None:
         return None
-    first = policy.agent.initial_state(rows or 1)
+    first = policy.initial_state(rows or 1)
     known = flatten_structure(first)
     if not isinstance(given, dict) or given.keys() != known.keys():
         raise SpaceError("another state is expected", where="state", fix=f"what the step before had: {sorted(known)}")

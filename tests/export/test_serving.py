@@ -43,7 +43,7 @@ def policy_of(observations, actions, network=({"type": "dense", "units": 8},), *
         "observation_space": gymnasium_to_json(observations),
         "action_space": gymnasium_to_json(actions),
     }
-    return TrainedPolicy(agent)
+    return TrainedPolicy(agent, agent.model().weights, "numpy")
 
 
 def plain(value):

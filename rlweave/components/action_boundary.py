@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlweave import ops
-from rlweave.components.action_leaves import ActionLeaf, action_leaves, as_space
+from rlweave.components.action_leaves import OWN_DTYPES, ActionLeaf, action_leaves, as_space
 from rlweave.spaces import Box, Dict, FloatBox, Space, Tuple
 
 
@@ -89,7 +89,7 @@ class ActionBoundary:
         self._changed = [
             (leaf, boxes[leaf.path])
             for leaf in self.leaves
-            if leaf.changes or leaf.own_space.dtype != boxes[leaf.path].dtype
+            if leaf.changes or OWN_DTYPES[leaf.kind] != boxes[leaf.path].dtype
         ]
 
     def to_environment(self, actions: Any) -> Any:
@@ -104,10 +104,10 @@ class ActionBoundary:
     def from_environment(self, actions: Any) -> Any:
         """The policy's own actions from those of the space: nested (..., *shape) both."""
         flat = self.action_space.flatten_value(actions)
-        own = {}
-        for leaf in self.leaves:
-            dtype = leaf.own_space.dtype
-            own[leaf.path] = from_environment(np.asarray(flat[leaf.path], dtype), leaf)
+        own = {
+            leaf.path: from_environment(np.asarray(flat[leaf.path], OWN_DTYPES[leaf.kind]), leaf)
+            for leaf in self.leaves
+        }
         return self.action_space.unflatten(own)
 
 

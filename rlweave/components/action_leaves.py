@@ -15,6 +15,9 @@ from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space
 MAX_ACTIONS = 65536
 """More categories than this in one dimension are refused."""
 
+OWN_DTYPES = {"categorical": "int32", "bernoulli": "bool", "normal": "float32"}
+"""What a policy's own numbers are, by kind of leaf."""
+
 _INT32 = np.iinfo(np.int32)
 
 

@@ -69,7 +69,7 @@ browser:  ## What the page in docs/browser needs, by npm; as root on Debian also
 	cd docs/browser && npm install --silent
 
 clean:  ## Removes the environment and caches; runs/ stays.
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) docs/browser/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ------------------------------------------------------------------------------------------ environment

@@ -415,5 +415,5 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
             patched.setattr(
                 importlib.util, "find_spec", lambda name, gone=missing: None if name == gone else find(name)
             )
-            with pytest.raises(BackendError, match=r"rlweave\[onnx\]"):
+            with pytest.raises(BackendError, match=r"pip install .*\[onnx\]"):
                 get_backend("onnx")

@@ -89,19 +89,24 @@ class Model:
     def constant(self, value: Any, dtype: Any = None) -> str:
         """A constant; equal ones are one."""
         array = np.asarray(value, dtype)
-        key = (array.tobytes(), array.shape, str(array.dtype))
-        if key not in self._constants:
-            name = self._constants[key] = self.fresh("constant")
-            self._initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
-        return self._constants[key]
+        key = _key(array)
+        return self._constants.get(key) or self._name_constant(key, self.fresh("constant"), array)
 
     def named_constant(self, name: str, value: np.ndarray) -> np.ndarray:
         """An array that is a constant of this name wherever the model uses it."""
-        key = (value.tobytes(), value.shape, str(value.dtype))
+        self._name_constant(_key(value), name, value)
+        return value
+
+    def derived_constant(self, value: np.ndarray, label: str, function: Callable[[np.ndarray], np.ndarray]) -> str:
+        """A constant that is made of another one, and named after it."""
+        name, result = self.constant(value), function(value)
+        return self._name_constant(_key(result), f"{name}/{label}", result)
+
+    def _name_constant(self, key: tuple[bytes, tuple[int, ...], str], name: str, value: np.ndarray) -> str:
         if key not in self._constants:
             self._constants[key] = name
             self._initializers[name] = numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
-        return value
+        return self._constants[key]
 
     def alias(self, name: str, output: str) -> None:
         """Gives a value a second name, that of an output."""
@@ -194,6 +199,11 @@ class Model:
         if any(node.domain for node in nodes):
             opsets.append(helper.make_opsetid(BLOCKED_DOMAIN, 1))
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION).SerializeToString(), inputs
+
+
+def _key(array: np.ndarray) -> tuple[bytes, tuple[int, ...], str]:
+    """Equal of equal constants."""
+    return array.tobytes(), array.shape, str(array.dtype)
 
 
 def _needed(nodes: Sequence[Any], wanted: set[str]) -> tuple[list[Any], set[str]]:

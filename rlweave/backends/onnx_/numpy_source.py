@@ -167,6 +167,8 @@ class _Writer:
         operands = [self.text(name) for name in inputs]
         if op in _BINARY:
             return f" {_BINARY[op]} ".join(operands)
+        if op == "Div" and self._constants.get(inputs[1], np.zeros(0, np.int32)).dtype.kind == "f":
+            return " / ".join(operands)
         if op in _FUNCTIONS:
             return self._call(_FUNCTIONS[op], *operands)
         if op in _REDUCTIONS:

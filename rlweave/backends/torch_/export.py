@@ -24,7 +24,8 @@ class _Function(torch.nn.Module):
     def __init__(self, function: Callable[..., Any], weights: Mapping[str, np.ndarray]) -> None:
         super().__init__()
         self._function = function
-        self._names = [re.sub(r"\W", "_", name) for name in weights]
+        # numbered, as two paths may be one name
+        self._names = [re.sub(r"\W", "_", f"{name}_{number}") for number, name in enumerate(weights)]
         for name, value in zip(self._names, weights.values(), strict=True):
             self.register_buffer(name, torch.from_numpy(np.array(value)))
 

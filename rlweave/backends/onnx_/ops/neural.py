@@ -98,7 +98,7 @@ def _conv2d(
     if isinstance(kernel, Symbol) and kernel.weight is not None:
         filters = model.derived_weight(kernel, "channels_first", _channels_first)
     elif not isinstance(kernel, Symbol):
-        filters = model.constant(_channels_first(kernel), dtype)
+        filters = model.derived_constant(np.asarray(kernel, dtype), "channels_first", _channels_first)
     else:
         filters = model.node("Transpose", [target.name(kernel, dtype)], perm=[3, 2, 0, 1])
     inputs = [model.node("Transpose", [target.name(x, dtype)], perm=[0, 3, 1, 2]), filters]

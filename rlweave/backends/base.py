@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import BackendError, nearest
+from rlweave.ops import OP_NAMES
 
 Array = Any
 
@@ -37,6 +39,67 @@ class Cell:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.value.shape)
+
+
+class ArrayUseError(TypeError):
+    """A graph function did with an array what only some backends could do: the same error on all of them.
+
+    Args:
+        what: What it did.
+        fix: What to write in place of it.
+    """
+
+    def __init__(self, what: str, fix: str) -> None:
+        self.what, self.fix = what, fix
+        super().__init__(f"{what}; {fix}")
+
+
+def truth_error() -> ArrayUseError:
+    """A branch on an array."""
+    return ArrayUseError(
+        "a Python branch on an array (`if`, `while`, `and`, `not`, `assert`)",
+        "choose by ops.where(condition, a, b), combine conditions by ops.logical_and and ops.logical_not; whole "
+        "branches are graph.cond in an API method",
+    )
+
+
+def number_error() -> ArrayUseError:
+    """A Python number out of an array."""
+    return ArrayUseError(
+        "a Python number was taken out of an array (int(), float(), .item(), .tolist(), range())",
+        "compute with the array itself; a number that decides on shapes or loops is a static argument of the API "
+        "method: @api(static=...)",
+    )
+
+
+def numpy_error(function: str) -> ArrayUseError:
+    """A function of NumPy on an array of a backend."""
+    return ArrayUseError(
+        f"a function of NumPy got an array: {function}",
+        f"{operator_for(function)}; what needs NumPy itself is @graph_fn(host=True)",
+    )
+
+
+def operator_for(function: str) -> str:
+    """What to write in place of a function of a framework ("np.tanh")."""
+    close = difflib.get_close_matches(function.rpartition(".")[2], OP_NAMES, 1)
+    return f"use rlweave.ops: ops.{close[0]}" if close else "use rlweave.ops (`from rlweave import ops`)"
+
+
+def random_error(function: str) -> ArrayUseError:
+    """Random numbers that no build knows of."""
+    return ArrayUseError(
+        f"random numbers that are drawn once and then stay the same: {function}",
+        "draw by ops.random (uniform, normal, randint, ...), whose state is the graph's, or pass numbers as an input",
+    )
+
+
+def clock_error(function: str) -> ArrayUseError:
+    """A clock that a compiled program would not look at again."""
+    return ArrayUseError(
+        f"a clock that is read once and then stays the same: {function}",
+        "read it outside, and pass the time as an input",
+    )
 
 
 @dataclass(frozen=True)
@@ -96,6 +159,8 @@ class Backend(ABC):
     acts_only: bool = False
     #: Extra to install for it.
     extra: str
+    #: The types of arrays while functions are evaluated abstractly.
+    evaluated_types: tuple[type, ...] = ()
 
     @abstractmethod
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
@@ -162,6 +227,7 @@ class Backend(ABC):
         specs: Sequence[tuple[tuple[int, ...], str]],
         fill: Sequence[int],
         batch_sizes: frozenset[int],
+        host: bool = False,
     ) -> Evaluation:
         """Abstract evaluation.
 
@@ -170,6 +236,10 @@ class Backend(ABC):
             specs: (shape, dtype) of each argument.
             fill: Value of each argument where real arrays are used.
             batch_sizes: Sizes that stand for a batch axis.
+            host: It is to run in NumPy as it is written, so that Python may look at what arrays hold.
+
+        Raises:
+            ArrayUseError: The function did with an array what only some backends could do.
         """
 
     @abstractmethod

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from rlweave.backends import Backend
-from rlweave.backends.base import Evaluation, Suspect
+from rlweave.backends.base import ArrayUseError, Evaluation, Suspect
 from rlweave.errors import BuildError
 from rlweave.graph.ir import Structure, map_structure
+from rlweave.graph.no_array import NoArray
 from rlweave.spaces import Box, Dim, from_axes
 from rlweave.spaces.dim import fixed_size
 
@@ -47,10 +48,17 @@ class Inference:
     random: bool = False
 
 
-class RecordingCell:
+class RecordingCell(NoArray):
     """A cell that notes what a graph function does with it and keeps nothing."""
 
     __slots__ = ("_log", "_value", "index", "path", "space")
+
+    def misuse(self) -> ArrayUseError:
+        """The error for what computes with it in place of its array."""
+        return ArrayUseError(f"a variable was used as if it were its array: {self.path}", "read it: self.<name>.value")
+
+    def refuse(self) -> NoReturn:
+        raise self.misuse()
 
     def __init__(self, index: int, path: str, space: Box, log: CellLog) -> None:
         self.index, self.path, self.space, self._log = index, path, space, log
@@ -61,6 +69,10 @@ class RecordingCell:
         self._log.reads.append(self.index)
         return self._value
 
+    @value.setter
+    def value(self, x: Any) -> None:
+        raise ArrayUseError(f"a variable was set by `.value = `: {self.path}", "write self.<name>.assign(x)")
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.space.concrete_shape({})
@@ -69,7 +81,14 @@ class RecordingCell:
     def dtype(self) -> Any:
         return self._value.dtype
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self.refuse()
+
     def assign(self, x: Any) -> None:
+        if isinstance(x, RecordingCell):
+            x.refuse()
         shape = tuple(getattr(x, "shape", ()))
         if shape != self.shape:
             raise BuildError(
@@ -125,6 +144,7 @@ def infer(
     *,
     mixes_batch: bool,
     where: str,
+    host: bool = False,
 ) -> Inference:
     """Infers result spaces.
 
@@ -138,11 +158,12 @@ def infer(
         feature_sizes: Sizes that may not stand for a batch or time axis.
         mixes_batch: Arrays with the batch axis twice are meant.
         where: Component path and function, for errors.
+        host: The function runs in NumPy on the host.
     """
     symbols = sorted(
         {symbol for leaf in leaves for axis in leaf.axes if isinstance(axis, Dim) for symbol in axis.symbols}
     )
-    trial = _Trial(backend, call, leaves, cells, log, random)
+    trial = _Trial(backend, call, leaves, cells, log, random, host)
     primes = [prime for prime in _PRIMES if prime not in feature_sizes]
     try:
         return trial.run(symbols, primes, mixes_batch, where)
@@ -171,8 +192,9 @@ class _Trial:
         cells: Sequence[RecordingCell],
         log: CellLog,
         random: ScratchRandom,
+        host: bool,
     ) -> None:
-        self.backend, self.call, self.leaves = backend, call, leaves
+        self.backend, self.call, self.leaves, self.host = backend, call, leaves, host
         self.cells, self.log, self.random = cells, log, random
         self.structure: Structure = None
         self.written: list[tuple[int, Any]] = []
@@ -228,14 +250,14 @@ class _Trial:
         specs = [(leaf.concrete_shape(sizes), leaf.dtype) for leaf in self.leaves] + self.specs
         watched = frozenset(sizes[symbol] for symbol in batch_symbols)
         try:
-            return self.backend.evaluate(self._call, specs, self.fill, watched)
+            return self.backend.evaluate(self._call, specs, self.fill, watched, self.host)
         except (IndexError, RuntimeError):
             zeros = [0 if leaf.dtype.startswith(("int", "uint")) else 1 for leaf in self.leaves] + [1] * len(self.cells)
             if zeros == self.fill:
                 raise
             # integers without bounds may be indices into an axis of length 1
             self.fill = zeros
-            return self.backend.evaluate(self._call, specs, self.fill, watched)
+            return self.backend.evaluate(self._call, specs, self.fill, watched, self.host)
 
     def _call(self, arrays: list[Any]) -> list[Any]:
         self.log.written_values.clear()
@@ -249,6 +271,8 @@ class _Trial:
             if leaf is None or type(leaf) in (str, bool, int, float):
                 constants.append(leaf)
                 return _Constant(leaf)
+            if isinstance(leaf, RecordingCell):
+                leaf.refuse()
             flat.append(leaf)
             return _Slot(len(flat) - 1)
 

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import rlweave.ops as vocabulary
+from rlweave.backends.base import is_user_file
 from rlweave.errors import ExecutionError
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import ApiMethod, GraphFunction
 from rlweave.graph.ir import has_leaf
+from rlweave.graph.stand_ins import stand_in
 from rlweave.graph.variable import Variable, VariableCollection
 
 CellOf = Callable[[Variable], Any]
@@ -61,10 +63,12 @@ class Binder:
         ops: The bound ops namespace that takes the place of `rlweave.ops`.
         keep_module_names: Whether re-bound functions keep `__name__` in their globals (torch.compile looks it up
             and would find the unbound module).
+        arrays: Types of arrays that functions of NumPy are to refuse (abstract evaluation, see `stand_ins`); with them
+            random numbers and clocks are refused as well.
     """
 
-    def __init__(self, ops: Any, keep_module_names: bool = True) -> None:
-        self.ops = ops
+    def __init__(self, ops: Any, keep_module_names: bool = True, arrays: tuple[type, ...] = ()) -> None:
+        self.ops, self.arrays = ops, arrays
         self.keep_module_names = keep_module_names
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._functions: dict[int, tuple[Any, Any]] = {}
@@ -101,9 +105,18 @@ class Binder:
         for name, value in original.items():
             if value is vocabulary:
                 bound[name] = self.ops
-            elif isinstance(value, types.FunctionType) and uses_ops(value):
-                bound[name] = self.rebind(value)
+            elif isinstance(value, types.FunctionType):
+                if self._binds(value):
+                    bound[name] = self.rebind(value)
+            elif self.arrays:
+                bound[name] = stand_in(name, value, self.arrays)
         return bound
+
+    def _binds(self, function: Any) -> bool:
+        """Whether a plain function finds something else in here than outside."""
+        return uses_ops(function) or (
+            bool(self.arrays) and is_user_file(function.__code__.co_filename) and _names_a_module(function)
+        )
 
     def method(self, function: Any, component: Component, cell_of: CellOf) -> Any:
         """A graph function, bound to a view of a component."""
@@ -130,13 +143,13 @@ class Binder:
                 return value
             if isinstance(value, Variable):
                 return cell_of(value)
-            if isinstance(value, types.FunctionType) and uses_ops(value):
-                return self.rebind(value)
+            if isinstance(value, types.FunctionType):
+                return self.rebind(value) if self._binds(value) else value
             if isinstance(value, (list, tuple)) and has_leaf(value, Variable):
                 return type(value)(convert(item) for item in value)
             if isinstance(value, dict) and has_leaf(value, Variable):
                 return {key: convert(item) for key, item in value.items()}
-            return value
+            return stand_in(name, value, self.arrays) if self.arrays else value
 
         for name, value in component.__dict__.items():  # one by one: reading is faster than from a dict made at once
             object.__setattr__(view, name, convert(value))
@@ -152,9 +165,9 @@ class Binder:
                     members[name] = self.rebind(value.function)
                 elif isinstance(value, ApiMethod):
                     members.pop(name, None)  # it refuses to be called by itself
-                elif isinstance(value, types.FunctionType) and uses_ops(value):
+                elif isinstance(value, types.FunctionType) and self._binds(value):
                     members[name] = self.rebind(value)
-                elif isinstance(value, staticmethod) and uses_ops(value.__func__):
+                elif isinstance(value, staticmethod) and self._binds(value.__func__):
                     members[name] = staticmethod(self.rebind(value.__func__))
                 elif name in members:
                     del members[name]
@@ -189,6 +202,13 @@ def uses_ops(function: Any, seen: set[int] | None = None) -> bool:
     if any(_code_uses(code, scope, seen) for code in _codes(function.__code__)):
         return True
     return any(_is_user_of_ops(cell, seen) for cell in function.__closure__ or ())
+
+
+def _names_a_module(function: Any) -> bool:
+    """Whether a function names a module for which something stands, or something of it."""
+    scope = function.__globals__
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    return any(stand_in(name, scope[name], ()) is not scope[name] for name in names if name in scope)
 
 
 def _is_user_of_ops(cell: types.CellType, seen: set[int] | None = None) -> bool:

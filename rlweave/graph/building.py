@@ -14,6 +14,7 @@ from rlweave.graph.component import Component, api_methods
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.explain import Round
+from rlweave.graph.failures import failed_method
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, has_leaf
 from rlweave.graph.passes.partition import random_travels
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
@@ -357,6 +358,11 @@ class _Builder:
                 graph.outputs = trace.call(root, declared, (), arguments)
             except NotReady as reason:
                 return None, str(reason)
+            except KeyError as error:
+                failed = failed_method(f"{root.path}.{name}", error)
+                if failed is None:
+                    raise
+                raise failed from error
         if trace.unknown or has_leaf(graph.outputs, Unknown):
             return None, ""
         return graph, ""

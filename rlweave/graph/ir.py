@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from rlweave.backends.base import operator_for, user_location
 from rlweave.errors import BuildError
+from rlweave.graph.no_array import Symbolic
 from rlweave.spaces import Box
 
 if TYPE_CHECKING:
@@ -39,11 +41,21 @@ def _symbolic(action: str, fix: str) -> Callable[..., Any]:
     return refuse
 
 
+def refuse_function(function: str, received: str) -> NoReturn:
+    """The error for a function of NumPy or another framework that got a symbolic value."""
+    raise BuildError(
+        f"{function} got a symbolic value while a graph is being traced",
+        where=user_location(),
+        received=f"Value of {received}",
+        fix=f"{operator_for(function)}; what needs NumPy itself is @graph_fn(host=True)",
+    )
+
+
 class UnknownAttributeError(BuildError, AttributeError):
     """A symbolic value was asked for something that only arrays have."""
 
 
-class Value:
+class Value(Symbolic):
     """A symbolic array: its space and the node that makes it (None for an input of the graph)."""
 
     __slots__ = ("array", "key", "name", "node", "space")
@@ -51,6 +63,9 @@ class Value:
     def __init__(self, space: Box, node: Node | None, key: tuple[Any, ...] = (), name: str = "") -> None:
         self.space, self.node, self.key, self.name = space, node, key, name
         self.array: Any = None  # only in eager mode: what the value is right now
+
+    def refuse_function(self, function: str) -> NoReturn:
+        refuse_function(function, repr(self.space))
 
     def __repr__(self) -> str:
         return f"Value({self.space!r}, from {self.node.label if self.node else self.name})"
@@ -75,13 +90,16 @@ class Value:
         )
 
 
-class Unknown:
+class Unknown(Symbolic):
     """The result of a graph function whose component is not complete yet. It only flows on."""
 
     __slots__ = ("source",)
 
     def __init__(self, source: str = "") -> None:
         self.source = source
+
+    def refuse_function(self, function: str) -> NoReturn:
+        refuse_function(function, f"what {self.source} returns")
 
     def __repr__(self) -> str:
         return f"Unknown(from {self.source})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends import Backend, get_backend
-from rlweave.backends.base import is_user_file
-from rlweave.backends.bound_ops import BoundOps
 from rlweave.errors import BackendError, BuildError, RlweaveError, nearest
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
 from rlweave.graph.component import Component, refuse_late
@@ -22,6 +19,7 @@ from rlweave.graph.composition import COMPOSITION, hidden_in, refuse_hidden
 from rlweave.graph.current import SESSION
 from rlweave.graph.decorators import GraphFunction, describe
 from rlweave.graph.explain import Round
+from rlweave.graph.failures import failed_call
 from rlweave.graph.ir import (
     HOST_RANDOM,
     RANDOM,
@@ -38,7 +36,6 @@ from rlweave.graph.ir import (
 from rlweave.graph.replay import Recording
 from rlweave.graph.trace import make_result, spaces_of, variables_of_arguments
 from rlweave.graph.variable import Variable, VariableCollection
-from rlweave.ops import OP_NAMES
 from rlweave.spaces import Box, Dict, Space, Tuple
 
 #: One build (or lowering) at a time: components hold what their last build gave them.
@@ -298,6 +295,8 @@ class Session:
         state = self.states[id(component)]
         if isinstance(argument, Value) and state.inputs.get(name) is argument.space:
             return
+        for variable in leaves_of(argument, Variable):
+            variable.refuse()
         unknown = next(leaves_of(argument, Unknown), None)
         if unknown is not None:
             calls_of = self.unknown_inputs.setdefault((id(component), name), [])
@@ -358,7 +357,10 @@ class Session:
         if key not in self._binders:
             backend = self.host_backend if host else self.backend
             random = ScratchRandom(scratch_state(backend, self.rng))
-            self._binders[key] = (make_binder(backend, self.rng, random), random)
+            self._binders[key] = (
+                make_binder(backend, self.rng, random, arrays=() if host else backend.evaluated_types),
+                random,
+            )
             backend.watch_ops(self._binders[key][0].ops)
         return self._binders[key]
 
@@ -457,11 +459,12 @@ class Session:
                 mixes_batch=bool(declared and declared.mixes_batch)
                 or bool(node.component and node.component.mixes_batch),
                 where=node.label,
+                host=node.host,
             )
         except RlweaveError:
             raise
         except Exception as error:
-            raise _failed(node, error) from error
+            raise failed_call(node, error) from error
         self.evaluation_seconds += time.perf_counter() - start
         return result
 
@@ -536,24 +539,6 @@ def _effects_of(inference: Inference, variables: list[Variable], host: bool) -> 
         writes=unique([*paths(inference.writes), *random]),
         aliases=inference.alias_arguments or bool(inference.alias_variables),
         extra={name: found for name, found in extra.items() if found},
-    )
-
-
-def _failed(node: Node, error: Exception) -> BuildError:
-    """The build error for an exception inside a graph function."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_file(f.filename)]
-    line = f", {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
-    inputs = [describe(argument) for argument in node.args]
-    inputs += [f"{name}={describe(argument)}" for name, argument in node.kwargs.items()]
-    message = str(error).partition("\n")[0]
-    fix = "correct the function, or what its callers pass"
-    if isinstance(error, AttributeError) and isinstance(error.obj, BoundOps):
-        fix = f"use an operator that exists: {nearest(str(error.name), OP_NAMES)}"
-    return BuildError(
-        f"a graph function failed when it was tried on small arrays: {type(error).__name__}: {message}",
-        where=f"{node.label}{line}",
-        received=f"({', '.join(inputs)})",
-        fix=fix,
     )
 
 

@@ -46,6 +46,7 @@ def make_binder(
     float_dtype: str = "float32",
     device: str | None = None,
     draws_on_cpu: bool = False,
+    arrays: tuple[type, ...] = (),
 ) -> Binder:
     """A binder whose ops draw random numbers from a cell, and make new arrays on a device (torch).
 
@@ -56,6 +57,7 @@ def make_binder(
         float_dtype: As in `bind_ops`.
         device: Where new arrays are put.
         draws_on_cpu: The random state stays on the CPU for several devices; numbers are drawn there, and moved.
+        arrays: As in `Binder`.
     """
     source, module = random_parts(backend, rng)
     device = device if backend.name == "torch" else None
@@ -65,7 +67,7 @@ def make_binder(
     else:
         random = source(cell) if source is not None else backend.portable_random(cell)
         ops = bind_ops(backend.ops, random, float_dtype, device)
-    return Binder(ops, keep_module_names=backend.name != "torch")
+    return Binder(ops, keep_module_names=backend.name != "torch", arrays=arrays)
 
 
 class Snapshot:

@@ -194,8 +194,11 @@ class Trace:
         self, component: Component, declared: GraphFunction, first: tuple[Any, ...], arguments: dict[str, Any]
     ) -> Structure:
         where = f"{self.session.path_of(component)}.{declared.name}"
-        known = self.session.is_complete(component) and not has_leaf(arguments, Unknown)
+        known = self.session.is_complete(component) and not has_leaf(arguments, (Unknown, Variable))
         if not known:
+            passed = next(leaves_of(arguments, Variable), None)
+            if passed is not None:
+                passed.refuse()
             self.unknown = True
             count = declared.returns if declared.returns is not None else count_returns(declared.function)
             if count is None or count == 1:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from rlweave.errors import BuildError, nearest
+from rlweave.graph.no_array import NoArray
 from rlweave.spaces import Box, from_axes
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Initializer = str | float | int | np.ndarray | Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
-class Variable:
+class Variable(NoArray):
     """A named piece of state of one component.
 
     Inside a graph function, `.value` reads it, `.assign(x)` writes it, `.assign_at(indices, x)` writes rows of it.
@@ -63,7 +64,15 @@ class Variable:
             fix="read and write variables only inside methods decorated with @graph_fn",
         )
 
-    value = property(_outside)
+    def refuse(self) -> NoReturn:
+        raise BuildError(
+            "a variable was used as if it were its array",
+            where=self.path,
+            fix="read it in a graph function: self.<name>.value; all of a component in an API method: "
+            "component.variables().read()",
+        )
+
+    value = property(_outside, _outside)
     assign = assign_at = _outside
 
     def __repr__(self) -> str:

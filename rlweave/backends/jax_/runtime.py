@@ -12,7 +12,17 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
-from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, is_user_file
+from rlweave.backends.base import (
+    Array,
+    Backend,
+    Cell,
+    Evaluation,
+    Suspect,
+    is_user_file,
+    number_error,
+    numpy_error,
+    truth_error,
+)
 from rlweave.backends.jax_ import ops
 from rlweave.backends.jax_.loops import bind, loop_of_unknown_length, scan, values_of
 from rlweave.backends.pytree import tree_map
@@ -36,6 +46,7 @@ class JaxBackend(Backend):
     name, extra = "jax", "jax"
     functional = True
     ops = ops
+    evaluated_types = (jax.core.Tracer,)
 
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
         # a copy: on the CPU an aligned NumPy array would be used in place
@@ -80,9 +91,19 @@ class JaxBackend(Backend):
         specs: Sequence[tuple[tuple[int, ...], str]],
         fill: Sequence[int],
         batch_sizes: frozenset[int],
+        host: bool = False,
     ) -> Evaluation:
         args = [jax.ShapeDtypeStruct(shape, np.dtype(dtype)) for shape, dtype in specs]
-        closed, shapes = jax.make_jaxpr(lambda *xs: [jnp.asarray(x) for x in run(list(xs))], return_shape=True)(*args)
+        trace = jax.make_jaxpr(lambda *xs: [jnp.asarray(x) for x in run(list(xs))], return_shape=True)
+        try:
+            closed, shapes = trace(*args)
+        except jax.errors.ConcretizationTypeError as error:  # the next two are kinds of it
+            kind = truth_error if isinstance(error, jax.errors.TracerBoolConversionError) else number_error
+            raise kind().with_traceback(error.__traceback__) from None
+        except jax.errors.TracerIntegerConversionError as error:
+            raise number_error().with_traceback(error.__traceback__) from None
+        except jax.errors.TracerArrayConversionError as error:
+            raise numpy_error("NumPy").with_traceback(error.__traceback__) from None
         suspects = list(_double_batch(closed.jaxpr, batch_sizes)) if batch_sizes else []
         inputs = {id(var): i for i, var in enumerate(closed.jaxpr.invars)}
         aliases = [{inputs[id(var)]} if id(var) in inputs else set() for var in closed.jaxpr.outvars]

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, untouched, user_location
+from rlweave.backends.base import (
+    Array,
+    ArrayUseError,
+    Backend,
+    Cell,
+    Evaluation,
+    Suspect,
+    is_user_file,
+    number_error,
+    truth_error,
+    untouched,
+    user_location,
+)
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.errors import BackendError
 from rlweave.ops import OP_NAMES
@@ -57,6 +70,35 @@ class _Watched(np.ndarray):
     def dot(self, other: Any, *args: Any) -> Any:
         return self._seen(self.view(np.ndarray).dot(_unwatch(other), *args), other)
 
+    def __bool__(self) -> bool:
+        self._refuse(truth_error)
+        return bool(self.view(np.ndarray))
+
+    def __int__(self) -> int:
+        self._refuse(number_error)
+        return int(self.view(np.ndarray))
+
+    def __float__(self) -> float:
+        self._refuse(number_error)
+        return float(self.view(np.ndarray))
+
+    def __index__(self) -> int:
+        self._refuse(number_error)
+        return self.view(np.ndarray).__index__()
+
+    def item(self, *args: Any) -> Any:
+        self._refuse(number_error)
+        return self.view(np.ndarray).item(*args)
+
+    def tolist(self) -> Any:
+        self._refuse(number_error)
+        return self.view(np.ndarray).tolist()
+
+    def _refuse(self, error: Callable[[], ArrayUseError]) -> None:
+        """What a graph function may not ask; operators are NumPy's own, and may."""
+        if self._watch is not None and not self._watch.host and is_user_file(sys._getframe(2).f_code.co_filename):
+            raise error()
+
     def _seen(self, result: Any, other: Any) -> Any:
         assert self._watch is not None
         return self._watch.see(result, [self.view(np.ndarray), *tree_leaves(other)])
@@ -74,8 +116,8 @@ def _unwatch(x: Any) -> Any:
 
 
 class _Watch:
-    def __init__(self, batch_sizes: frozenset[int]) -> None:
-        self.batch_sizes = batch_sizes
+    def __init__(self, batch_sizes: frozenset[int], host: bool = False) -> None:
+        self.batch_sizes, self.host = batch_sizes, host
         self.suspects: list[Suspect] = []
 
     def wrap(self, x: np.ndarray) -> np.ndarray:
@@ -107,6 +149,7 @@ class NumpyBackend(Backend):
     functional = False
     differentiable = False
     maps_devices = False
+    evaluated_types = (_Watched,)
 
     def __init__(self) -> None:
         from rlweave.backends.numpy_ import ops
@@ -146,8 +189,9 @@ class NumpyBackend(Backend):
         specs: Sequence[tuple[tuple[int, ...], str]],
         fill: Sequence[int],
         batch_sizes: frozenset[int],
+        host: bool = False,
     ) -> Evaluation:
-        watch = self._watch = _Watch(batch_sizes)
+        watch = self._watch = _Watch(batch_sizes, host)
         plain = [
             np.broadcast_to(np.array(value, dtype), shape)
             if int(np.prod(shape)) > 65536

@@ -27,9 +27,15 @@ _PROMOTED: dict[tuple[Any, Any], Any] = {}
 
 
 class OpenAxisError(TypeError):
-    """Python asked for the number behind a symbolic array: a size of an open axis, or a value."""
+    """Python asked for the number behind a symbolic array: a size of an open axis, or a value.
 
-    def __init__(self, what: str) -> None:
+    Args:
+        what: What is not known.
+        asked_for: "truth" or "number" of a value, or its "array"; "" for something else.
+    """
+
+    def __init__(self, what: str, asked_for: str = "") -> None:
+        self.asked_for = asked_for
         super().__init__(
             f"{what} is not known while a graph function is traced; write ops.where or graph.cond in place of a Python "
             "branch on it"
@@ -78,7 +84,7 @@ class TensorFlowArray:
     def numpy(self) -> np.ndarray:
         """A copy as NumPy."""
         if not hasattr(self.tensor, "numpy"):
-            raise OpenAxisError("the value of an array")
+            raise OpenAxisError("the value of an array", "array")
         return np.asarray(self.tensor.numpy())
 
     def copy(self) -> TensorFlowArray:
@@ -105,14 +111,22 @@ class TensorFlowArray:
     def __iter__(self) -> Iterator[TensorFlowArray]:
         return iter([self[i] for i in range(len(self))])
 
-    def _number(self) -> Any:
+    def _number(self, asked_for: str = "number") -> Any:
         value = self.tensor if hasattr(self.tensor, "numpy") else None
         if value is None:
-            raise OpenAxisError("the value of an array")
+            raise OpenAxisError("the value of an array", asked_for)
         return value.numpy()
 
     def __bool__(self) -> bool:
-        return bool(self._number())
+        return bool(self._number("truth"))
+
+    def item(self) -> Any:
+        """The number of an array of one entry."""
+        return self._number().item()
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return self._number().tolist()
 
     def __int__(self) -> int:
         return int(self._number())

@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, is_user_file
+from rlweave.backends.base import (
+    Array,
+    Backend,
+    Cell,
+    Evaluation,
+    Suspect,
+    is_user_file,
+    number_error,
+    numpy_error,
+    truth_error,
+)
 from rlweave.backends.portable_random import PortableRandom
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.tensorflow_ import loops, ops
-from rlweave.backends.tensorflow_.array import TensorFlowArray, dtype_of, tensor_of
+from rlweave.backends.tensorflow_.array import OpenAxisError, TensorFlowArray, dtype_of, tensor_of
 from rlweave.backends.tensorflow_.cipher import encrypted
 from rlweave.backends.tensorflow_.compilation import CompiledRun
 from rlweave.backends.tensorflow_.framework import tf
@@ -35,6 +45,7 @@ class TensorFlowBackend(Backend):
 
     name, extra = "tensorflow", "tensorflow"
     functional = True
+    evaluated_types = (TensorFlowArray, tf.Tensor)
     wraps = True
     maps_devices = False
     ops = ops
@@ -74,11 +85,16 @@ class TensorFlowBackend(Backend):
         specs: Sequence[tuple[tuple[int, ...], str]],
         fill: Sequence[int],
         batch_sizes: frozenset[int],
+        host: bool = False,
     ) -> Evaluation:
         graph = loops.watched_graph("abstract_evaluation")
         with graph.as_default():
             args = [tf.compat.v1.placeholder(dtype_of(dtype), shape) for shape, dtype in specs]
-            found = [tensor_of(x) for x in run([TensorFlowArray(x) for x in args])]
+            try:
+                found = [tensor_of(x) for x in run([TensorFlowArray(x) for x in args])]
+            except OpenAxisError as error:
+                kinds = {"truth": truth_error(), "number": number_error(), "array": numpy_error("NumPy")}
+                raise kinds.get(error.asked_for, error).with_traceback(error.__traceback__) from None
             results = [(tuple(x.shape.as_list()), x.dtype.name) for x in found]
         watched = [graph, *graph.bodies] if batch_sizes else []
         suspects = [suspect for graph in watched for suspect in _double_batch(graph, batch_sizes)]

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlweave.backends.base import Array, Backend, Cell, Evaluation, Suspect, untouched, user_location
+from rlweave.backends.base import (
+    Array,
+    ArrayUseError,
+    Backend,
+    Cell,
+    Evaluation,
+    Suspect,
+    is_user_file,
+    number_error,
+    numpy_error,
+    truth_error,
+    untouched,
+    user_location,
+)
 from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.torch_ import ops
 from rlweave.backends.torch_.grad_mode import EnableGrad, NoGrad, inference_mode
@@ -77,6 +92,41 @@ class _Watch(TorchDispatchMode):
         return result
 
 
+_REFUSED = {
+    "__bool__": truth_error,
+    **dict.fromkeys(("__int__", "__float__", "__index__", "item", "tolist"), number_error),
+    "numpy": lambda: numpy_error(".numpy()"),
+    "__array__": lambda: ArrayUseError(
+        "NumPy computed with an array of the graph (`x + numpy_array`, or a function of NumPy)",
+        "make NumPy's constants arrays of the graph, ops.asarray(constant), and use functions of rlweave.ops",
+    ),
+}
+
+
+class _Refusals(TorchFunctionMode):
+    """Refuses what a graph function may not ask of a tensor; operators, and modules of torch, may."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        error = _REFUSED.get(getattr(func, "__name__", ""))
+        if error is not None and _asked_by_graph_function():
+            raise error()
+        return func(*args, **(kwargs or {}))
+
+
+def _asked_by_graph_function() -> bool:
+    frame: Any = sys._getframe(2)
+    while frame is not None and "/torch/" in frame.f_code.co_filename.replace("\\", "/"):
+        frame = frame.f_back
+    if frame is None or not is_user_file(frame.f_code.co_filename):
+        return False
+    while frame is not None and frame.f_code is not _MODULE_CALL:
+        frame = frame.f_back
+    return frame is None
+
+
+_MODULE_CALL = torch.nn.Module._call_impl.__code__
+
+
 class TorchBackend(Backend):
     """PyTorch: eager with its tape, or pure functions for `torch.compile`."""
 
@@ -84,6 +134,7 @@ class TorchBackend(Backend):
     strided = True
     functional = False
     ops = ops
+    evaluated_types = (torch.Tensor,)
 
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
         # a clone: torch's memory is aligned for vector instructions, NumPy's is not (2 % of a convolution)
@@ -129,6 +180,7 @@ class TorchBackend(Backend):
         specs: Sequence[tuple[tuple[int, ...], str]],
         fill: Sequence[int],
         batch_sizes: frozenset[int],
+        host: bool = False,
     ) -> Evaluation:
         args = [
             torch.full((), value, dtype=DTYPES[dtype]).expand(shape)
@@ -137,7 +189,7 @@ class TorchBackend(Backend):
             for (shape, dtype), value in zip(specs, fill, strict=True)
         ]
         watch = _Watch(batch_sizes)
-        with torch.no_grad(), watch:
+        with torch.no_grad(), watch, _Refusals():
             results = [torch.as_tensor(x) for x in run(list(args))]
         if any(x._version for x in args):
             raise ValueError(

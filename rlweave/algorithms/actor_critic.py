@@ -64,4 +64,4 @@ def with_schedules(config: ConfigT, steps_per_update: int) -> ConfigT:
             received="fused",
             fix="use local or single_learner_coarse; ppo and dqn can be fused",
         )
-    return completed(config, max(1, -(-config.steps // steps_per_update)))
+    return completed(config, max(1, -(-config.schedule_length // steps_per_update)))

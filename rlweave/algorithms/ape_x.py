@@ -166,7 +166,7 @@ def make_parts(config: ApeXTrainConfig) -> Parts:
     batch_size` for every environment step after the first `learning_starts`, which make none.
     """
     own = config.agent
-    updates = replay_updates(config.steps, own.learning_starts, own.samples_per_step, own.batch_size)
+    updates = replay_updates(config.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
     config = completed(config, updates)
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     learner = ApeXLearner(agent, counts=elsewhere)

@@ -99,6 +99,10 @@ class TrainConfig(Config):
         60.0, "time in which items move but none reaches the end of the plan, before a warning; 0: never", ge=0.0,
         unit="seconds",
     )  # fmt: skip
+    schedule_steps: int | None = setting(
+        None, "how long schedules without a length of their own are, as a run that is resumed for longer keeps them; "
+        "null: as the training", ge=1, unit="environment steps",
+    )  # fmt: skip
     report_every: int = setting(2_000, "interval between two rows of metrics", ge=1, unit="environment steps")
     return_window: int = setting(
         20, "latest training episodes whose mean return is reported as episode_return", ge=1, unit="episodes"
@@ -136,6 +140,11 @@ class TrainConfig(Config):
         "classes as module:Class, made without arguments, that the training calls; see docs/python.md",
     )
     tensorboard: bool | None = setting(None, "write TensorBoard events; null: when tensorboardX is installed")
+
+    @property
+    def schedule_length(self) -> int:
+        """Environment steps over which schedules run that have no length of their own."""
+        return self.schedule_steps or self.steps
 
 
 def import_modules(names: Sequence[str]) -> None:

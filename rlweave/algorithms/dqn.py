@@ -160,7 +160,7 @@ def make_parts(config: DQNTrainConfig) -> Parts:
     batch_size` for every environment step after the first `learning_starts`, which make none.
     """
     own = config.agent
-    updates = replay_updates(config.steps, own.learning_starts, own.samples_per_step, own.batch_size)
+    updates = replay_updates(config.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
     config = completed(config, updates)
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)

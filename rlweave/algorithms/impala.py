@@ -100,7 +100,7 @@ def trajectories_per_update(config: OffPolicyTrainConfig) -> int:
 
 def updates_of(config: OffPolicyTrainConfig) -> int:
     """Updates of a whole training."""
-    return max(1, config.steps // (trajectories_per_update(config) * config.agent.rollout_steps))  # type: ignore[attr-defined]
+    return max(1, config.schedule_length // (trajectories_per_update(config) * config.agent.rollout_steps))  # type: ignore[attr-defined]
 
 
 def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:

@@ -96,7 +96,7 @@ def make_parts(config: MAMLTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     if config.agent.problem == "reinforcement":
         check_tasks(config.env)
-    updates = -(-config.steps // (2 * config.agent.shots * config.num_envs))
+    updates = -(-config.schedule_length // (2 * config.agent.shots * config.num_envs))
     config = completed(config, max(1, updates * config.agent.epochs))
     agent, workers, elsewhere = place(config, make_agent, make_worker)
     return Parts(agent, workers, lambda: maml_plan(config, workers, AgentLearner(agent, counts=elsewhere)))

@@ -115,7 +115,7 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
             received=repr(AUTO),
             fix="name a backend: numpy (or onnx)",
         )
-    steps = max(1, config.steps * len(group.agents) // all_agents)
+    steps = max(1, config.schedule_length * len(group.agents) // all_agents)
     if isinstance(settings, PPOConfig):
         updates = -(-steps // (settings.rollout_steps * len(group.agents) * config.num_envs))
         total = updates * settings.epochs * settings.minibatches

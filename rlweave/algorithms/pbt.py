@@ -34,7 +34,17 @@ _SHARED = (
     "env_timeout", "threads", "object_store_mb",
 )  # fmt: skip
 #: Settings of a trial that follow from those of the population.
-_DERIVED = ("env", "backend", "num_envs", "seed", "steps", "checkpoint_every", "evaluate_every", *_SHARED)
+_DERIVED = (
+    "env",
+    "backend",
+    "num_envs",
+    "seed",
+    "steps",
+    "schedule_steps",
+    "checkpoint_every",
+    "evaluate_every",
+    *_SHARED,
+)
 
 
 class PBTTrainConfig(TrainConfig):
@@ -115,6 +125,7 @@ def trial_config(config: PBTTrainConfig, number: int, settings: Mapping[str, flo
     derived = {
         "seed": derived_seed(config.seed, f"trial {number}"),
         "steps": max(1, config.steps // config.population),
+        "schedule_steps": max(1, config.schedule_length // config.population),
         "checkpoint_every": 0,
         "evaluate_every": 0,
     }

@@ -52,7 +52,7 @@ def ppo_plan(config: PPOTrainConfig, workers: Workers, learner: AgentLearner[PPO
 
 def make_parts(config: PPOTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
-    updates = -(-config.steps // (config.agent.rollout_steps * config.num_envs))
+    updates = -(-config.schedule_length // (config.agent.rollout_steps * config.num_envs))
     config = completed(config, max(1, updates * config.agent.epochs * config.agent.minibatches))
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlweave.errors import ConfigError
@@ -13,11 +14,44 @@ def linear_schedule(value: Any, steps: int) -> Any:
     >>> linear_schedule({"type": "linear", "start": 0.001, "end": 0.0}, 100)["steps"]
     100
     """
-    if isinstance(value, dict) and value.get("type") in ("linear", "polynomial") and "steps" not in value:
+    if _is_open(value):
         if steps < 1:
             raise ConfigError("a schedule over the whole training needs a training", received=f"{steps} steps")
         return {**value, "steps": steps}
     return value
+
+
+def open_schedules(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """The schedules without a length of their own in nested settings: dotted key, and the value at the end.
+
+    >>> list(open_schedules({"agent": {"lr": {"type": "linear", "start": 0.1, "end": 0.0}, "epsilon": 0.1}}))
+    [('agent.lr', 0.0)]
+    """
+    if _is_open(settings):
+        yield key, settings.get("end")
+    elif isinstance(settings, dict):
+        for name, value in settings.items():
+            yield from open_schedules(value, f"{key}.{name}" if key else name)
+
+
+def _is_open(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") in ("linear", "polynomial") and "steps" not in value
+
+
+def kept_schedules(settings: Mapping[str, Any], planned: int, steps: int) -> Iterator[str]:
+    """What becomes of schedules when a training goes on for longer or shorter than it was planned, a line each.
+
+    Args:
+        settings: Nested settings of the training.
+        planned: Environment steps over which they run.
+        steps: New length of the training.
+
+    >>> print(*kept_schedules({"lr": {"type": "linear", "start": 0.1, "end": 0.0}}, 100, 200))
+    lr stays as it was planned: it reaches 0.0 at 100 environment steps, and has this value from there on
+    """
+    for key, end in open_schedules(dict(settings)):
+        after = ", and has this value from there on" if steps > planned else ""
+        yield f"{key} stays as it was planned: it reaches {end} at {planned:,} environment steps{after}"
 
 
 def replay_updates(steps: int, learning_starts: int, samples_per_step: float, batch_size: int) -> int:

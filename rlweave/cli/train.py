@@ -17,6 +17,7 @@ from rlweave.algorithms.loading import find_playing
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run import Run
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.schedule_lengths import kept_schedules
 from rlweave.algorithms.training import begin
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
@@ -103,7 +104,9 @@ def resume(
     directory = RunDirectory.open(run)
     name, data = directory.read_config()
     spec = get_algorithm(name)
-    resolved = resolve_config(spec.config_class, file=data, sets={} if steps is None else {"steps": steps})
+    planned = resolve_config(spec.config_class, file=data)
+    length = {} if steps in (None, planned.steps) else {"steps": steps, "schedule_steps": planned.schedule_length}
+    resolved = resolve_config(spec.config_class, file=data, sets=length)
     check_environment(spec, resolved.env)
     check_backend(resolved.backend)
     check_learning_backend(spec, resolved.backend)
@@ -115,8 +118,8 @@ def resume(
     try:
         trainer.restore(checkpoint)
         if trainer.env_steps >= resolved.steps:
-            planned = resolve_config(spec.config_class, file=data).steps
-            leave_out = f", or leave it out to go on to {planned:,}" if planned > trainer.env_steps else ""
+            left = planned.steps > trainer.env_steps
+            leave_out = f", or leave it out to go on to {planned.steps:,}" if left else ""
             raise ConfigError(
                 f"nothing is left to train: {trainer.env_steps:,} of {resolved.steps:,} environment steps are made",
                 where=str(directory.path), fix=f"give a greater length with --steps{leave_out}",
@@ -132,6 +135,9 @@ def resume(
         trainer.close()
         raise
     output().print(f"going on from {checkpoint} at {trainer.env_steps:,} environment steps")
+    if length:
+        for line in kept_schedules(resolved.to_data(), resolved.schedule_length, resolved.steps):
+            output().print(line)
     with training:
         _drive(training, directory)
 

@@ -143,3 +143,16 @@ def test_a_stop_between_two_reports_loses_nothing(trainers, tmp_path):
     resumed = trainers(algorithm, settings, tmp_path / "cut", checkpoint_every=0)
     resumed.restore(path)
     assert rows + finish(resumed) == uncut
+
+
+@pytest.mark.parametrize("steps", [400, 1_200])
+def test_another_length_leaves_schedules_as_they_were_planned(trainers, tmp_path, steps):
+    algorithm, settings = CASES["ppo"]
+    planned = trainers(algorithm, settings, tmp_path / "run").config
+    length = {"steps": steps, "schedule_steps": planned.schedule_length}
+    other = trainers(algorithm, settings, tmp_path / "other", **length)
+    trained(other)
+    updates = -(-planned.steps // (16 * 2)) * 2 * 2
+    assert other.agent.config.lr["steps"] == updates
+    trial = test_pbt.trial_config(test_pbt.config_of(steps=steps, schedule_steps=900), 0, {})
+    assert (trial.steps, trial.schedule_length) == (steps // 3, 300)

@@ -278,3 +278,25 @@ def test_no_algorithm_learns_on_a_backend_that_only_acts(rlweave):
     assert result.code != 0
     assert "the onnx backend acts but cannot learn" in result.err
     assert "--set agent.acting_backend=onnx" in result.err
+
+
+def test_resume_for_longer_keeps_schedules_as_planned_and_says_so(rlweave, tmp_path):
+    small = ["--backend", "torch", "--num-envs", 2, "--set", "agent.rollout_steps=16", "--set", "agent.epochs=1"]
+    small += ["--set", "evaluate_every=0", "--set", "final_episodes=0", "--set", "agent.minibatches=1"]
+    lr = "agent.lr={type: linear, start: 0.01, end: 0.0}"
+    assert (
+        rlweave("train", "ppo", "--env", "CartPole-v1", "--steps", 64, "--run-dir", "run", *small, "--set", lr).code
+        == 0
+    )
+    result = rlweave("resume", "run", "--steps", 128)
+    assert result.code == 0, result.err
+    expected = (
+        "agent.lr stays as it was planned: it reaches 0.0 at 64 environment steps, and has this value from there on"
+    )
+    assert expected in " ".join(result.out.split())
+    config = parse_yaml((tmp_path / "run/config.yaml").read_text())
+    assert (config["steps"], config["schedule_steps"]) == (128, 64)
+    rates = read_metrics(tmp_path / "run/metrics.csv")["train_one_step/learning_rate"]
+    assert rates[-1] == 0.0
+    assert rlweave("resume", "run", "--steps", 192).code == 0
+    assert parse_yaml((tmp_path / "run/config.yaml").read_text())["schedule_steps"] == 64, "the first plan stays"

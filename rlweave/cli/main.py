@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -53,6 +55,13 @@ def _options(
     pass
 
 
+def _search_current_directory() -> None:
+    """Has modules of the current directory be found, such as that of an environment: as `python -m` does."""
+    directory = os.getcwd()
+    if directory not in sys.path and "" not in sys.path:
+        sys.path.insert(0, directory)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; an error of rlweave is printed without a traceback.
 
@@ -62,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: Always: 0 when all went well, 2 for wrong usage, 1 for a failure while running, 130 after Ctrl-C.
     """
+    _search_current_directory()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rlweave")
     except RlweaveError as error:

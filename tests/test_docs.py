@@ -118,7 +118,7 @@ def test_every_page_on_plans_is_listed():
         assert (PAGES.parent.parent / path).exists()
 
 
-@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md", "deviations.md"])
+@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md", "evaluation.md", "deviations.md"])
 def test_the_pages_on_plans(first_plan, name):
     assert plan_page(name, dict(first_plan))
 
@@ -133,7 +133,7 @@ def test_the_error_on_the_first_page_is_the_one_that_is_raised(first_plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md"])
+@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md", "evaluation.md"])
 def test_the_pages_on_plans_on_ray(first_plan, ray_engine, name):
     assert any("RayEngine" in block for block in plan_page(name, dict(first_plan), with_ray=True))
 

@@ -47,6 +47,9 @@ from rlweave.flow.protocols import (
     Learner,
     Memory,
     PrioritizedMemory,
+    Source,
+    TakesWeights,
+    TellsEpisodes,
     Worker,
 )
 from rlweave.flow.replay_shards import ReplayShards
@@ -108,9 +111,12 @@ __all__ = [
     "SampleBatch",
     "Select",
     "Signal",
+    "Source",
     "StoreToBuffer",
     "Stream",
     "SystemClock",
+    "TakesWeights",
+    "TellsEpisodes",
     "TrainOneStep",
     "TrainStats",
     "Union",

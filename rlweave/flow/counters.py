@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,7 @@ class Counters:
     """The absolute counters of a plan: they go on where they were after a resume, so schedules may depend on them.
 
     Attributes:
-        env_steps_sampled: Environment steps that rollout items delivered to the plan.
+        env_steps_sampled: Environment steps that rollout items delivered to the plan, of sources that count.
         trained_samples: Samples that learners trained on; a sample used in k epochs counts k times.
         gradient_steps: Optimizer steps that learners took.
         updates: Calls of a learner's ``update`` (one weight version each).
@@ -189,12 +190,24 @@ class MeanMetrics:
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
-        self._unread: deque[tuple[str, Any]] = deque()
+        self._unread: deque[tuple[str, Any, bool]] = deque()
 
-    def add(self, prefix: str, values: Mapping[str, Any]) -> None:
-        """Adds one value to each of the metrics ``prefix/name``."""
+    def add(self, prefix: str, values: Mapping[str, Any], finite: bool = False) -> None:
+        """Adds one value to each of the metrics ``prefix/name``.
+
+        Args:
+            prefix: Name of the operator.
+            values: By metric.
+            finite: Whether one that is not finite is an error. It is found when the value is read: one that is not on
+                a device, at once.
+
+        Raises:
+            PlanError: One of them, or of those before, is not finite and should be.
+        """
         for name, value in values.items():
-            self._unread.append((f"{prefix}/{name}", value))
+            if finite and type(value) is float and not math.isfinite(value):
+                raise _diverged(f"{prefix}/{name}", value)
+            self._unread.append((f"{prefix}/{name}", value, finite))
         while len(self._unread) > self._unread_limit * max(1, len(values)):
             self._read(*self._unread.popleft())
 
@@ -206,7 +219,7 @@ class MeanMetrics:
         self._sums, self._counts = {}, {}
         return means
 
-    def _read(self, name: str, value: Any) -> None:
+    def _read(self, name: str, value: Any, finite: bool) -> None:
         try:
             number = float(value)
         except (TypeError, ValueError) as error:
@@ -216,6 +229,8 @@ class MeanMetrics:
                 received=f"{type(value).__name__} of shape {getattr(value, 'shape', '?')}",
                 fix="return one number per metric, such as the mean over the batch",
             ) from error
+        if finite and not math.isfinite(number):
+            raise _diverged(name, number)
         self._sums[name] = self._sums.get(name, 0.0) + number
         self._counts[name] = self._counts.get(name, 0) + 1
 
@@ -230,3 +245,14 @@ class MeanMetrics:
         self._sums = {str(name): float(total) for name, total in state["sums"].items()}
         self._counts = {str(name): int(count) for name, count in state["counts"].items()}
         self._unread.clear()
+
+
+def _diverged(name: str, value: float) -> PlanError:
+    operator, _, metric = name.partition("/")
+    return PlanError(
+        "training has diverged",
+        where=f"operator {operator!r}",
+        received=f"{metric} = {value}",
+        fix="go back to the last checkpoint; lower the learning rate, clip gradients, or scale rewards (a metric that "
+        "has no value now is left out by the learner)",
+    )

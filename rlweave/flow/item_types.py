@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from rlweave.errors import PlanError
 from rlweave.flow.envelope import Signal
 from rlweave.flow.protocols import methods_of
 
@@ -41,6 +43,66 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     takes = next((hint for name, hint in hints.items() if name != "return"), Any)
     gives = function if isinstance(function, type) else hints.get("return", Any)
     return Signature(takes, without_signals(gives))
+
+
+def check_arguments(function: Callable[..., Any], count: int, where: str, what: str) -> None:
+    """Checks that something can be called with so many arguments, as far as that is known.
+
+    Args:
+        function: What is to be called.
+        count: How many arguments it gets, by position.
+        where: Who calls it, for the error.
+        what: What it is to the caller.
+
+    Raises:
+        PlanError: If it takes more or fewer.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # built-ins
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        needed = {0: "without arguments", 1: "with one item"}[count]
+        raise PlanError(
+            f"{what} is called {needed}",
+            where=where,
+            received=f"{getattr(function, '__name__', type(function).__name__)}{signature}: {error}",
+            fix="bind what else it needs by functools.partial, or give it defaults",
+        ) from None
+
+
+def is_a(value: Any, item_type: Any) -> bool:
+    """Whether a value is of an item type. Where that cannot be told, it is.
+
+    >>> is_a([1], list[str]), is_a(1, float), is_a("a", int | None), is_a(None, int | None)
+    (True, True, False, True)
+    """
+    if item_type is Any or isinstance(item_type, TypeVar):
+        return True
+    if len(_members(item_type)) > 1:
+        return any(is_a(value, member) for member in _members(item_type))
+    if item_type is None:
+        return value is None
+    expected = typing.get_origin(item_type) or item_type
+    if not isinstance(expected, type) or typing.is_typeddict(expected):
+        return True
+    if getattr(expected, "_is_protocol", False):
+        return fits(type(value), expected)
+    if expected in (int, float, complex, bool) and getattr(value, "shape", None) == ():
+        return True  # a single number of some array library
+    return isinstance(value, expected) or (expected in (float, complex) and isinstance(value, int | float))
+
+
+def check_type(value: Any, item_type: Any) -> None:
+    """Checks that what somebody gave is what its annotation says.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    if not is_a(value, item_type):
+        raise TypeError(f"gave {type_name(type(value))}, where the annotation says {type_name(item_type)}")
 
 
 def without_signals(item_type: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlweave.errors import PlanError
 from rlweave.flow.calls import answers_of
 from rlweave.flow.engine import ActorLost
-from rlweave.flow.item_types import signature_of
+from rlweave.flow.item_types import check_arguments, signature_of
 from rlweave.flow.operators import positive
 from rlweave.flow.protocols import Learner, RestorableLearner, require
 from rlweave.flow.resources import Resources
@@ -42,6 +42,7 @@ class LearnerActor:
                 received=type(factory).__name__,
                 fix="give a function without arguments that returns the learner",
             )
+        check_arguments(factory, 0, "LearnerActor", "a factory")
         self.factory = factory
         self.resources = resources or Resources()
         self.save_every = positive("save_every", save_every, "train_one_step")

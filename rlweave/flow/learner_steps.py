@@ -9,7 +9,7 @@ from rlweave.flow.engine import Call
 from rlweave.flow.envelope import ABSORBED, UNKNOWN_VERSION, Envelope, Pulled
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.operators import positive
-from rlweave.flow.protocols import Learner, require, steps_of
+from rlweave.flow.protocols import Learner, TakesWeights, require, steps_of
 from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.weights import WeightChannel
 from rlweave.flow.work import Work
@@ -59,7 +59,7 @@ class LearnerSteps(Work):
             require(learner, protocol, operator, "learner")
         self.learner = self.trains = learner
         self.method, self.brings = method, brings
-        self.group = None if workers is None else WorkerGroup.of(workers, operator)
+        self.group = None if workers is None else WorkerGroup.of(workers, operator, TakesWeights)
         self.publish_every = positive("publish_every", publish_every, operator)
         self._channel: WeightChannel | None = None
         self._bounds: list[tuple[WorkerGroup, int]] = []
@@ -90,6 +90,8 @@ class LearnerSteps(Work):
 
     def finish(self, envelope: Envelope, result: Mapping[str, Any]) -> Pulled:
         """Counts, and publishes the weights."""
+        if not isinstance(result, Mapping):
+            raise TypeError(f"{self.method}() gave {type(result).__name__}, where a learner gives metrics by name")
         metrics = {**self.brings(envelope.payload), **result}
         self._record.updated()
         stats = self._stats(envelope.payload, metrics)
@@ -132,7 +134,7 @@ class LearnerSteps(Work):
         counters.trained_samples += stats.num_steps
         counters.gradient_steps += stats.gradient_steps
         counters.updates += 1
-        self._context.metrics.add(self._name, stats.metrics)
+        self._context.metrics.add(self._name, stats.metrics, finite=True)
 
     def note(self) -> str:
         """The learner, and who gets its weights."""

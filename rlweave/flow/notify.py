@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from rlweave.errors import ConfigError, PlanError, nearest
 from rlweave.flow.item_reference import stands_for
 from rlweave.flow.item_state import decode, encode
+from rlweave.flow.item_types import check_arguments
 from rlweave.flow.operators import Operator, positive
 from rlweave.flow.workers import WorkerGroup
 
@@ -35,6 +36,8 @@ class Notify(Operator):
         message: Callable[[Any], Any] | None = None,
         capacity: int = 8,
     ) -> None:
+        if message is not None:
+            check_arguments(message, 1, "operator 'notify'", "what makes a message")
         self.target, self.method, self.message = target, method, message
         self.group = target if isinstance(target, WorkerGroup) else None
         self.every = positive("every", every, "notify")

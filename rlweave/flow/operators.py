@@ -10,7 +10,7 @@ from rlweave.errors import ConfigError, PlanError, nearest
 from rlweave.flow.engine import Call
 from rlweave.flow.envelope import ABSORBED, Envelope, Pulled, merge
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
-from rlweave.flow.item_types import Signature, signature_of
+from rlweave.flow.item_types import Signature, check_arguments, signature_of
 from rlweave.flow.node import Node, snake_case
 from rlweave.flow.protocols import BatchType, Learner, steps_of
 from rlweave.flow.work import Work
@@ -35,7 +35,7 @@ class Operator:
 
     ``__call__`` may return ``ABSORBED``: nothing comes out for this item. An operator that needs to know where an
     item comes from overrides ``process`` instead, which takes and gives envelopes, and says its item types by
-    ``signature``; so does one that has a `Work` do this.
+    ``signature``; so does one that has a `Work` do this. What it finds out about the items it tells by `report`.
 
     Args:
         work: What works on envelopes for it and has its state, if anything does: see `rlweave.flow.work.Work`.
@@ -55,6 +55,8 @@ class Operator:
     """The same, if it lives in an actor; then the operator has ``begin`` and ``finish``."""
     group: WorkerGroup | None = None
     """The workers that it sends something to, if any."""
+    add_metrics: Callable[[Mapping[str, Any]], None] | None = None
+    """Takes metrics of this operator; set where it stands in a plan that runs, behind a gather."""
     gate: Callable[[], bool] | None = None
     """Says whether it can take another item now, if that is not always so; set by ``start``."""
 
@@ -64,11 +66,36 @@ class Operator:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy beside a worker takes along: everything but its place in the plan."""
-        return {name: value for name, value in self.__dict__.items() if name != "_node"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_node", "add_metrics")}
 
     def __call__(self, item: Any) -> Any:
         """Transforms one item."""
         raise NotImplementedError(f"{type(self).__name__} works on envelopes, or defines neither __call__ nor process")
+
+    def report(self, **metrics: Any) -> None:
+        """Adds numbers to the next report of the plan, which has the mean of each as ``"<operator>/<name>"``.
+
+        For a subclass to call while it works on an item::
+
+            class Watch(Operator):
+                def __call__(self, batch: SampleBatch) -> SampleBatch:
+                    self.report(reward=batch["rewards"].mean())
+                    return batch
+
+        Args:
+            **metrics: One number each, which may still be on a device.
+
+        Raises:
+            PlanError: If it is not in a plan that runs, or works beside the workers.
+        """
+        if self.add_metrics is None:
+            raise PlanError(
+                "metrics are reported from operators behind a gather, in a plan that runs",
+                where=f"operator {self.default_name()!r}",
+                received=f"report({', '.join(metrics)})",
+                fix="at the workers, let the item carry the numbers, and report them in for_each behind the gather",
+            )
+        self.add_metrics(metrics)
 
     def default_name(self) -> str:
         """Its name in a plan unless the user gives one."""
@@ -181,6 +208,7 @@ class FilterItems(Operator):
     """Lets those items through for which a predicate holds. Behind ``Stream.filter``."""
 
     def __init__(self, predicate: Callable[[Any], bool]) -> None:
+        check_arguments(predicate, 1, "operator 'filter'", "a predicate")
         self.predicate = predicate
 
     def __call__(self, item: Item) -> Item:
@@ -350,9 +378,11 @@ def as_operator(function: Operator | Callable[[Any], Any]) -> Operator:
     """The operator itself, or a plain callable wrapped as one.
 
     Raises:
-        PlanError: If it cannot be called, or is an operator class instead of an instance.
+        PlanError: If it cannot be called with one item, or is an operator class instead of an instance.
     """
     if isinstance(function, Operator):
+        if not function.works_on_envelopes():
+            check_arguments(function, 1, f"operator {function.default_name()!r}", "an operator")
         return function
     if isinstance(function, type) and issubclass(function, Operator):
         raise PlanError(
@@ -368,7 +398,9 @@ def as_operator(function: Operator | Callable[[Any], Any]) -> Operator:
             received=type(function).__name__,
             fix="give an Operator or a function of one item",
         )
-    return FunctionOperator(function)
+    operator = FunctionOperator(function)
+    check_arguments(function, 1, f"operator {operator.default_name()!r}", "an operator")
+    return operator
 
 
 def positive(name: str, value: int, operator: str) -> int:

@@ -19,7 +19,7 @@ from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.progress import ProgressWatch, StepsWatch
-from rlweave.flow.protocols import Episode
+from rlweave.flow.protocols import Episode, TellsEpisodes
 from rlweave.flow.reports import EpisodeWindow, Report, UnreportedEpisodes, report_of
 from rlweave.flow.sink import Sink
 from rlweave.flow.starting import running_context
@@ -57,7 +57,7 @@ class ReportMetrics:
 
     def __init__(self, stream: Stream, workers: Workers | None = None) -> None:
         self._sink = Sink(stream.port)
-        self._group = None if workers is None else WorkerGroup.of(workers, self._sink.name)
+        self._group = None if workers is None else WorkerGroup.of(workers, self._sink.name, TellsEpisodes)
         self.graph = PlanGraph(self._sink)
         if self._group is not None:
             self.graph.check_group(self._group, self._sink.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from rlweave.flow.counters import LagHistogram
 from rlweave.flow.envelope import ABSORBED, Envelope, Pulled
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
-from rlweave.flow.item_types import Signature
+from rlweave.flow.item_types import Signature, check_arguments
 from rlweave.flow.learners_behind import LearnersBehind
 from rlweave.flow.operators import Operator, positive
 
@@ -41,6 +41,7 @@ class Prefetch(Operator):
     at_source: ClassVar[bool] = False
 
     def __init__(self, n: int, stage: Callable[[Any], Any]) -> None:
+        check_arguments(stage, 1, "operator 'prefetch'", "stage")
         self.n, self.stage = positive("n", n, "prefetch"), stage
         self.lags = LagHistogram()
         #: (item as it came, what was made of it, updates of the learners behind at that time)

@@ -54,18 +54,19 @@ class Episode(NamedTuple):
         return cls(float(data[0]), int(data[1]), policy, tuple((str(name), float(value)) for name, value in info))
 
 
-class Worker(Protocol):
-    """Makes items for a plan, usually by acting in environments.
-
-    The return annotation of ``sample`` is the item type that the plan checks with.
-
-    A worker that acts on the learner's own weights (the same executor) says so by the attribute
-    ``shares_weights = True``. Then ``set_weights`` is never called on it, and no weights are copied.
-    """
+class Source(Protocol):
+    """Makes items for a plan: all that `ParallelRollouts` needs."""
 
     def sample(self) -> Any:
-        """The next item, with ``num_steps`` or a length in environment steps; StopIteration when there is none."""
+        """The next item, with ``num_steps`` or a length in environment steps; StopIteration when there is none.
+
+        Its return annotation is the item type that the plan checks with.
+        """
         ...
+
+
+class TakesWeights(Protocol):
+    """What a worker must be able to do to whom weights are sent."""
 
     def set_weights(self, weights: Any, version: int) -> None:
         """Acts with these weights (arrays by variable path) from the next ``sample`` on. Never keeps older ones.
@@ -74,9 +75,21 @@ class Worker(Protocol):
         """
         ...
 
+
+class TellsEpisodes(Protocol):
+    """What a worker must be able to do whose episodes are reported."""
+
     def episode_stats(self) -> Sequence[Episode]:
         """The episodes that finished since the last call, each exactly once."""
         ...
+
+
+class Worker(Source, TakesWeights, TellsEpisodes, Protocol):
+    """A source that acts in environments with the weights of a learner.
+
+    A worker that acts on the learner's own weights (the same executor) says so by the attribute
+    ``shares_weights = True``. Then ``set_weights`` is never called on it, and no weights are copied.
+    """
 
 
 class Learner(Protocol):
@@ -84,6 +97,8 @@ class Learner(Protocol):
 
     def update(self, batch: Any) -> Mapping[str, Any]:
         """Trains on a batch and returns metrics: one number each, which may still be on a device.
+
+        One that is not finite stops the plan: training has diverged. One that has no value is left out.
 
         Three keys are not metrics: ``"gradient_steps"``, optimizer steps taken (default 1);
         ``"trained_samples"``, samples trained on, each as often as it was used (default ``batch.num_steps``);

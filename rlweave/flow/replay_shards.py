@@ -61,11 +61,11 @@ class ShardActor(SourceActor):
 
     def insert(self, batch: Any) -> None:
         """Stores a batch."""
-        self.worker.insert(batch)  # type: ignore[attr-defined]
+        self.worker.insert(batch)
 
     def update_priorities(self, indices: Any, priorities: Any) -> int:
         """Sets priorities; returns how many of the items are gone."""
-        return int(self.worker.update_priorities(indices, priorities) or 0)  # type: ignore[attr-defined]
+        return int(self.worker.update_priorities(indices, priorities) or 0)
 
 
 class ReplayShards(WorkerGroup):

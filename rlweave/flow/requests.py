@@ -17,9 +17,10 @@ from rlweave.flow.arrivals import (
     encode_request,
 )
 from rlweave.flow.engine import ActorLost, Call
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, AbsorbedAt, Envelope, Pulled
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, AbsorbedAt, Envelope, Pulled, Signal
 from rlweave.flow.failures import Failures
 from rlweave.flow.item_reference import referenced
+from rlweave.flow.item_types import check_type
 from rlweave.flow.node import Node, Port, failure
 from rlweave.flow.protocols import Episode
 from rlweave.flow.sources import ParForEach, RolloutSource, check_workers
@@ -60,6 +61,8 @@ class Gather(Node):
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
         self._may_skip_look = False
+        self._right: set[type] = {Signal}
+        """Types that items may have, as far as they were seen."""
         self.calls_per_source = 1
         """Calls of one source that may be under way at a time."""
         self.waits_for_all = True
@@ -191,6 +194,8 @@ class Gather(Node):
             left -= 1
             if self.stages:
                 payload = self._through_stages(payload)
+            if type(payload) not in self._right:
+                self._check_type(payload, Envelope(None, name, sequence))
             if isinstance(version, int):
                 envelope = Envelope(payload, name, sequence, version)
             else:  # of each learner's weights
@@ -206,6 +211,20 @@ class Gather(Node):
             arrivals = self._mark(request, arrivals)
         self._arrived.extend(arrivals)
         return arrivals
+
+    def _check_type(self, payload: Any, item: Envelope) -> None:
+        """Checks what came, once for each type.
+
+        Raises:
+            PlanError: If it is not what the worker, or the last operator beside it, is annotated to give.
+        """
+        if not self.by_reference:
+            maker = self.inputs[0].node
+            try:
+                check_type(payload, self.inputs[0].item_type)
+            except TypeError as error:
+                raise failure(maker.name, item, error) from error
+        self._right.add(type(payload))
 
     def _through_stages(self, payload: Any) -> Any:
         """Counts an item at the operators beside its source that it came to."""
@@ -229,8 +248,8 @@ class Gather(Node):
         return 0 if version == UNKNOWN_VERSION else self._channel.lag(version, envelope.versions)
 
     def _note_lag(self, envelope: Envelope) -> None:
-        """Counts how old the weights are that an item was made with, when it leaves, if that is known."""
-        if envelope.weight_version != UNKNOWN_VERSION:
+        """Counts how old the weights are that an item was made with, when it leaves, if that is known and it counts."""
+        if envelope.weight_version != UNKNOWN_VERSION and self.source.counts:
             self._channel.note_lag(envelope.weight_version, envelope.versions)
 
     def _absorb(self, arrival: Arrival) -> None:

@@ -20,6 +20,7 @@ from rlweave.flow.protocols import (
     Learner,
     Memory,
     PrioritizedMemory,
+    TakesWeights,
     require,
     steps_of,
 )
@@ -134,7 +135,7 @@ class UpdateWeights(Operator):
     def __init__(self, learner: Learner, workers: Workers, every_steps: int = 0) -> None:
         require(learner, Learner, "update_weights", "learner")
         self.learner = learner
-        self.group = self._workers = WorkerGroup.of(workers, "update_weights")
+        self.group = self._workers = WorkerGroup.of(workers, "update_weights", TakesWeights)
         self.every_steps = every_steps
         self._every = [Every(every_steps) for _ in range(len(self._workers))]
         self._steps = [0] * len(self._workers)

@@ -60,8 +60,9 @@ class RolloutSource(Node):
         """Hears that items which were asked for will not come."""
 
     def count(self, counters: Counters, num_steps: int) -> None:
-        """Counts what an item took."""
-        counters.env_steps_sampled += num_steps
+        """Counts what an item took, if it is of the training."""
+        if self.counts:
+            counters.env_steps_sampled += num_steps
 
     def exhausted(self) -> bool:
         """Whether sources that may not be asked now never will be."""
@@ -84,7 +85,8 @@ class RolloutSource(Node):
     def note(self) -> str:
         """Settings."""
         fragments = f"fragments={self.fragments}" if self.fragments > 1 else ""
-        return ", ".join(filter(None, [fragments, self.on_error.note() if self.on_error else ""]))
+        counts = "" if self.counts else "counts=False"
+        return ", ".join(filter(None, [fragments, counts, self.on_error.note() if self.on_error else ""]))
 
     def check(self, graph: PlanGraph) -> None:
         """A group of workers is the source of one stream only; only workers made by a factory can be made anew."""

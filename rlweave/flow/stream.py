@@ -241,14 +241,23 @@ class ParallelRollouts(Stream):
             in the order of the workers. ``"async"`` gathers items as they come.
         fragments: Items that a worker makes per call. Where workers live elsewhere a call costs a round trip; the items
             of one call are made with the same weights.
+        counts: Whether this is training. What workers do that evaluate, say, is not: with ``False`` their steps are not
+            among the environment steps (and so have no part in the replay ratio), nor their lags among those of the
+            gathers. `ReportMetrics` reports the episodes of the workers that it is given.
     """
 
-    def __init__(self, workers: Workers, mode: Literal["raw", "sync", "async"] = "raw", fragments: int = 1) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        mode: Literal["raw", "sync", "async"] = "raw",
+        fragments: int = 1,
+        counts: bool = True,
+    ) -> None:
         if mode not in _MODES:
             raise ConfigError(
                 "unknown mode", where="ParallelRollouts", received=repr(mode), fix="use 'raw', 'sync' or 'async'"
             )
-        source = RolloutSource(WorkerGroup.of(workers, "parallel_rollouts"), fragments)
+        source = RolloutSource(WorkerGroup.of(workers, "parallel_rollouts"), fragments, counts=counts)
         super().__init__(_MODES[mode](source.outputs[0]))
 
 

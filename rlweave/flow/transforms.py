@@ -5,14 +5,15 @@ from __future__ import annotations
 import typing
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlweave.errors import PlanError
 from rlweave.flow.engine import ActorLost, Call, LocalCall
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
 from rlweave.flow.failure_policy import FailurePolicy
 from rlweave.flow.item_state import as_numpy, decode, decode_envelopes, encode, encode_envelopes
-from rlweave.flow.item_types import fits
+from rlweave.flow.item_types import check_type, fits
 from rlweave.flow.learner_record import LearnerRebirth
 from rlweave.flow.node import Node, Port, failure, gather_missing, wrong_type
 from rlweave.flow.operators import Operator
@@ -66,6 +67,10 @@ class ForEach(Node):
         self.connect()
         self.outputs = [Port(self, 0, operator.produced(upstream.item_type))]
         self.gathers_up = operator.merges
+        self._gives = operator.signature().gives
+        checked = self._gives is not Any and not isinstance(self._gives, TypeVar)
+        self._right: set[type] | None = {Signal} if checked else None
+        """Types that results may have, as far as they were seen; None if nothing is said about them."""
         self._flushed: deque[Envelope] = deque()
         self._failures_in_a_row = 0
 
@@ -79,6 +84,7 @@ class ForEach(Node):
         self._upstream = self.puller(self.inputs[0])
         self._now: Callable[[], float] = context.clock.now
         self._process = self.operator.process
+        self.operator.add_metrics = partial(context.metrics.add, self.name)
         self.operator.start(context, self.name)
         if self.operator.gate is not None:
             self.gates.append(self.operator.gate)
@@ -93,6 +99,8 @@ class ForEach(Node):
         started = self._now()
         try:
             result = self._process(item)
+            if self._right is not None and type(getattr(result, "payload", result)) not in self._right:
+                self._check_type(result)
         except Exception as error:
             return self._skipped(item, error)
         self._failures_in_a_row = 0
@@ -100,6 +108,17 @@ class ForEach(Node):
         timer.items += 1
         timer.seconds += self._now() - started
         return result
+
+    def _check_type(self, result: Pulled) -> None:
+        """Checks what came out, once for each type.
+
+        Raises:
+            TypeError: If the operator's annotation says something else.
+        """
+        assert isinstance(result, Envelope)
+        assert self._right is not None
+        check_type(result.payload, self._gives)
+        self._right.add(type(result.payload))
 
     def _skipped(self, item: Envelope, error: Exception) -> Pulled:
         """Leaves an item out that the operator failed on, if that is the policy, and counts it."""

@@ -10,8 +10,8 @@ from rlweave.errors import PlanError
 from rlweave.flow.engine import ArgumentFailed
 from rlweave.flow.envelope import ABSORBED, END, AbsorbedAt
 from rlweave.flow.item_reference import apart
-from rlweave.flow.item_types import signature_of
-from rlweave.flow.protocols import Episode, Worker, require, steps_of
+from rlweave.flow.item_types import check_arguments, signature_of
+from rlweave.flow.protocols import Episode, Source, require, steps_of
 from rlweave.flow.resources import Resources
 
 SourceItem = tuple[Any, int, int | tuple[int, ...], Sequence[Episode]]
@@ -52,7 +52,7 @@ class SourceActor:
 
     def __init__(
         self,
-        make_worker: Callable[[], Worker],
+        make_worker: Callable[[], Any],
         stages: Sequence[tuple[str, Callable[[Any], Any]]],
         replaces: int = 0,
         with_episodes: bool = False,
@@ -61,7 +61,7 @@ class SourceActor:
         self.worker = make_worker()
         self.owns_worker = not isinstance(make_worker, _Existing)
         self.weight_version: int | tuple[int, ...] = 0
-        self.with_episodes, self.count = with_episodes, count
+        self.with_episodes, self.count = with_episodes and hasattr(self.worker, "episode_stats"), count
         self.stages = [(name, copy.deepcopy(operator)) for name, operator in stages]
         self._failed: SourceFailure | None = None
         for _, operator in self.stages:
@@ -129,7 +129,7 @@ class SourceActor:
                 if stage != "sample":
                     raise
                 payload = END
-            episodes = self.worker.episode_stats() if self.with_episodes else ()
+            episodes = self.episode_stats() if self.with_episodes else ()
         except Exception as error:
             raise SourceFailure(stage) from error
         return payload, num_steps, self.weight_version, episodes
@@ -151,8 +151,9 @@ class SourceActor:
         self.weight_version = version
 
     def episode_stats(self) -> Sequence[Episode]:
-        """The worker's episodes since the last call."""
-        return self.worker.episode_stats()
+        """The worker's episodes since the last call, if it has any."""
+        told: Sequence[Episode] = getattr(self.worker, "episode_stats", tuple)()
+        return told
 
     def notify(self, method: str, message: Any, version: int) -> None:
         """Passes a message on to the worker."""
@@ -197,18 +198,25 @@ class WorkerGroup:
     actor_class: type[SourceActor] = SourceActor
     """What stands for each of them where it lives."""
 
-    def __init__(self, factories: Sequence[Callable[[], Worker]], resources: Resources | None = None) -> None:
+    def __init__(self, factories: Sequence[Callable[[], Any]], resources: Resources | None = None) -> None:
         self.factories = list(factories)
+        for factory in self.factories:
+            check_arguments(factory, 0, "WorkerGroup", "a factory")
         said = getattr(self.factories[0], "resources", None) if self.factories else None
         self.resources = resources or (said if isinstance(said, Resources) else Resources())
         self.key: tuple[int, ...] = (id(self),)
 
     @classmethod
-    def of(cls, workers: WorkerGroup | Sequence[Worker], operator: str) -> WorkerGroup:
+    def of(cls, workers: Workers, operator: str, protocol: type = Source) -> WorkerGroup:
         """The group itself, or a group of worker objects that exist already (equal for equal objects).
 
+        Args:
+            workers: The workers.
+            operator: Who asks, for errors.
+            protocol: What each of them has to be.
+
         Raises:
-            PlanError: If there are no workers, or one lacks a method of `rlweave.flow.Worker`.
+            PlanError: If there are no workers, or one lacks a method of the protocol.
         """
         if isinstance(workers, WorkerGroup):
             group = workers
@@ -228,7 +236,7 @@ class WorkerGroup:
             )
         for kind in group.kinds():
             if kind is not Any:
-                require(kind, Worker, operator, "workers")
+                require(kind, protocol, operator, "workers")
         return group
 
     def __len__(self) -> int:
@@ -262,7 +270,7 @@ class WorkerGroup:
         return [Any if kind is Any else signature_of(_sample_of(kind)).gives for kind in self.kinds()]
 
 
-Workers = WorkerGroup | Sequence[Worker]
+Workers = WorkerGroup | Sequence[Source]
 """What operators take: a group, or a plain sequence of worker objects."""
 
 
@@ -274,8 +282,8 @@ def _sample_of(kind: Any) -> Callable[..., Any]:
 class _Existing:
     """A factory for a worker that exists already."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Source) -> None:
         self.worker = worker
 
-    def __call__(self) -> Worker:
+    def __call__(self) -> Source:
         return self.worker

@@ -11,8 +11,10 @@ from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import (
     ConcatBatches,
     Envelope,
+    LearnerActor,
     Operator,
     ParallelRollouts,
+    Prefetch,
     Replay,
     ReportMetrics,
     SampleBatch,
@@ -43,6 +45,22 @@ class Silent:
 class NumberWorker(FakeWorker):
     def sample(self) -> int:  # type: ignore[override]
         return 1
+
+
+class Plain:
+    """Makes numbers, and that is all."""
+
+    def sample(self) -> int:
+        return 1
+
+
+def fits_two(batch: SampleBatch, other: int) -> bool:
+    return batch.num_steps == other
+
+
+class OfTwo(Operator):
+    def __call__(self, batch: SampleBatch, other: int) -> SampleBatch:  # type: ignore[override]
+        return batch
 
 
 class PolicyWorker(FakeWorker):
@@ -151,8 +169,37 @@ MISTAKES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "no stream": (lambda: Union([rollouts()]), ["must be a stream", "list"]),
     "no workers": (lambda: ParallelRollouts([]), ["'parallel_rollouts'", "no workers"]),
     "one worker instead of a list": (lambda: ParallelRollouts(FakeWorker()), ["FakeWorker", "list"]),
-    "not a worker": (lambda: ParallelRollouts([Silent()]), ["Worker", "Silent", "sample()", "episode_stats()"]),
-    "not a factory of workers": (lambda: ParallelRollouts(WorkerGroup([Silent])), ["Worker", "Silent", "sample()"]),
+    "not a worker": (lambda: ParallelRollouts([Silent()]), ["Source", "Silent", "sample()"]),
+    "not a factory of workers": (lambda: ParallelRollouts(WorkerGroup([Silent])), ["Source", "Silent", "sample()"]),
+    "workers that take no weights": (
+        lambda: TrainOneStep(FakeLearner(), [Plain()]),
+        ["'train_one_step'", "TakesWeights", "Plain, which lacks set_weights()"],
+    ),
+    "workers that tell no episodes": (
+        lambda: ReportMetrics(rollouts(), [Plain()]),
+        ["'report_metrics'", "TellsEpisodes", "Plain, which lacks episode_stats()"],
+    ),
+    "a function of two arguments": (
+        lambda: rollouts().for_each(lambda batch, other: batch),
+        ["operator 'lambda'", "called with one item", "(batch, other)", "functools.partial"],
+    ),
+    "a function of none": (lambda: rollouts().for_each(lambda: 0), ["called with one item", "too many"]),
+    "a function of two arguments at the sources": (
+        lambda: ParallelRollouts(workers(2)).par_for_each(fits_two),
+        ["'fits_two'", "called with one item"],
+    ),
+    "an operator of two arguments": (lambda: rollouts().for_each(OfTwo()), ["'of_two'", "called with one item"]),
+    "a predicate of two arguments": (lambda: rollouts().filter(fits_two), ["'filter'", "called with one item"]),
+    "a message of two arguments": (
+        lambda: rollouts().notify(workers(1), "greet", message=fits_two),
+        ["'notify'", "called with one item"],
+    ),
+    "staging with two arguments": (lambda: Prefetch(1, fits_two), ["'prefetch'", "called with one item"]),
+    "a factory that wants arguments": (lambda: WorkerGroup([fits_two]), ["WorkerGroup", "called without arguments"]),
+    "a learner's factory that wants arguments": (
+        lambda: LearnerActor(fits_two),
+        ["LearnerActor", "called without arguments"],
+    ),
     "not a learner": (lambda: TrainOneStep(Silent()), ["'train_one_step'", "Learner", "update()"]),
     "not a memory": (lambda: StoreToBuffer(Silent()), ["'store_to_buffer'", "Memory", "insert()"]),
     "message to a method that is not there": (

@@ -6,11 +6,34 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlweave.flow import Episode, Gradients, SampleBatch
+
+
+class Gate:
+    """What workers in other processes wait for before an item, until a test lets them: an event, and no pause.
+
+    Args:
+        path: Of a pipe to be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        os.mkfifo(self.path)
+        self._pipe = os.open(self.path, os.O_RDWR)
+
+    def let(self, items: int) -> None:
+        """Lets workers make so many more items, all of them together."""
+        os.write(self._pipe, b"." * items)
+
+    def close(self) -> None:
+        """Holds nobody up any more."""
+        self.let(10_000)
+        os.close(self._pipe)
 
 
 class ProcessWorker:
@@ -24,6 +47,7 @@ class ProcessWorker:
         always: Whether replacements fail as well.
         size: Numbers in an array that comes along.
         items: How many batches there are.
+        gate: Path of a `Gate` that each batch waits at.
     """
 
     def __init__(
@@ -35,7 +59,9 @@ class ProcessWorker:
         always: bool = False,
         size: int = 0,
         items: int | None = None,
+        gate: str | None = None,
     ) -> None:
+        self.gate = None if gate is None else os.open(gate, os.O_RDWR)
         self.number, self.steps, self.pause = number, steps, pause
         self.fails, self.always, self.size, self.items = fails or {}, always, size, items
         self.made, self.replaces, self.version, self.normalizer = 0, 0, -1, -1.0
@@ -62,6 +88,8 @@ class ProcessWorker:
                 time.sleep(600)
         if self.pause:
             time.sleep(self.pause)
+        if self.gate is not None:
+            os.read(self.gate, 1)
         self.episodes.append(Episode(float(self.number), self.steps))
         facts = {
             "worker": self.number,

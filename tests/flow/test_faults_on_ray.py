@@ -80,12 +80,12 @@ def test_an_actor_that_hangs_takes_nobody_along(ray_engine: Any) -> None:
     """One worker hangs at its third item: the other one's items go on, and a new one comes within the time-out."""
     makers = [partial(ProcessWorker, 0, pause=0.01), partial(ProcessWorker, 1, fails={2: "hang"})]
     workers = WorkerGroup(makers, Resources(cpus=0.5))
-    rollouts = ParallelRollouts(workers).on_error("replace", timeout=1.5, first_delay=0.05)
+    rollouts = ParallelRollouts(workers).on_error("replace", timeout=3.0, first_delay=0.05)
     with ReportMetrics(rollouts.gather_async(), workers) as plan:
         plan.start(ray_engine)
         batches = until(plan, lambda: plan.counters.replacements)
         of_other = sum(int(batch["worker"][0]) == 0 for batch in batches)
-        assert of_other >= 10, "it went on while the hanging one was waited for"
+        assert of_other >= 5, "it went on while the hanging one was waited for; else there would be two"
         items = until(plan, lambda: any(told["replaces"] for told in plan.ask_workers("tell")))
         items += until(plan, lambda: plan.counters.items >= len(batches) + len(items) + 20)
         assert plan.counters.lost_items == {"parallel_rollouts": 1}

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlweave.errors import PlanError
 from rlweave.flow import (
+    NOT_READY,
     ApplyGradients,
     ComputeGradients,
     Envelope,
@@ -34,6 +36,7 @@ from tests.flow.ray_workers import (
     BrokenLearner,
     ComputingWorker,
     CountingLearner,
+    Gate,
     PickyWorker,
     ProcessWorker,
     explode_at_second,
@@ -62,6 +65,14 @@ def start(ray_engine: RayEngine) -> Iterator[Start]:
         plan.close()
 
 
+@pytest.fixture
+def gate(tmp_path: Path, start: Start) -> Iterator[Gate]:
+    """What a slow worker waits at. It is opened before the plans are closed, which ask their workers to close."""
+    gate = Gate(tmp_path / "gate")
+    yield gate
+    gate.close()
+
+
 def group(*workers: dict[str, Any]) -> WorkerGroup:
     return WorkerGroup([partial(ProcessWorker, number, **settings) for number, settings in enumerate(workers)])
 
@@ -81,6 +92,20 @@ def take(plan: ReportMetrics, n: int, seconds: float = 60.0) -> list[Envelope]:
         else:
             plan.wait()
     return found
+
+
+def take_until(plan: ReportMetrics, holds: Callable[[list[Envelope]], Any]) -> list[Envelope]:
+    """Items until something holds of them; what comes of waiting is not decided by the time that it takes."""
+    items = take(plan, 1)
+    while not holds(items):
+        more = take(plan, 1)
+        assert more, "no item for a minute"
+        items += more
+    return items
+
+
+def by_slow(items: list[Envelope]) -> bool:
+    return items[-1].source.endswith("/1")
 
 
 def fact(item: Envelope, name: str) -> Any:
@@ -106,35 +131,42 @@ def test_an_item_is_done_before_the_next_one_of_its_source_is_begun(start: Start
     assert plan.counters.env_steps_sampled == 40 * 4
 
 
-def test_the_lag_of_every_item_is_measured(start: Start) -> None:
-    workers, learner = group({}, {"pause": 0.05}), CountingLearner()
+def test_the_lag_of_every_item_is_measured(start: Start, gate: Gate) -> None:
+    workers, learner = group({}, {"gate": gate.path}), CountingLearner()
     plan = start(trained(workers, learner, ParallelRollouts(workers).gather_async()))
+    items = take(plan, 10)
+    gate.let(3)
+    items += take_until(plan, by_slow)
+    items += take(plan, 10)
     lags: dict[int, int] = {}
-    versions = []
-    for number, item in enumerate(islice(plan.items(), 60)):
+    for number, item in enumerate(items):
         lag = number - item.weight_version  # its own update came after
         lags[lag] = lags.get(lag, 0) + 1
-        versions.append(item.weight_version)
     report = plan.report()
     assert report.train_lag == report.gather_lag == lags
-    assert sum(lags.values()) == 60
-    assert max(lags) > 2, "a slow actor lags"
+    assert max(lags) >= 10, "a slow actor lags"
 
 
 @pytest.mark.parametrize("when_old", ["drop", "wait"])
-def test_lag_is_bounded_where_asked(start: Start, when_old: str) -> None:
-    workers = group({}, {"pause": 0.05})
+def test_lag_is_bounded_where_asked(start: Start, gate: Gate, when_old: str) -> None:
+    workers = group({}, {"gate": gate.path})
     gathered = ParallelRollouts(workers).gather_async(max_lag=2, when_old=when_old)  # type: ignore[arg-type]
     plan = start(trained(workers, CountingLearner(), gathered))
-    items = take(plan, 60 if when_old == "drop" else 20)
-    report = plan.report()
-    assert max(report.train_lag) <= 2
     if when_old == "drop":
-        assert report.drops["gather_async"] > 0
+        take(plan, 10)
+        gate.let(1)
+        take_until(plan, lambda items: plan.counters.drops)
+        assert plan.report().drops == {"gather_async": 1}
     else:
-        assert report.drops == {}
-        assert report.measures["gather_async/held_back"] > 0
-        assert {item.source[-1] for item in items} == {"0", "1"}
+        items = take(plan, 2)  # a third one would leave the slow one's too old
+        while not plan.report().measures["gather_async/held_back"]:
+            if plan.step() is NOT_READY:
+                plan.wait()
+        gate.let(1)
+        items += take_until(plan, by_slow)
+        assert len(items) == 3
+        assert plan.report().drops == {}
+    assert max(plan.report().train_lag) <= 2
 
 
 def test_a_barrier_shows_every_round_the_weights_of_the_round_before(start: Start) -> None:
@@ -148,13 +180,13 @@ def test_a_barrier_shows_every_round_the_weights_of_the_round_before(start: Star
     assert plan.report().gather_lag == {0: 8}
 
 
-def test_a_quorum_does_not_wait_for_a_slow_worker_whose_item_comes_marked(start: Start) -> None:
-    workers = group({}, {"pause": 0.4})
+def test_a_quorum_does_not_wait_for_a_slow_worker_whose_item_comes_marked(start: Start, gate: Gate) -> None:
+    workers = group({}, {"gate": gate.path})
     plan = start(ReportMetrics(ParallelRollouts(workers).gather_sync(quorum=1, timeout=0.02), workers))
-    items = take(plan, 1)
-    while not items[-1].rounds_late:
-        items += take(plan, 1)
-    assert items[-1].source.endswith("/1")
+    items = take(plan, 3)
+    gate.let(1)
+    items += take_until(plan, by_slow)
+    assert items[-1].rounds_late >= 3
     own = [item.sequence for item in items if item.source.endswith("/0")]
     assert own == list(range(len(own)))
     assert len(own) >= items[-1].rounds_late, "that many rounds went by without it, and worker 0 was in each"
@@ -299,7 +331,7 @@ def test_a_dead_actor_is_replaced_in_place(start: Start) -> None:
 
 
 def test_a_killed_actor_is_replaced_and_its_results_are_purged(start: Start) -> None:
-    workers = group({}, {"pause": 0.02})
+    workers = group({}, {})
     rollouts = ParallelRollouts(workers, fragments=2).on_error("replace", first_delay=0.05)
     plan = start(ReportMetrics(rollouts.gather_async(num_async=2), workers))
     take(plan, 6)
@@ -311,16 +343,19 @@ def test_a_killed_actor_is_replaced_and_its_results_are_purged(start: Start) -> 
         replaced += [fact(item, "replaces") for item in take(plan, 4) if item.source.endswith("/1")]
     assert replaced == sorted(replaced)
     assert plan.counters.replacements == {"parallel_rollouts": 1}
-    assert plan.counters.lost_items["parallel_rollouts"] in (2, 4)
+    assert 1 <= plan.counters.lost_items["parallel_rollouts"] <= 2 * 2, (
+        "what two calls of two items each had not brought"
+    )
 
 
 def test_a_hanging_actor_is_replaced(start: Start) -> None:
     workers = group({}, {"fails": {1: "hang"}})
-    rollouts = ParallelRollouts(workers).on_error("replace", timeout=1.5, first_delay=0.05)
+    rollouts = ParallelRollouts(workers).on_error("replace", timeout=3.0, first_delay=0.05)
     plan = start(ReportMetrics(rollouts.gather_sync(), workers))
-    items = take(plan, 6, seconds=30)
-    assert [fact(item, "replaces") for item in items if item.source.endswith("/1")] == [0, 1, 1]
-    assert len({fact(item, "pid") for item in items}) == 3
+    replaces = [fact(item, "replaces") for item in take(plan, 6) if item.source.endswith("/1")]
+    assert replaces[0] == 0
+    assert replaces[1] >= 1, "on a machine that is busy, a new one may be late as well"
+    assert plan.counters.replacements["parallel_rollouts"] >= 1
 
 
 def test_all_actors_gone_is_an_error_after_a_bounded_wait(start: Start) -> None:
@@ -473,26 +508,30 @@ def test_a_plan_goes_on_from_a_checkpoint_without_losing_an_item(start: Start) -
 
 
 @pytest.mark.parametrize("max_lag", [None, 1])
-def test_gradients_are_computed_in_the_workers_and_as_old_as_is_said(start: Start, max_lag: int | None) -> None:
-    workers = WorkerGroup([partial(ComputingWorker, n, pause=0.05 * n) for n in range(2)])  # one of them is slow
+def test_gradients_are_computed_in_the_workers_and_as_old_as_is_said(
+    start: Start, gate: Gate, max_lag: int | None
+) -> None:
+    workers = WorkerGroup([partial(ComputingWorker, 0), partial(ComputingWorker, 1, gate=gate.path)])
     learner = ApplyingLearner()
     grads = ParallelRollouts(workers).par_for_each(ComputeGradients()).gather_async(max_lag=max_lag)
     plan = start(ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers))
-    items = take(plan, 20)
-    assert len(items) == len(learner.given) == 20
+    items = take(plan, 10)
+    gate.let(1)  # its item was asked for with the first weights
+    items += take_until(plan, by_slow if max_lag is None else lambda items: plan.counters.drops)
+    assert len(items) == len(learner.given)
     made_with = [int(gradients.values["version"][0]) for gradients in learner.given]
     assert made_with == [item.weight_version for item in items]
     assert made_with == [int(gradients.metrics["made_with"]) for gradients in learner.given], "acted with the same"
     lags = [update - version for update, version in enumerate(made_with)]
     report = plan.report()
     assert report.train_lag == {lag: lags.count(lag) for lag in set(lags)}
-    assert report.trained_samples == 20 * 4
-    assert report.env_steps_sampled == 4 * (20 + report.drops.get("gather_async", 0))
+    assert report.trained_samples == len(items) * 4
+    assert report.env_steps_sampled == 4 * (len(items) + report.drops.get("gather_async", 0))
     pids = {int(gradients.values["pid"][0]) for gradients in learner.given}
     assert os.getpid() not in pids
     if max_lag is None:
         assert len(pids) == 2
-        assert max(lags) > 1, "the slow one is late"
+        assert max(lags) >= 10, "the slow one is late"
     else:
         assert max(lags) <= max_lag
-        assert report.drops["gather_async"] > 0
+        assert report.drops == {"gather_async": 1}

@@ -25,7 +25,7 @@ from rlweave.flow import (
     WorkerGroup,
 )
 from tests.flow.fakes import FakeLearner, FakeMemory
-from tests.flow.ray_workers import CountingLearner, ProcessWorker
+from tests.flow.ray_workers import CountingLearner, Gate, ProcessWorker
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -128,8 +128,10 @@ def test_the_replay_ratio_holds_to_one_percent(start: Start) -> None:
     assert counters.trained_samples / (counters.env_steps_sampled - 100) == pytest.approx(8.0, rel=0.01)
 
 
-def test_messages_to_a_busy_worker_are_bounded(start: Start) -> None:
-    workers = group({}, {"pause": 1.0})
+def test_messages_to_a_busy_worker_are_bounded(start: Start, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    gate = Gate(tmp_path / "gate")
+    request.addfinalizer(gate.close)
+    workers = group({}, {"gate": gate.path})
     stream = ParallelRollouts(workers).gather_async()
     told = stream.notify(workers, "greet", message=lambda batch: int(batch["made"][0]), capacity=2)
     plan = start(ReportMetrics(told, workers))
@@ -139,6 +141,8 @@ def test_messages_to_a_busy_worker_are_bounded(start: Start) -> None:
         if item.source.endswith("/1"):
             break
         fast += 1
+        if fast == 12:
+            gate.let(1)
         assert all(len(outbox.under_way) <= 2 and len(outbox.waiting) <= 2 for outbox in channel._outboxes)
     assert fast > 10
     assert plan.counters.drops["notify"] >= fast - 2 - 2 - 1

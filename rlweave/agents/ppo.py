@@ -18,6 +18,7 @@ from rlweave.components import (
     GeneralizedAdvantageEstimation,
     Policy,
     PPOLoss,
+    RewardNormalization,
     RunningNormalization,
     ValueFunction,
 )
@@ -58,6 +59,7 @@ class PPOConfig(AgentConfig):
     entropy_coefficient: float = setting(0.0, "weight of the entropy bonus", ge=0)
     normalize_advantages: bool = setting(True, "normalize advantages in each minibatch")
     normalize_observations: bool = setting(False, "running normalization of float observations")
+    normalize_rewards: bool = setting(False, "running normalization of rewards by the deviation of discounted returns")
     reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
 
 
@@ -146,6 +148,7 @@ class PPO(Agent):
                 entropy_coefficient=config.entropy_coefficient,
                 normalize_advantages=config.normalize_advantages,
             ),
+            "reward_normalization": RewardNormalization(config.discount) if config.normalize_rewards else None,
             "epochs": config.epochs,
             "minibatches": config.minibatches,
         }

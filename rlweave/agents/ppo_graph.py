@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import graph, ops
-from rlweave.components import Policy, RunningNormalization, ValueFunction
+from rlweave.components import Policy, RewardNormalization, RunningNormalization, ValueFunction
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import IntBox
 
@@ -23,6 +23,7 @@ class PPOGraph(Component):
         epochs: Passes over a rollout.
         minibatches: Minibatches in a pass; what does not fill the last one is left out of that pass, at random.
         reward_scale: Factor on rewards.
+        reward_normalization: Running normalization of rewards, or None.
     """
 
     def __init__(
@@ -36,11 +37,12 @@ class PPOGraph(Component):
         epochs: int,
         minibatches: int,
         reward_scale: float = 1.0,
+        reward_normalization: RewardNormalization | None = None,
         scope: str = "ppo",
     ) -> None:
         super().__init__(scope)
         self.policy, self.value_function = policy, value_function
-        self.normalization = normalization
+        self.normalization, self.reward_normalization = normalization, reward_normalization
         self.advantages, self.loss, self.optimizer = advantages, loss, optimizer
         self.epochs, self.minibatches, self.reward_scale = epochs, minibatches, reward_scale
 
@@ -52,6 +54,8 @@ class PPOGraph(Component):
     @api
     def update(self, batch: Any) -> Any:
         """Learns from a rollout (T, B, ...): advantages once, then epochs x minibatches of optimizer steps."""
+        if self.reward_normalization is not None:
+            self.reward_normalization.update(batch["rewards"], batch["terminated"], batch["truncated"])
         rows = self.postprocess(batch)
         self._report_fit(rows["value_targets"], rows["values"])
         graph.repeat(self.epochs, lambda: self._epoch(rows))
@@ -93,7 +97,7 @@ class PPOGraph(Component):
     def _estimates(self, batch: Any, states: Any, values: Any, next_values: Any) -> Any:
         """Log-probabilities that the ratio starts from, advantages and value targets, of processed `states` (T, B)."""
         advantages, targets = self.advantages.estimate(
-            self._scale(batch["rewards"]), values, next_values, batch["terminated"], batch["truncated"]
+            self._rewards(batch), values, next_values, batch["terminated"], batch["truncated"]
         )
         return batch["log_probs"], advantages, targets
 
@@ -157,6 +161,11 @@ class PPOGraph(Component):
     @graph_fn(split=True, differentiable=False)
     def _fold(self, leaf: Any) -> Any:
         return ops.fold_ranks(leaf, 2)
+
+    def _rewards(self, batch: Any) -> Any:
+        """Rewards as they are learned from, (T, B)."""
+        rewards = batch["rewards"]
+        return self._scale(rewards if self.reward_normalization is None else self.reward_normalization.call(rewards))
 
     @graph_fn
     def _scale(self, rewards: Any) -> Any:

@@ -38,6 +38,7 @@ from rlweave.components.population import Population
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
 from rlweave.components.recurrent import GRU, LSTM, RecurrentLayer
 from rlweave.components.returns import GeneralizedAdvantageEstimation
+from rlweave.components.reward_normalization import RewardNormalization
 from rlweave.components.squashed_normal import SquashedNormal
 from rlweave.components.text import HashText, TokenEmbedding, hash_text
 from rlweave.components.value_functions import ValueFunction
@@ -84,6 +85,7 @@ __all__ = [
     "RMSProp",
     "RecurrentLayer",
     "ReplayMemory",
+    "RewardNormalization",
     "RingBuffer",
     "Rollout",
     "RolloutStorage",

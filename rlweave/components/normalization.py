@@ -77,6 +77,16 @@ class RunningNormalization(Component):
         scaled = (ops.astype(inputs, "float32") - mean) / deviation
         return scaled if self.clip is None else ops.clip(scaled, -self.clip, self.clip)
 
+    @graph_fn(split=True, with_key=True)
+    def scale(self, key: str, inputs: Any) -> Any:
+        """As `call`, without the shift: x / sqrt(variance + epsilon), clipped."""
+        if key not in self.statistics:
+            return inputs
+        known = self.count["value"].value > 0
+        variance = self.statistics[key]["variance"]["value"].value
+        scaled = ops.astype(inputs, "float32") / ops.sqrt(ops.where(known, variance + self.epsilon, 1.0))
+        return scaled if self.clip is None else ops.clip(scaled, -self.clip, self.clip)
+
     @graph_fn(flatten=True, differentiable=False)
     def update(self, inputs: Any, mask: Any = None) -> None:
         """Merges observations into the statistics.

@@ -494,6 +494,15 @@ _add(
     calls=("call", "update", "call"),
 )
 
+_ROLLOUT = {"add_batch_rank": 3, "add_time_rank": True}
+_add(
+    "reward-normalization",
+    c.RewardNormalization,
+    lambda: c.RewardNormalization(0.9),
+    {"rewards": FloatBox(**_ROLLOUT), "terminated": BoolBox(**_ROLLOUT), "truncated": BoolBox(**_ROLLOUT)},
+    calls=("call", "update", "call", "update", "call"),
+)
+
 # -- memories ----------------------------------------------------------------------------------------------------
 
 

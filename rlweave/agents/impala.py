@@ -64,7 +64,7 @@ class IMPALA(PPO):
 
     name: ClassVar[str] = "impala"
     config_class = IMPALAConfig  # type: ignore[assignment]
-    config: IMPALAConfig  # type: ignore[assignment]
+    config: IMPALAConfig
 
     def __init__(
         self,

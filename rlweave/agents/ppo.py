@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from rlweave.components import (
     RunningNormalization,
     ValueFunction,
 )
-from rlweave.components.network import mlp
+from rlweave.components.network import is_recurrent, mlp
 from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, shared
@@ -46,8 +46,10 @@ class PPOConfig(AgentConfig):
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
     gae_lambda: float = setting(0.95, "lambda of generalized advantage estimation", ge=0, le=1)
     rollout_steps: int = setting(128, "steps of each environment between two updates", ge=1, unit="steps")
-    epochs: int = setting(4, "passes over the rollout in an update", ge=1)
-    minibatches: int = setting(4, "minibatches in each pass", ge=1)
+    epochs: int = setting(10, "passes over the rollout in an update", ge=1)
+    minibatches: int | None = setting(
+        None, "minibatches in each pass; null: of about 64 rows, with recurrent networks up to 4", ge=1
+    )
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
     lr: float | dict[str, Any] = setting(3e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
     max_grad_norm: float | None = setting(
@@ -61,6 +63,24 @@ class PPOConfig(AgentConfig):
     normalize_observations: bool = setting(False, "running normalization of float observations")
     normalize_rewards: bool = setting(False, "running normalization of rewards by the deviation of discounted returns")
     reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
+
+
+PPOConfigT = TypeVar("PPOConfigT", bound=PPOConfig)
+
+
+def fill_minibatches(config: PPOConfigT, num_envs: int) -> PPOConfigT:
+    """The settings with a number of minibatches: a divisor of what is cut, rows or, if recurrent, whole sequences.
+
+    Args:
+        config: Settings; a number that they have stays.
+        num_envs: Environments whose rollouts make one update.
+    """
+    if config.minibatches is not None:
+        return config
+    rows = config.rollout_steps * num_envs
+    whole, most = (num_envs, 4) if is_recurrent(config.network) else (rows, rows // 64)
+    chosen = next(number for number in range(max(most, 1), 0, -1) if whole % number == 0)
+    return config.model_copy(update={"minibatches": chosen})
 
 
 class PPO(Agent):
@@ -77,7 +97,7 @@ class PPO(Agent):
 
     name: ClassVar[str] = "ppo"
     config_class = PPOConfig
-    config: PPOConfig
+    config: Any  # PPOConfig, with a number of minibatches
     acting_prefixes: tuple[str, ...] = ("policy", "normalization")
 
     def __init__(
@@ -100,11 +120,12 @@ class PPO(Agent):
         self._acted: dict[Any, tuple[Any, dict[str, Any], Any]] = {}
 
     def _check_minibatches(self) -> None:
-        """Checks that a rollout can be cut into minibatches.
+        """Settles the number of minibatches, and checks that a rollout can be cut into them.
 
         Raises:
             ConfigError: It cannot.
         """
+        self.config = fill_minibatches(self.config, self.num_envs)
         rows = self.config.rollout_steps * self.num_envs
         if self.recurrent and self.num_envs % self.config.minibatches:
             raise ConfigError(

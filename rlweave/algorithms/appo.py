@@ -7,6 +7,7 @@ from typing import Any
 from rlweave.agents.appo import APPO as APPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.appo import APPOConfig
 from rlweave.agents.config import setting
+from rlweave.agents.ppo import fill_minibatches
 from rlweave.algorithms.agent_making import make_agent_of
 from rlweave.algorithms.impala import (
     OffPolicyTrainConfig,
@@ -41,7 +42,9 @@ def make_worker(config: APPOTrainConfig, agent: APPOAgent, env: VectorEnv) -> Tr
 
 def make_parts(config: APPOTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
-    optimizer_steps = updates_of(config) * config.agent.epochs * config.agent.minibatches
+    agent = fill_minibatches(config.agent, trajectories_of_a_batch(config))
+    config = config.model_copy(update={"agent": agent})
+    optimizer_steps = updates_of(config) * agent.epochs * (agent.minibatches or 1)
     config = scheduled(config, optimizer_steps)
     return parts_of(config, make_agent, make_worker, impala_plan)  # the same one
 

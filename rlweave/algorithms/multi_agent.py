@@ -10,7 +10,7 @@ from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.agents.config import Config, setting
 from rlweave.agents.dqn import DQN, DQNConfig
 from rlweave.agents.policy_agents import PolicyAgents
-from rlweave.agents.ppo import PPO, PPOConfig
+from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.agent_making import describe_environment
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere, worker_resources, worker_seed
@@ -117,8 +117,9 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
         )
     steps = max(1, config.schedule_length * len(group.agents) // all_agents)
     if isinstance(settings, PPOConfig):
+        settings = fill_minibatches(settings, len(group.agents) * config.num_envs)
         updates = -(-steps // (settings.rollout_steps * len(group.agents) * config.num_envs))
-        total = updates * settings.epochs * settings.minibatches
+        total = updates * settings.epochs * (settings.minibatches or 1)
         if config.steps_per_item > settings.rollout_steps:
             raise ConfigError(
                 "an item would hold more steps than a rollout",

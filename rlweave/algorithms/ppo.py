@@ -7,7 +7,7 @@ from typing import Any
 from rlweave.agents.config import setting
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO as PPOAgent  # noqa: N811 - a class of that name
-from rlweave.agents.ppo import PPOConfig
+from rlweave.agents.ppo import PPOConfig, fill_minibatches
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
@@ -53,7 +53,8 @@ def ppo_plan(config: PPOTrainConfig, workers: Workers, learner: AgentLearner[PPO
 def make_parts(config: PPOTrainConfig) -> Parts:
     """Agent, workers and plan of a training."""
     updates = -(-config.schedule_length // (config.agent.rollout_steps * config.num_envs))
-    config = completed(config, max(1, updates * config.agent.epochs * config.agent.minibatches))
+    config = config.model_copy(update={"agent": fill_minibatches(config.agent, config.num_envs)})
+    config = completed(config, max(1, updates * config.agent.epochs * (config.agent.minibatches or 1)))
     if config.placement == "fused":
         environment = make_graph_environment(config.env, config.num_envs, config.env_options)
         fused = FusedPPO(environment, config.agent, backend=config.backend, seed=config.seed)

@@ -494,7 +494,7 @@ _add(
     calls=("call", "update", "call"),
 )
 
-_ROLLOUT = {"add_batch_rank": 3, "add_time_rank": True}
+_ROLLOUT: dict[str, Any] = {"add_batch_rank": 3, "add_time_rank": True}
 _add(
     "reward-normalization",
     c.RewardNormalization,

@@ -217,3 +217,14 @@ def test_agents_that_share_its_code_are_named_in_its_errors(kind):
     action = int(agent.get_actions(state))
     with pytest.raises(ExecutionError, match=f"fix: +{agent.name} learns from its own actions only"):
         agent.observe(state, (action + 1) % 3, 0.0, False, False, state)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "rollout_steps", "network", "expected"),
+    [(8, 128, SMALL, 16), (1, 2048, SMALL, 32), (1, 50, SMALL, 1), (3, 50, SMALL, 2), (1, 131, SMALL, 1),
+     (8, 16, [{"type": "gru", "units": 4}], 4), (3, 16, [{"type": "gru", "units": 4}], 3)],
+)  # fmt: skip
+def test_minibatches_that_nobody_chose_have_about_64_rows(num_envs, rollout_steps, network, expected):
+    config = {"network": network, "rollout_steps": rollout_steps}
+    agent = PPO(FloatBox(shape=(3,)), IntBox(2), config, num_envs=num_envs, backend="numpy")
+    assert agent.config.minibatches == expected

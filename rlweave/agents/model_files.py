@@ -80,7 +80,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> Path:
         weights = {name: np.array(value, order="C") for name, value in model.weights.items()}
         (partial / WEIGHTS).write_bytes(save(weights))
         (partial / DESCRIPTION).write_text(text, encoding="utf-8")
-        _put_in_place(partial, path)
+        put_in_place(partial, path)
     except OSError as error:
         raise CheckpointError("could not write a model", where=str(path), received=str(error)) from error
     finally:
@@ -88,7 +88,8 @@ def write_model(path: str | os.PathLike[str], model: Model) -> Path:
     return path
 
 
-def _put_in_place(partial: Path, path: Path) -> None:
+def put_in_place(partial: Path, path: Path) -> None:
+    """Moves a directory that is complete to its path, where an earlier one stays until then."""
     if not path.exists():
         partial.rename(path)
         return

@@ -1,4 +1,4 @@
-"""The command line: `rlweave train | evaluate | resume | plot | graph | list`."""
+"""The command line: `rlweave train`, `evaluate`, `resume`, `export`, `serve`, and what else `rlweave --help` names."""
 
 from rlweave.cli.main import main
 

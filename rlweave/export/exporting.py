@@ -14,6 +14,7 @@ import numpy as np
 
 import rlweave
 from rlweave.agents.deployed_policy import build_deployed, deployed_method
+from rlweave.agents.model_files import put_in_place
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import ConfigError, ExportError, nearest
 from rlweave.export.boundary import Boundary
@@ -59,9 +60,11 @@ def export_policy(policy: TrainedPolicy, to: str, directory: str | os.PathLike[s
     act = getattr(source, name)
     functional = target.backend == "torch"  # its runs are functions elsewhere
     method = pure_method(build_deployed(agent, policy.weights, target.backend, *starts, torch_compile=functional), name)
-    partial = directory.with_name(f".rlweave-export-{os.getpid()}-{secrets.token_hex(4)}")
+    # in a directory that is there already, so that a failure leaves no new ones
+    home = next(parent for parent in directory.absolute().parents if parent.is_dir())
+    partial = home / f".rlweave-export-{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        partial.mkdir(parents=True)
+        partial.mkdir()
         for file, content in target.write(method).items():
             (partial / file).write_bytes(content)
         run = target.load(partial)
@@ -75,9 +78,8 @@ def export_policy(policy: TrainedPolicy, to: str, directory: str | os.PathLike[s
         )
         description = {**_description(policy, boundary, target, method, act), "verification": checked}
         (partial / DESCRIPTION).write_text(to_json(description, indent=1) + "\n", encoding="utf-8")
-        if directory.exists():
-            shutil.rmtree(directory)
-        partial.rename(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        put_in_place(partial, directory)
     except OSError as error:
         raise ExportError("cannot write the artefact", where=str(directory), received=str(error)) from error
     finally:

@@ -229,7 +229,7 @@ def test_an_artefact_that_differs_is_an_error_and_leaves_nothing(name, wrong, wh
 
     monkeypatch.setattr(type(TARGETS["numpy"]), "load", load)
     with pytest.raises(ExportError, match=what):
-        export_agent(small_dqn(), "numpy", tmp_path / "policy")
+        export_agent(small_dqn(), "numpy", tmp_path / "new/policy")
     assert list(tmp_path.iterdir()) == []
 
 

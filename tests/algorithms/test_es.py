@@ -129,7 +129,7 @@ def test_the_generation_that_reaches_the_length_of_the_training_is_finished_and_
     finally:
         trainer.close()
     text = next(setting.help for setting in describe_settings(ESTrainConfig) if setting.key == "steps")
-    assert "of es a worker's share of a whole generation" in text
+    assert "for es one worker's share of a generation" in text
 
 
 @pytest.mark.parametrize("where", [{}, {"placement": "single_learner_coarse"}, {"gather": "async"}], ids=str)

@@ -31,7 +31,7 @@ from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup, Workers
 #: Settings of the population that its trials have too, unless they are as they are by default.
 _SHARED = (
     "env_options", "image_layout", "text_tokens", "text_buckets", "info_mask", "info_metrics", "vectorization",
-    "env_timeout", "threads", "object_store_mb",
+    "env_timeout", "threads", "object_store_mb", "warn_after",
 )  # fmt: skip
 #: Settings of a trial that follow from those of the population.
 _DERIVED = (
@@ -219,6 +219,7 @@ class PopulationTrainer(PlanTrainer):
         self._shown_of: tuple[Any, Any] = None, None
         self._shown_is_loaded = False
         plan, trials = made.plan(), get_algorithm(config.trial_algorithm)
+        plan.warn_after = config.warn_after
         if trials.make_parts is not None:
             compose_plan(trials, made.first)  # what a trial would refuse, before there are processes
         self.engine = make_engine(config)

@@ -77,6 +77,10 @@ class PlanGraph:
         trainers = [node for node in self.nodes if isinstance(node, ForEachAtActor)]
         return next((node.name for node in trainers if node.operator.learner_actor is learner), "learner")
 
+    def trains(self, learner: Learner | LearnerActor) -> bool:
+        """Whether an operator of the plan trains a learner."""
+        return any(isinstance(node, ForEach) and node.operator.trains is learner for node in self.nodes)
+
     def check_group(self, group: WorkerGroup, operator: str) -> None:
         """Checks that workers named by an operator are those of a ParallelRollouts of this plan.
 

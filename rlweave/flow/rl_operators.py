@@ -125,15 +125,16 @@ class UpdateWeights(Operator):
     Weights are read from the learner once per version, however many workers get them.
 
     Args:
-        learner: Whose weights.
+        learner: Whose weights; one in an actor is trained elsewhere in the plan.
         workers: Who acts on them.
         every_steps: Environment steps of one worker between two times that it gets weights; 0 means with every item.
     """
 
     at_source: ClassVar[bool] = False
 
-    def __init__(self, learner: Learner, workers: Workers, every_steps: int = 0) -> None:
-        require(learner, Learner, "update_weights", "learner")
+    def __init__(self, learner: Learner | LearnerActor, workers: Workers, every_steps: int = 0) -> None:
+        if not isinstance(learner, LearnerActor):
+            require(learner, Learner, "update_weights", "learner")
         self.learner = learner
         self.group = self._workers = WorkerGroup.of(workers, "update_weights", TakesWeights)
         self.every_steps = every_steps
@@ -143,6 +144,16 @@ class UpdateWeights(Operator):
     def signature(self) -> Signature:
         """What goes in comes out."""
         return Signature(Item, Item)
+
+    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+        """A learner in an actor lives as long as who trains it."""
+        if isinstance(self.learner, LearnerActor) and not graph.trains(self.learner):
+            raise PlanError(
+                f"the learner of {node.name!r} does not live in this plan",
+                where=f"operator {node.name!r}, argument 'learner'",
+                received="a LearnerActor that no operator trains",
+                fix="give it the LearnerActor of TrainOneStep",
+            )
 
     def start(self, context: Context, name: str) -> None:
         """Ties the learner to the workers."""

@@ -280,12 +280,14 @@ def test_a_source_that_evaluates_is_not_counted_as_training(start: Start, mode: 
     assert "counts=False" in plan.explain()
 
 
-def test_evaluation_beside_training_holds_nobody_up() -> None:
+@pytest.mark.parametrize("place", ["here", "actor"])
+def test_evaluation_beside_training_holds_nobody_up(place: str) -> None:
     """The judge takes ten times as long as a worker: training goes on meanwhile, and its items come when they come."""
     clock = FakeClock()
     seconds = {FakeWorker: 1.0}
-    group, judges = WorkerGroup([FakeWorker] * 2), WorkerGroup([partial(FakeWorker, 9, 100)])
-    learner = FakeLearner()
+    group, judge = WorkerGroup([FakeWorker] * 2), FakeWorker(9, 100)
+    judges = WorkerGroup([lambda: judge])
+    learner: Any = FakeLearner() if place == "here" else LearnerActor(FakeLearner)
     train = ParallelRollouts(group).gather_async().for_each(TrainOneStep(learner, group))
     judged = ParallelRollouts(judges, counts=False).gather_async().for_each(UpdateWeights(learner, judges))
 
@@ -297,3 +299,11 @@ def test_evaluation_beside_training_holds_nobody_up() -> None:
     assert clock.now() == pytest.approx(50.0, abs=2.0), "two workers, a second per item"
     assert plan.counters.env_steps_sampled == 400
     assert plan.report().operator_items["union"] in (100 + 4, 100 + 5)
+    assert judge.received == sorted(set(judge.received)), "newer weights with each item"
+    assert judge.received[-1] > 60
+
+
+def test_weights_of_a_learner_that_nobody_trains_are_refused() -> None:
+    group = workers(1)
+    with pytest.raises(PlanError, match="does not live in this plan"):
+        ReportMetrics(ParallelRollouts(group).gather_sync().for_each(UpdateWeights(LearnerActor(FakeLearner), group)))

@@ -15,10 +15,12 @@ from rlweave.envs.batching import Batch
 from rlweave.envs.contract import LARGEST_REWARD, plain_flag, plain_reward
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
-from rlweave.envs.object_state import NotData, capture, only_data, restore
+from rlweave.envs.object_state import capture, only_data
 from rlweave.envs.ownership import Ownership, own
 from rlweave.envs.parallel_names import ParallelEnv
 from rlweave.envs.parallel_results import first_observations, five_mappings
+from rlweave.envs.plain_objects import NotData
+from rlweave.envs.restoring import restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit, load_environments, save_environments
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.errors import ConfigError, EnvError

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlweave.envs.failures import describe, environment_failure
-from rlweave.envs.object_state import Data, NotData, capture, restore, size_of
+from rlweave.envs.object_state import Data, capture, size_of
+from rlweave.envs.plain_objects import NotData
+from rlweave.envs.restoring import restore
 from rlweave.errors import EnvError
 
 MAX_BYTES = 16 << 20

@@ -17,7 +17,9 @@ from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
-from rlweave.envs.object_state import NotData, capture, only_data, restore
+from rlweave.envs.object_state import capture, only_data
+from rlweave.envs.plain_objects import NotData
+from rlweave.envs.restoring import restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit
 from rlweave.envs.seeding import action_seed
 from rlweave.errors import EnvError

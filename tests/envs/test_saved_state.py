@@ -16,8 +16,10 @@ import pytest
 from rlweave.algorithms.states import join_arrays, split_arrays
 from rlweave.envs import VectorEnv, make_env
 from rlweave.envs.multi_agent import MultiAgentEnv
-from rlweave.envs.object_state import NotData, capture, restore
+from rlweave.envs.object_state import capture
 from rlweave.envs.parallel_names import make_parallel_env
+from rlweave.envs.plain_objects import NotData
+from rlweave.envs.restoring import restore
 from rlweave.errors import EnvError
 from tests.envs.faulty_envs import Counting, Mutating
 from tests.envs.parallel_fakes import together
@@ -158,9 +160,13 @@ def test_attributes_of_every_kind(environment: type[gymnasium.Env], vectorizatio
         assert steps_of(other, 9) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "rlweave/Catch-v0", "rlweave/SineTasks-v0"]
-)
+NAMES = [
+    *("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "FrozenLake-v1", "Blackjack-v1"),
+    *(f"rlweave/{name}-v0" for name in ("GridWorld", "Catch", "CueRecall", "SineTasks", "PointNavigation")),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_registered_environments(name: str) -> None:
     with make_env(name, 2, seed=1) as env, make_env(name, 2) as other:
         env.reset()
@@ -241,3 +247,15 @@ def test_several_agents(name: str) -> None:
         expected = play(env, 1)
         other.load_state(state)
         assert play(other, 1) == expected
+
+
+def test_a_simulator_that_shows_its_memory() -> None:
+    """MuJoCo: contacts and the model are part of what goes on."""
+    pytest.importorskip("mujoco")
+    with make_env("Ant-v5", 1, seed=1) as env, make_env("Ant-v5", 1, seed=2) as other:
+        env.reset()
+        steps_of(env, 40)
+        state = env.save_state()
+        assert state is not None, env.unsaved_because
+        other.load_state(through_a_file(state))
+        assert steps_of(other, 40) == steps_of(env, 40)

@@ -9,8 +9,9 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rlweave.envs.batching import Batch, OutOfRange, batch_codec
+from rlweave.envs.batching import Batch, batch_codec
 from rlweave.envs.failures import NOT_FINITE, describe
+from rlweave.envs.integer_ranges import OutOfRange
 from rlweave.errors import ConfigError, EnvError
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium

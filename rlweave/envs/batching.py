@@ -17,8 +17,9 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlweave.envs.integer_ranges import OutOfRange, integer_bounds
 from rlweave.errors import EnvError
-from rlweave.spaces import Box, IntBox
+from rlweave.spaces import Box
 from rlweave.spaces.gymnasium_spaces import from_gymnasium, value_to_gymnasium
 
 Array = npt.NDArray[Any]
@@ -26,16 +27,6 @@ Batch = Any
 """An array, or a dict or tuple of batches."""
 ErrorT = TypeVar("ErrorT", bound=EnvError)
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
-
-
-class OutOfRange(EnvError):  # noqa: N818 (the field's term)
-    """An integer that does not lie in its space.
-
-    Attributes:
-        row: Its row, where a whole batch was looked at.
-    """
-
-    row: int | None = None
 
 
 class BatchCodec(ABC):
@@ -156,7 +147,7 @@ class LeafCodec(BatchCodec):
         self._bounds: tuple[Any, Any] | None = None
         self.is_narrow = False
         if self.dtype.kind != "f":
-            self._bounds, is_narrow = _integer_bounds(target)
+            self._bounds, is_narrow = integer_bounds(target)
             self.is_narrow = is_narrow and self._is_box
         self._counts: Any = None
         self._start: Any = None
@@ -447,20 +438,6 @@ def batch_codec(space: gymnasium.Space[Any], path: str = "") -> BatchCodec:
     if isinstance(space, gymnasium.spaces.Text):
         return TextCodec(path, space)
     return LeafCodec(path, space)
-
-
-def _integer_bounds(space: Box) -> tuple[tuple[Any, Any] | None, bool]:
-    """Lowest and highest value of a leaf of integers or flags, and whether its dtype holds others, too."""
-    if not isinstance(space, IntBox):
-        return (0, 1), False
-    low, high = _shortest(space.low), _shortest(space.last)
-    limits = np.iinfo(space.dtype)
-    return (low, high), bool(np.any(low > limits.min) or np.any(high < limits.max))
-
-
-def _shortest(bound: Array) -> Any:
-    """A bound as a number, if it is the same in all dimensions."""
-    return bound.flat[0].item() if bound.size and bool((bound == bound.flat[0]).all()) else np.array(bound)
 
 
 def _join(path: str, key: str) -> str:

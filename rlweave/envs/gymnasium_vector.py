@@ -12,9 +12,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rlweave.envs.batching import Batch, OutOfRange
+from rlweave.envs.batching import Batch
 from rlweave.envs.contract import batch_flags, batch_rewards, check_environment
 from rlweave.envs.failures import SubEnvFailure, SubEnvGuard, describe, environment_failure
+from rlweave.envs.integer_ranges import OutOfRange
 from rlweave.envs.object_state import Data
 from rlweave.envs.ownership import own, refuse_shared
 from rlweave.envs.plain_objects import NotData

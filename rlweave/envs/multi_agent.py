@@ -6,19 +6,20 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
+from rlweave.envs.agent_episodes import AgentEpisode, MultiAgentStep
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.batching import Batch
-from rlweave.envs.contract import LARGEST_REWARD, plain_flag, plain_reward
+from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
 from rlweave.envs.object_state import capture, only_data
 from rlweave.envs.ownership import Ownership, own
 from rlweave.envs.parallel_names import ParallelEnv
-from rlweave.envs.parallel_results import first_observations, five_mappings
+from rlweave.envs.parallel_results import first_observations, five_mappings, flag_of, reward_of
 from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit, load_environments, save_environments
@@ -31,38 +32,6 @@ Grouping = Callable[[Sequence[str]], Mapping[str, Sequence[str]]]
 
 MAX_IDLE_STEPS = 10_000
 """Steps of a copy without anybody who acts, after which it counts as stuck."""
-
-
-class AgentEpisode(NamedTuple):
-    """One agent's part in an episode that is over.
-
-    Attributes:
-        env: Index of the copy.
-        agent: The agent.
-        episode_return: Undiscounted sum of all its rewards, those from before its first and after its last action too.
-        length: How often it acted.
-        terminated: Whether it reached a terminal state; False if it was cut off, or its end was never told.
-        info: Numbers of its last info that are to be metrics, by leaf.
-    """
-
-    env: int
-    agent: str
-    episode_return: float
-    length: int
-    terminated: bool
-    info: InfoNumbers = ()
-
-
-class MultiAgentStep(NamedTuple):
-    """What one step of all copies gave.
-
-    Attributes:
-        groups: By name of the group.
-        episodes: The parts of all agents in the episodes that this step finished.
-    """
-
-    groups: dict[str, GroupStep]
-    episodes: tuple[AgentEpisode, ...]
 
 
 class MultiAgentEnv:
@@ -257,7 +226,7 @@ class MultiAgentEnv:
         for agent, reward in rewards.items():
             if agent in places:  # others may be there, such as one for all together
                 group, row = places[agent]
-                value = _reward_of(agent, reward)
+                value = reward_of(agent, reward)
                 if self._check_finite and not abs(value) <= LARGEST_REWARD:
                     large = f", beyond {LARGEST_REWARD:.1e}, the largest number of float32"
                     what = f"the reward of agent {agent!r} is {value}{large if math.isfinite(value) else ''}"
@@ -269,8 +238,8 @@ class MultiAgentEnv:
                 group, row = places[agent]
                 group.observe(row, observation)
         for agent, (group, row) in places.items():
-            is_end = _flag_of(agent, "terminated", terminated.get(agent, False))
-            is_cut = _flag_of(agent, "truncated", truncated.get(agent, False))
+            is_end = flag_of(agent, "terminated", terminated.get(agent, False))
+            is_cut = flag_of(agent, "truncated", truncated.get(agent, False))
             if is_end or is_cut:
                 returns.setdefault(agent, 0.0)
                 self._gone[copy].add(agent)
@@ -478,20 +447,6 @@ class MultiAgentEnv:
             what, trace = describe(error)
             raise environment_failure(what, env=0, phase="construction", trace=trace) from error
         return AgentGroup(name, members, [s for s, _ in spaces], [a for _, a in spaces], self.num_envs)
-
-
-def _reward_of(agent: str, reward: Any) -> float:
-    try:
-        return plain_reward(reward)
-    except EnvError as error:
-        raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from None
-
-
-def _flag_of(agent: str, name: str, value: Any) -> bool:
-    try:
-        return plain_flag(name, value)
-    except EnvError as error:
-        raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from None
 
 
 def _check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlweave.envs.contract import plain_flag, plain_reward
 from rlweave.errors import EnvError
 
 
@@ -37,3 +38,27 @@ def first_observations(result: Any) -> Mapping[str, Any]:
         )
     observations: Mapping[str, Any] = result[0]
     return observations
+
+
+def reward_of(agent: str, reward: Any) -> float:
+    """An agent's reward as a number.
+
+    Raises:
+        EnvError: It is none; names the agent.
+    """
+    try:
+        return plain_reward(reward)
+    except EnvError as error:
+        raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from None
+
+
+def flag_of(agent: str, name: str, value: Any) -> bool:
+    """An agent's flag, "terminated" or "truncated", as a bool.
+
+    Raises:
+        EnvError: It is none; names the agent.
+    """
+    try:
+        return plain_flag(name, value)
+    except EnvError as error:
+        raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from None

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector.utils import batch_space
 
-from rlweave.envs.batching import Batch, OutOfRange, batch_codec
+from rlweave.envs.batching import Batch, batch_codec
 from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
+from rlweave.envs.integer_ranges import OutOfRange
 from rlweave.envs.object_state import capture, only_data
 from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore

@@ -121,8 +121,9 @@ class TrainConfig(Config):
         10.0, "how long Ctrl-C or SIGTERM wait for a step to end; then the last whole state is saved", gt=0.0,
         unit="seconds",
     )  # fmt: skip
-    checkpoint_failure: Literal["continue", "stop"] = setting(
-        "continue", "what happens where the disk has no room for a checkpoint: the training goes on, or stops"
+    disk_failure: Literal["continue", "stop"] = setting(
+        "continue",
+        "what happens where the disk has no room for a checkpoint or metrics: the training goes on, or stops",
     )
     keep_checkpoints: int = setting(5, "how many of the newest checkpoints stay, besides the best", ge=1,
                                     unit="checkpoints")  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib
 import importlib.util
@@ -16,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.errors import ConfigError, install_command
+from rlweave.algorithms.whole_files import append_whole, write_whole
+from rlweave.errors import CheckpointError, ConfigError, install_command
 
 #: The counter that every row has: environment steps since the run began, over all environments.
 STEP_COLUMN = "env_steps_sampled"
@@ -58,19 +60,29 @@ class MetricsLog:
             self._columns = rows[0] if rows else []
 
     def write(self, row: Row) -> None:
-        """Appends a row.
+        """Appends a row, all of it or nothing.
+
+        Raises:
+            CheckpointError: The disk refuses.
 
         Args:
             row: Column to number; has at least `env_steps_sampled`. NaN means that there is no value yet.
         """
         if STEP_COLUMN not in row:
             raise ConfigError(f"a row of metrics needs {STEP_COLUMN!r}", received=repr(sorted(row)))
-        new = [name for name in row if name not in self._columns]
-        if new:
-            self._add_columns(new)
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write(_format_row([_format(row.get(name)) for name in self._columns]))
-        self._write_events(row)
+        try:
+            new = [name for name in row if name not in self._columns]
+            if new:
+                self._add_columns(new)
+            append_whole(self.path, _format_row([_format(row.get(name)) for name in self._columns]))
+            self._write_events(row)
+        except OSError as error:
+            raise CheckpointError(
+                "a line of metrics could not be written",
+                where=str(error.filename or self.path),
+                received=str(error),
+                fix="make room on the disk; all lines before this one are there",
+            ) from error
 
     def rewind(self, env_steps: int) -> None:
         """Drops the rows after a counter: those that a resumed run will write anew."""
@@ -89,14 +101,13 @@ class MetricsLog:
 
     def _add_columns(self, new: list[str]) -> None:
         # The step stands first, whatever the order of the first row.
-        self._columns = sorted([*self._columns, *new], key=lambda name: name != STEP_COLUMN)
+        columns = sorted([*self._columns, *new], key=lambda name: name != STEP_COLUMN)
         rows = _read_rows(self.path) if self.path.exists() else []
-        self._replace_file([self._columns, *(row + [""] * len(new) for row in rows[1:])])
+        self._replace_file([columns, *(row + [""] * len(new) for row in rows[1:])])
+        self._columns = columns
 
     def _replace_file(self, rows: list[list[str]]) -> None:
-        partial = self.path.with_name(self.path.name + ".partial")
-        partial.write_text("".join(map(_format_row, rows)), encoding="utf-8", newline="")
-        partial.replace(self.path)
+        write_whole(self.path, "".join(map(_format_row, rows)))
 
     def _drop_half_written_row(self) -> None:
         content = self.path.read_bytes()
@@ -105,21 +116,43 @@ class MetricsLog:
 
     def _open_events(self, purge_step: int | None = None) -> None:
         self.close()
-        tensorboard = _import_tensorboard()
-        # Purging makes TensorBoard forget what a cut run wrote after the checkpoint from which it is resumed.
+        # not its SummaryWriter, which writes in a thread: where that fails, the training would wait for it for ever
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        assert self.tensorboard is not None
+        self.tensorboard.mkdir(parents=True, exist_ok=True)
         # Without the suffix, two files opened in one second have one name, and the second overwrites the first.
-        suffix = f".{time.time_ns()}"
-        self._events = tensorboard.SummaryWriter(str(self.tensorboard), purge_step=purge_step, filename_suffix=suffix)
+        self._events = EventsWriter(str(self.tensorboard / "events"), f".{time.time_ns()}")
+        if purge_step is not None:  # TensorBoard forgets what a cut run wrote after the checkpoint that goes on
+            start = SessionLog(status=SessionLog.START)
+            self._events.write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
+        self._events.flush()
 
     def _write_events(self, row: Row) -> None:
         if self.tensorboard is None:
             return
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
         if self._events is None:
             self._open_events()
-        for name, value in row.items():
-            if name != STEP_COLUMN and math.isfinite(value):
-                self._events.add_scalar(name, float(value), int(row[STEP_COLUMN]))
-        self._events.flush()
+        written = max(self.tensorboard.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        size = written.stat().st_size
+        now, step = time.time(), int(row[STEP_COLUMN])
+        try:
+            for name, value in row.items():
+                if name != STEP_COLUMN and math.isfinite(value):
+                    summary = scalar(name, float(value))
+                    self._events.write_event(Event(wall_time=now, step=step, summary=summary))
+            self._events.flush()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.close()
+            self._events = None
+            with contextlib.suppress(OSError):
+                os.truncate(written, size)
+            raise
 
 
 def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ from rlweave.algorithms.metrics import MetricsLog
 from rlweave.algorithms.registry import AlgorithmSpec, Report, Trainer
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs import Evaluation
-from rlweave.errors import ConfigError, RlweaveError
+from rlweave.errors import CheckpointError, ConfigError, RlweaveError
 
 #: Where a model comes from that is in no directory, for errors.
 _HERE = "this training"
@@ -120,9 +120,17 @@ class Run(Iterator[Report]):
             return None
         report = self._callbacks.on_report(report)
         if self._metrics is not None:
-            self._metrics.write(report)
+            self._write(self._metrics, report)
         self.reports.append(report)
         return report
+
+    def _write(self, metrics: MetricsLog, report: Report) -> None:
+        try:
+            metrics.write(report)
+        except CheckpointError as error:
+            if self.config.disk_failure == "stop":
+                raise
+            getattr(self.trainer, "tell", warnings.warn)(f"{error}; the training goes on")
 
     def stop(self, reason: str) -> None:
         """Ends the training after the report that is being made.
@@ -167,8 +175,11 @@ class Run(Iterator[Report]):
                 raise
         finally:
             if self._metrics is not None:
-                self._metrics.close()
+                with contextlib.suppress(OSError):
+                    self._metrics.close()
             self.trainer.close()
+            if error is not None and self.directory is not None:
+                self.directory.discard()  # unless something came to be
 
     # -- what came of it -----------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 from rlweave.algorithms.checkpoint import list_checkpoints
 from rlweave.algorithms.config import import_modules, read_settings_file, to_yaml
 from rlweave.algorithms.metrics import MetricsLog, tensorboard_is_installed
+from rlweave.algorithms.whole_files import append_whole, write_whole
 from rlweave.errors import ConfigError, nearest
 from rlweave.strict_json import to_json
 
@@ -135,7 +136,7 @@ class RunDirectory:
 
     def write_settings(self, algorithm: str, settings: Mapping[str, Any]) -> None:
         """Writes the resolved configuration."""
-        self.config_file.write_text(to_yaml({"algorithm": algorithm, **settings}), encoding="utf-8")
+        write_whole(self.config_file, to_yaml({"algorithm": algorithm, **settings}))
 
     def write_versions(self) -> None:
         """Notes the versions of what runs now."""
@@ -145,19 +146,19 @@ class RunDirectory:
                 versions[package] = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
                 continue
-        self.versions_file.write_text(to_json(versions, indent=1) + "\n", encoding="utf-8")
+        write_whole(self.versions_file, to_json(versions, indent=1) + "\n")
 
     def note_command(self, command: Sequence[str]) -> None:
         """Appends a command line."""
         if command:
-            with self.command_file.open("a", encoding="utf-8") as file:
-                file.write(shlex.join(command) + "\n")
+            append_whole(self.command_file, shlex.join(command) + "\n")
 
     def discard(self) -> None:
         """Removes a directory in which no training has begun; one with metrics or checkpoints stays."""
         if self.metrics_file.exists() or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
             return
-        for file in (self.config_file, self.versions_file, self.command_file):
+        pictures = (self.graph_picture, self.plan_picture, self.learning_curve)
+        for file in (self.config_file, self.versions_file, self.command_file, *pictures):
             file.unlink(missing_ok=True)
         for directory in (self.checkpoints, self.path):
             # Whatever else lies there is not ours.

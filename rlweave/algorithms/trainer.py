@@ -358,7 +358,7 @@ class PlanTrainer:
         try:
             save()
         except CheckpointError as error:
-            if self.config.checkpoint_failure == "stop" or not is_refused_by_disk(error):
+            if self.config.disk_failure == "stop" or not is_refused_by_disk(error):
                 raise
             self.tell(f"nothing was saved at {self.env_steps:,} environment steps, and the training goes on: {error}")
 

@@ -9,6 +9,7 @@ import typer
 from rich.syntax import Syntax
 
 from rlweave.algorithms.registry import Trainer, get_algorithm
+from rlweave.algorithms.whole_files import write_whole
 from rlweave.cli.console import output
 from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_config
 from rlweave.errors import ConfigError, ExecutionError
@@ -71,6 +72,6 @@ def write_graph_picture(trainer: Trainer, path: Path, method: str | None = None)
     """
     picture = trainer.draw(method)
     try:
-        path.write_text(picture, encoding="utf-8")
+        write_whole(path, picture)
     except OSError as error:
         raise ConfigError("cannot write the picture", where=str(path), received=str(error)) from error

@@ -9,6 +9,7 @@ import typer
 
 from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.whole_files import write_whole
 from rlweave.cli.console import output
 from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_config
 from rlweave.errors import ConfigError
@@ -68,6 +69,6 @@ def write_plan_picture(picture: str, path: Path) -> None:
     """
     text = f"```mermaid\n{picture}```\n" if path.suffix == ".md" else picture
     try:
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise ConfigError("cannot write the picture", where=str(path), received=str(error)) from error

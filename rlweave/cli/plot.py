@@ -12,6 +12,7 @@ import typer
 
 from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.whole_files import replacing
 from rlweave.cli.console import output, warn
 from rlweave.errors import ConfigError, install_command, nearest
 from rlweave.view import curves
@@ -65,7 +66,8 @@ def draw_learning_curve(run: RunDirectory) -> None:
     curve = read_curve(run, f"{name} {config['backend']} seed {config['seed']}")
     if np.isfinite(curve.values).any():
         threshold = _threshold(config["env"])
-        curves.draw_curves([curve], run.learning_curve, title=f"{name} on {config['env']}", threshold=threshold)
+        with replacing(run.learning_curve) as picture:
+            curves.draw_curves([curve], picture, title=f"{name} on {config['env']}", threshold=threshold)
 
 
 def read_curve(run: RunDirectory, group: str, column: str = RETURN_COLUMN) -> curves.Curve:

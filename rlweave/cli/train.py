@@ -19,6 +19,7 @@ from rlweave.algorithms.run import Run
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import kept_schedules
 from rlweave.algorithms.training import begin
+from rlweave.algorithms.whole_files import write_whole
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
 from rlweave.cli.interrupt import INTERRUPTED, StopRequest
@@ -157,6 +158,7 @@ def _drive(run: Run, directory: RunDirectory) -> None:
     config = run.config
     for note in run.notes:
         output().print(note)
+    vars(run.trainer)["tell"] = lambda text: output().print(text, markup=False)  # from now on at once
     title = f"{run.spec.name} {config.env} {config.backend} seed {config.seed}"
     try:
         with (
@@ -190,7 +192,7 @@ def _evaluate_best(run: Run, directory: RunDirectory) -> None:
     seed = final_evaluation_seed(config.seed)
     evaluation = evaluate_checkpoint(run.spec, config, checkpoint, config.final_episodes, seed)
     file = directory.path / "evaluation.json"
-    file.write_text(to_json(evaluation_data(evaluation), indent=1) + "\n", encoding="utf-8")
+    write_whole(file, to_json(evaluation_data(evaluation), indent=1) + "\n")
     which = "best checkpoint" if best.is_dir() else "last weights"
     output().print(f"greedy evaluation of the {which}: {describe_evaluation(evaluation, config.env)}")
 

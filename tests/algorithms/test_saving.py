@@ -60,7 +60,7 @@ def test_the_first_checkpoint_is_described_and_a_large_one_announced(trainers, t
 
 @pytest.mark.parametrize("failure", ["continue", "stop"])
 def test_where_the_disk_is_full_a_training_goes_on_or_stops_as_is_set(trainers, tmp_path, monkeypatch, failure):  # noqa: F811
-    trainer = trainers(DQN, SETTINGS, tmp_path / "run", checkpoint_failure=failure, checkpoint_every=100, steps=400)
+    trainer = trainers(DQN, SETTINGS, tmp_path / "run", disk_failure=failure, checkpoint_every=100, steps=400)
     rows = trainer.train()
     while not list_checkpoints(trainer.run.checkpoints):
         next(rows)

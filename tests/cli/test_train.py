@@ -300,3 +300,16 @@ def test_resume_for_longer_keeps_schedules_as_planned_and_says_so(rlweave, tmp_p
     assert rates[-1] == 0.0
     assert rlweave("resume", "run", "--steps", 192).code == 0
     assert parse_yaml((tmp_path / "run/config.yaml").read_text())["schedule_steps"] == 64, "the first plan stays"
+
+
+def test_a_build_that_fails_leaves_nothing_and_the_corrected_command_works(rlweave, tmp_path):
+    small = ["--env", "CartPole-v1", "--backend", "torch", "--num-envs", 2, "--steps", 32, "--run-dir", "run"]
+    small += ["--set", "agent.rollout_steps=16", "--set", "agent.epochs=1", "--set", "final_episodes=0"]
+    wrong = "agent.network=[{type: conv2d, filters: 2, kernel_size: 3}]"
+    result = rlweave("train", "ppo", *small, "--set", wrong)
+    assert result.code != 0
+    assert "Traceback" not in result.err
+    assert not (tmp_path / "run").exists(), sorted((tmp_path / "run").rglob("*"))
+    result = rlweave("train", "ppo", *small)
+    assert result.code == 0, result.err
+    assert "checkpoint step-000000000032: model " in result.out

@@ -102,6 +102,24 @@ def clock_error(function: str) -> ArrayUseError:
     )
 
 
+#: Integers of 64 bits, and what becomes of them on a backend that has 32.
+WIDE = {"int64": "int32", "uint64": "uint32"}
+
+
+def fits(x: np.ndarray | np.generic, dtype: str | np.dtype[Any]) -> bool:
+    """Whether numbers can be converted to a dtype and are the same (integers), or stay finite (floats)."""
+    x, target = np.asarray(x), np.dtype(dtype)
+    if x.dtype == target or not x.size or x.dtype.kind not in "iuf":
+        return True
+    if target.kind in "iu":
+        limits = np.iinfo(target)
+        return bool(np.all((x >= limits.min) & (x <= limits.max)) and (x.dtype.kind != "f" or np.all(x == np.trunc(x))))
+    if target.kind == "f":
+        with np.errstate(over="ignore"):
+            return bool(np.all(np.isfinite(x.astype(target)) | ~np.isfinite(x)))
+    return True
+
+
 @dataclass(frozen=True)
 class OpenArray:
     """What is known of an array that a run takes before it is called.

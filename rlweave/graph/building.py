@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlweave.backends import get_backend
+from rlweave.backends.base import WIDE
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
@@ -174,6 +175,14 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
                 )
         else:
             host = next(iter(places))
+            if not host and session.backend.functional and variable.dtype in WIDE:
+                raise BuildError(
+                    f"the {session.backend.name} backend computes in 32 bits here, and a variable is {variable.dtype}",
+                    where=path,
+                    received=repr(variable.space),
+                    fix='declare it with dtype="int32", keep its component on the host (device="host"), or use '
+                    'backend="torch" or "numpy"',
+                )
             device = session.default_device if device == "host" else device
             trainable = (variable.trainable and variable.owner.trainable) or path in differentiated
             store.add(path, variable.initial_value(store.seed), trainable, host, device, variable.axis_order)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends import Cell
+from rlweave.backends.base import fits
 from rlweave.errors import ExecutionError, nearest
 from rlweave.graph import guard
 from rlweave.graph.acting import refuse_learning
@@ -376,6 +377,13 @@ class GraphExecutor:
                 where=path,
                 received=f"{value.dtype}, the variable has {dtype}",
                 fix="convert it where it comes from",
+            )
+        if not fits(value, dtype):
+            raise ExecutionError(
+                f"a variable of {dtype} was given numbers that it cannot hold",
+                where=path,
+                received=f"{value.dtype} from {value.min()} to {value.max()}",
+                fix="convert them where they come from, or declare the variable with a wider dtype",
             )
         return value.astype(dtype, order="C", copy=True)
 

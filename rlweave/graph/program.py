@@ -545,7 +545,7 @@ class _FunctionalProgram(_ProgramWriter):
             main.out.line(f"kept = {snapshot}.arrays or {snapshot}.take()")
             main.out.line("try:")
             main.out.line(f"    {left} = {name}({', '.join(['kept', *arguments])})")
-            main.out.line("except RuntimeError:")
+            main.out.line("except Exception:")  # JAX has several kinds for memory that was taken over
             main.out.line(f"    if {snapshot}.arrays is kept:")
             main.out.line("        raise")
             main.out.line("    with lock:  # a write in another thread took the arrays over")

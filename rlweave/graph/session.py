@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends import Backend, get_backend
+from rlweave.backends.base import WIDE, fits
 from rlweave.errors import BackendError, BuildError, RlweaveError, nearest
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
 from rlweave.graph.component import Component, refuse_late
@@ -442,6 +443,8 @@ class Session:
         binder, random = self.binder(node.host)
         random.used = False
         function = bind_node_function(binder, node, cell_of, fixed_cells=False)
+        for constant in leaves_of((node.args, node.kwargs), (np.ndarray, np.generic)):
+            refuse_wide(backend, constant, node.label)
 
         def call(arrays: Any) -> Structure:
             args, kwargs = fill_arguments(node, list(arrays), lambda c: binder.collection(c, cell_of), backend.constant)
@@ -518,6 +521,17 @@ def needed_inputs(create_variables: Callable[..., None]) -> tuple[str, ...]:
     if create_variables is Component.create_variables:
         return ()
     return tuple(inspect.signature(create_variables).parameters)[1:]
+
+
+def refuse_wide(backend: Backend, constant: np.ndarray | np.generic, where: str) -> None:
+    """Refuses integers that do not fit into the 32 bits in which a backend computes."""
+    if backend.functional and constant.dtype.name in WIDE and not fits(constant, WIDE[constant.dtype.name]):
+        raise BuildError(
+            f"the {backend.name} backend computes in 32 bits here, and a constant needs more",
+            where=where,
+            received=f"{constant.dtype} from {constant.min()} to {constant.max()}",
+            fix='use smaller integers, or backend="torch" or "numpy"',
+        )
 
 
 def _effects_of(inference: Inference, variables: list[Variable], host: bool) -> _Effects:

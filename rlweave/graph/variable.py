@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from rlweave.backends.base import fits
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.no_array import NoArray
 from rlweave.spaces import Box, from_axes
@@ -80,7 +81,8 @@ class Variable(NoArray):
 
     def initial_value(self, seed: int) -> np.ndarray:
         """Its initial value, a fresh array: a function of the graph seed and of the path, never of the build order."""
-        if isinstance(self.initializer, bool | int | float):
+        if isinstance(self.initializer, bool | int | float | np.generic):
+            self._refuse_loss(np.asarray(self.initializer))
             # zeros take memory only where they are written: an empty replay memory costs nothing
             zero = self.initializer == 0
             return np.zeros(self.shape, self.dtype) if zero else np.full(self.shape, self.initializer, self.dtype)
@@ -89,6 +91,7 @@ class Variable(NoArray):
         else:
             fn = initializer_by_name(self.initializer) if isinstance(self.initializer, str) else self.initializer
             value = fn(_generator(seed, f"{self.owner.seed_path}/{self.name}"), self.shape)
+        self._refuse_loss(np.asarray(value))
         # row-major, as it comes back from a checkpoint: matrix products round differently for other layouts
         value = np.array(value, dtype=self.dtype, order="C")
         if value.shape != self.shape:
@@ -99,6 +102,16 @@ class Variable(NoArray):
                 fix="return an array of the variable's shape",
             )
         return value
+
+    def _refuse_loss(self, value: np.ndarray) -> None:
+        """Refuses initial values that the variable's dtype cannot hold."""
+        if not fits(value, self.dtype):
+            raise BuildError(
+                f"an initial value does not fit into a variable of {self.dtype}",
+                where=self.path,
+                received=f"{value.dtype} from {value.min()} to {value.max()}",
+                fix="choose a dtype that can hold it, self.variable(..., dtype=...), or another value",
+            )
 
 
 def _generator(seed: int, path: str) -> np.random.Generator:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.errors import ExecutionError
+from rlweave.errors import BuildError, ExecutionError
 from rlweave.graph import Component, build
 from rlweave.graph.component import api_methods
 from rlweave.spaces import Space
@@ -58,6 +58,16 @@ class ComponentTest:
                 self.missing[name] = missing
             else:
                 methods.append(name)
+        if not methods and self.missing and "methods" not in options:
+            raise BuildError(
+                "no API method has spaces for all of its inputs",
+                where=f"ComponentTest of {component.path}",
+                received=f"spaces for {sorted(spaces)}; missing: "
+                + "; ".join(f"{', '.join(names)} of {name}" for name, names in self.missing.items()),
+                fix="add the missing spaces to input_spaces: {"
+                + ", ".join(f'"{name}": <space>' for name in next(iter(self.missing.values())))
+                + "}",
+            )
         methods = options.pop("methods", methods)
         self.input_spaces = spaces
         self.component = component

@@ -49,6 +49,15 @@ def root_with(body, parameters=("x",), parts=None, scope="root", **options):
     return type("Root", (Component,), {"__init__": init, "update": api(**options)(scope_["update"])})()
 
 
+def test_a_component_test_without_a_space_names_it():
+    assert message(lambda: ComponentTest(Linear(2), {})) == [
+        "no API method has spaces for all of its inputs",
+        "where:    ComponentTest of linear",
+        "received: spaces for []; missing: inputs of call",
+        'fix:      add the missing spaces to input_spaces: {"inputs": <space>}',
+    ]
+
+
 # -- inputs and spaces -------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,20 @@ class _Loss(Component):
         return ops.mean((q - target) ** 2)
 
 
+class _LossWithANewAxis(Component):
+    @graph_fn
+    def call(self, q, target):
+        return ops.mean((q[:, None] - target) ** 2)
+
+
+@every
+def test_shapes_at_a_line_are_those_that_its_operands_have_there(backend):
+    with pytest.raises(BuildError) as error:
+        built(_LossWithANewAxis("loss"), {"q": BATCH, "target": BATCH}, backend)
+    assert "operands of shapes (B, 1) and (B,)" in str(error.value)
+    assert "ops.mean((q[:, None] - target) ** 2)" in str(error.value)
+
+
 class _PairwiseLoss(Component):
     @graph_fn(mixes_batch=True)
     def call(self, q, target):

@@ -220,7 +220,10 @@ def _double_batch(
             met = [pending.pop(v) for v in equation.invars if not isinstance(v, Literal) and v in pending]
             twice = any(shape.count(size) > 1 for size in batch_sizes)
             if layout:
-                origin[var] = source(equation.invars[0])
+                before = _shape(equation.invars[0])
+                # axes in front, and what makes the double array, come from broadcasting; the rest a user wrote
+                if twice or (1,) * (len(shape) - len(before)) + before == shape:
+                    origin[var] = source(equation.invars[0])
                 if met or (twice and shape not in map(_shape, equation.invars)):
                     pending[var] = Suspect(shape, operands, _location(equation))
             elif met or (twice and shape not in map(_shape, equation.invars)):

@@ -52,8 +52,8 @@ class TrainedPolicy:
     def __init__(self, agent: Agent, weights: Weights, backend: str, seed: int = 0) -> None:
         self.agent, self.weights, self.backend, self.recurrent = agent, weights, backend, agent.recurrent
         self._executor = build_deployed(agent, weights, backend, explores=True, seed=seed)
-        self._greedily = getattr(self._executor, deployed_method(agent.recurrent))
-        self._exploring = getattr(self._executor, deployed_method(agent.recurrent, explores=True))
+        self._methods = deployed_method(agent.recurrent), deployed_method(agent.recurrent, explores=True)
+        self._masked = agent.config.mask_leaf is not None
         made_for = agent.made_for or {}
         self.environment: Mapping[str, Any] = dict(made_for)
         whole: Any = _space_of(made_for, "observation_space", agent.state_space)
@@ -139,14 +139,17 @@ class TrainedPolicy:
 
     def _act(self, states: Any, recurrent: tuple[Any, ...], deterministic: bool) -> dict[str, Any]:
         """The deployed policy's result for observations (B, ...), and the recurrent state and episode starts."""
-        if self.agent.config.mask_leaf is not None:
+        if self._masked:
             self.agent.check_masks(states)
+        greedily, exploring = self._methods
+        result: dict[str, Any]
         if deterministic:
-            result: dict[str, Any] = self._greedily(states, *recurrent)
-            return result
-        rows = len(next(leaves_of(states, np.ndarray)))
-        explored: dict[str, Any] = self._exploring(states, *recurrent, np.full(rows, self._epsilon, np.float32))
-        return explored
+            result = getattr(self._executor, greedily)(states, *recurrent)
+        else:
+            rows = len(next(leaves_of(states, np.ndarray)))
+            epsilon = np.full(rows, self._epsilon, np.float32)
+            result = getattr(self._executor, exploring)(states, *recurrent, epsilon)
+        return result
 
     @property
     def _epsilon(self) -> float:

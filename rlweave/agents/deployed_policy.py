@@ -55,9 +55,7 @@ class DeployedPolicy(Component):
             `action`, as the environment takes it, nested (B, ...), and the `parameters` of the distribution that it is
             the mode of (or the Q-values of which it has the largest), see `Joint` and `QPolicy`.
         """
-        states = self._states(observation)
-        policy = self.policy
-        parameters = policy.q_values(states) if isinstance(policy, QPolicy) else policy.parameters(states)
+        parameters = self._parameters(observation)
         return {"action": self._greedy(parameters), "parameters": parameters}
 
     @api
@@ -75,36 +73,42 @@ class DeployedPolicy(Component):
         parameters, after = self._recurrent_parameters(observation, recurrent_state, episode_start)
         return {"action": self._greedy(parameters), "parameters": parameters, "next_recurrent_state": after}
 
-    @api
-    def explore(self, observation: Any, epsilon: Any) -> Any:
-        """An action as in training: drawn from the distribution; by Q-values, at random with a probability.
+    @api(static=("explores",))
+    def play(self, observation: Any, epsilon: Any, explores: bool = False) -> Any:
+        """The action alone; what is only in the parameters is not computed.
 
         Args:
             observation: As in `act`.
-            epsilon: Share of random actions, (B,); of Q-values only.
+            epsilon: Share of random actions where Q-values explore.
+            explores: Static. Draws from the distribution, or explores by Q-values, as in training.
         """
-        states = self._states(observation)
-        policy = self.policy
-        parameters = policy.q_values(states) if isinstance(policy, QPolicy) else policy.parameters(states)
-        return {"action": self._explored(parameters, epsilon)}
+        return self._action(self._parameters(observation), epsilon, explores)
 
-    @api
-    def explore_recurrently(self, observation: Any, recurrent_state: Any, episode_start: Any, epsilon: Any) -> Any:
-        """As `explore`, by a recurrent policy; also the `next_recurrent_state`."""
+    @api(static=("explores",))
+    def play_recurrently(
+        self, observation: Any, recurrent_state: Any, episode_start: Any, epsilon: Any, explores: bool = False
+    ) -> Any:
+        """As `play`, by a recurrent policy: the action, and the recurrent state after the step."""
         parameters, after = self._recurrent_parameters(observation, recurrent_state, episode_start)
-        return {"action": self._explored(parameters, epsilon), "next_recurrent_state": after}
+        return self._action(parameters, epsilon, explores), after
+
+    def _action(self, parameters: Any, epsilon: Any, explores: bool) -> Any:
+        policy = self.policy
+        if not explores:
+            return self._greedy(parameters)
+        if isinstance(policy, QPolicy):
+            return self._of_environment(self.agent.exploration.select(parameters, epsilon))
+        return self._of_environment(policy.distribution.sample(parameters))
+
+    def _parameters(self, observation: Any) -> Any:
+        states, policy = self._states(observation), self.policy
+        return policy.q_values(states) if isinstance(policy, QPolicy) else policy.parameters(states)
 
     def _recurrent_parameters(self, observation: Any, recurrent_state: Any, episode_start: Any) -> Any:
         states, policy = self._states(observation), self.policy
         if isinstance(policy, QPolicy):
             return policy.recurrent_q_values(states, recurrent_state, episode_start)
         return policy.recurrent_parameters(states, recurrent_state, episode_start)
-
-    def _explored(self, parameters: Any, epsilon: Any) -> Any:
-        policy = self.policy
-        if isinstance(policy, QPolicy):
-            return self._of_environment(self.agent.exploration.select(parameters, epsilon))
-        return self._of_environment(policy.distribution.sample(parameters))
 
     def _states(self, observation: Any) -> Any:
         states = self._counted_from_zero(observation) if self.observation_starts else observation
@@ -130,9 +134,9 @@ class DeployedPolicy(Component):
         return ops.add(leaf, self.action_starts[path]) if path in self.action_starts else leaf
 
 
-def deployed_method(recurrent: bool, explores: bool = False) -> str:
-    """The API method by which a deployed policy acts."""
-    return f"{'explore' if explores else 'act'}{'_recurrently' if recurrent else ''}"
+def deployed_method(recurrent: bool, plays: bool = False) -> str:
+    """The API method of a deployed policy that gives its action, alone where it `plays`."""
+    return f"{'play' if plays else 'act'}{'_recurrently' if recurrent else ''}"
 
 
 def build_deployed(
@@ -142,7 +146,7 @@ def build_deployed(
     observation_starts: Mapping[str, Any] | None = None,
     action_starts: Mapping[str, Any] | None = None,
     *,
-    explores: bool = False,
+    plays: bool = False,
     seed: int = 0,
     torch_compile: bool = False,
 ) -> GraphExecutor:
@@ -154,8 +158,8 @@ def build_deployed(
         backend: Name of the backend.
         observation_starts: See `DeployedPolicy`.
         action_starts: See `DeployedPolicy`.
-        explores: Whether it is to explore, too.
-        seed: Seeds what is drawn then.
+        plays: Whether it is to give actions alone, explored ones, too.
+        seed: Seeds what is drawn.
         torch_compile: As in `build`: its runs are functions on torch, too.
 
     Raises:
@@ -164,15 +168,19 @@ def build_deployed(
     root = DeployedPolicy(agent.make_root(), observation_starts or {}, action_starts or {})
     spaces: dict[str, Space] = {
         "observation": agent.state_space.with_batch_rank(),
-        "epsilon": FloatBox(add_batch_rank=True),
+        "epsilon": FloatBox(),
     }
     if agent.recurrent:
         spaces["recurrent_state"] = root.policy.recurrent_space.with_batch_rank()
         spaces["episode_start"] = BoolBox(add_batch_rank=True)
-    methods = [deployed_method(agent.recurrent)]
-    if explores:
-        methods.append(deployed_method(agent.recurrent, explores=True))
-    executor = build(root, spaces, backend=backend, seed=seed, methods=tuple(methods), torch_compile=torch_compile)
+    executor = build(
+        root,
+        spaces,
+        backend=backend,
+        seed=seed,
+        methods=(deployed_method(agent.recurrent, plays),),
+        torch_compile=torch_compile,
+    )
     below = len(root.agent.path) + 1
     needed = {path: path[below:] for path in executor.store.cells if path not in RANDOM_PATHS}
     missing = sorted(name for name in needed.values() if name not in weights)

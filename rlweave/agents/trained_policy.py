@@ -16,7 +16,6 @@ from rlweave.agents.model_files import Weights
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.info_masks import MASK
 from rlweave.errors import EnvError, ExecutionError
-from rlweave.graph.ir import leaves_of
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_json import gymnasium_from_json
 from rlweave.spaces.gymnasium_spaces import Tokens, to_gymnasium
@@ -51,8 +50,10 @@ class TrainedPolicy:
 
     def __init__(self, agent: Agent, weights: Weights, backend: str, seed: int = 0) -> None:
         self.agent, self.weights, self.backend, self.recurrent = agent, weights, backend, agent.recurrent
-        self._executor = build_deployed(agent, weights, backend, explores=True, seed=seed)
-        self._methods = deployed_method(agent.recurrent), deployed_method(agent.recurrent, explores=True)
+        self._executor = build_deployed(agent, weights, backend, plays=True, seed=seed)
+        self._entries: dict[bool, Callable[..., Any]] = {}
+        # where training ended; nothing where a distribution is drawn from
+        self._epsilon = np.array(getattr(agent, "epsilon", 0.0), np.float32)
         self._masked = agent.config.mask_leaf is not None
         made_for = agent.made_for or {}
         self.environment: Mapping[str, Any] = dict(made_for)
@@ -89,11 +90,10 @@ class TrainedPolicy:
         """
         states, rows = self._states(observation, mask)
         if not self.recurrent:
-            return self._env_action(self._act(states, (), deterministic)["action"], rows)
-        result = self._act(states, self._kept_state(rows or 1), deterministic)
-        self._of_thread.state = result["next_recurrent_state"]
+            return self._env_action(self._act(states, (), deterministic), rows)
+        actions, self._of_thread.state = self._act(states, self._kept_state(rows or 1), deterministic)
         self._of_thread.start = np.zeros(rows or 1, np.bool_)
-        return self._env_action(result["action"], rows)
+        return self._env_action(actions, rows)
 
     def act_with_state(
         self, observation: Any, state: Any, *, episode_start: Any = None, deterministic: bool = True, mask: Any = None
@@ -112,12 +112,12 @@ class TrainedPolicy:
         """
         states, rows = self._states(observation, mask)
         if not self.recurrent:
-            return self._env_action(self._act(states, (), deterministic)["action"], rows), None
+            return self._env_action(self._act(states, (), deterministic), rows), None
         count = rows or 1
         before = self.initial_state(count) if state is None else state
         start = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
-        result = self._act(states, (before, start.reshape(count)), deterministic)
-        return self._env_action(result["action"], rows), result["next_recurrent_state"]
+        actions, after = self._act(states, (before, start.reshape(count)), deterministic)
+        return self._env_action(actions, rows), after
 
     def player(self) -> Callable[[Any, Any], Any]:
         """What plays greedily with observations and actions as rlweave's environments have them; see `Act`.
@@ -129,32 +129,29 @@ class TrainedPolicy:
         def play(states: Any, episode_start: Any) -> Any:
             nonlocal state
             if not self.recurrent:
-                return self._act(states, (), True)["action"]
+                return self._act(states, (), True)
             before = self.initial_state(len(episode_start)) if state is None else state
-            result = self._act(states, (before, episode_start), True)
-            state = result["next_recurrent_state"]
-            return result["action"]
+            actions, state = self._act(states, (before, episode_start), True)
+            return actions
 
         return play
 
-    def _act(self, states: Any, recurrent: tuple[Any, ...], deterministic: bool) -> dict[str, Any]:
-        """The deployed policy's result for observations (B, ...), and the recurrent state and episode starts."""
+    def _act(self, states: Any, recurrent: tuple[Any, ...], deterministic: bool) -> Any:
+        """Actions (B, ...) for observations; of recurrent policies also the state after the step.
+
+        Args:
+            states: Nested (B, ...).
+            recurrent: The state before the step, nested (B, ...), and episode starts, (B,); of others nothing.
+            deterministic: As in `act`.
+        """
         if self._masked:
             self.agent.check_masks(states)
-        greedily, exploring = self._methods
-        result: dict[str, Any]
-        if deterministic:
-            result = getattr(self._executor, greedily)(states, *recurrent)
-        else:
-            rows = len(next(leaves_of(states, np.ndarray)))
-            epsilon = np.full(rows, self._epsilon, np.float32)
-            result = getattr(self._executor, exploring)(states, *recurrent, epsilon)
-        return result
-
-    @property
-    def _epsilon(self) -> float:
-        """The share of random actions where training ended; 0 where a distribution is drawn from."""
-        return float(getattr(self.agent, "epsilon", 0.0))
+        entry = self._entries.get(deterministic)
+        if entry is None:
+            static = {"explores": not deterministic}
+            entry = self._executor.program(deployed_method(self.recurrent, plays=True), static).entry
+            self._entries[deterministic] = entry
+        return entry(states, *recurrent, self._epsilon)
 
     def initial_state(self, rows: int) -> Any:
         """The recurrent state at the start of an episode, of so many rows: zeros, nested (B, ...)."""

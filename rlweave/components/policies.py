@@ -101,7 +101,13 @@ class Policy(MaskUser, TrunkUser, Component):
         for leaf in self.leaves:
             outputs = self.heads[leaf.path].call(features)
             plain = leaf.kind == "categorical" and leaf.shape == ()
-            flat[leaf.path] = outputs if plain else self._parameters_of_leaf(outputs, leaf.path)
+            if plain:
+                flat[leaf.path] = outputs
+            elif leaf.kind == "normal" and self.log_std == "variable":
+                mean = self._mean_of_leaf(outputs, leaf.path)
+                flat[leaf.path] = {"mean": mean, "log_std": self._log_std_of_leaf(mean, leaf.path)}
+            else:
+                flat[leaf.path] = self._parameters_of_leaf(outputs, leaf.path)
         return self.action_space.unflatten(flat)
 
     @api
@@ -219,6 +225,17 @@ class Policy(MaskUser, TrunkUser, Component):
         """The policy's own numbers for actions of the environment; see `Joint.own_actions`."""
         return self.distribution.own_actions(actions)
 
+    @graph_fn
+    def _mean_of_leaf(self, outputs: Any, path: str) -> Any:
+        leaf = next(leaf for leaf in self.leaves if leaf.path == path)
+        return ops.reshape(outputs, (*outputs.shape[:-1], *leaf.shape))
+
+    @graph_fn
+    def _log_std_of_leaf(
+        self, mean: Any, path: str
+    ) -> Any:  # apart from the mean, which is all that a greedy look takes
+        return ops.broadcast_to(self.log_stds[path].value, mean.shape)
+
     @graph_fn(returns=1)
     def _parameters_of_leaf(self, outputs: Any, path: str) -> Any:
         leaf = next(leaf for leaf in self.leaves if leaf.path == path)
@@ -227,9 +244,6 @@ class Policy(MaskUser, TrunkUser, Component):
         leading = tuple(outputs.shape[:-1])
         if leaf.kind == "bernoulli":
             return ops.reshape(outputs, (*leading, *leaf.shape))
-        if self.log_std == "variable":
-            mean = ops.reshape(outputs, (*leading, *leaf.shape))
-            return {"mean": mean, "log_std": ops.broadcast_to(self.log_stds[path].value, mean.shape)}
         both = ops.reshape(outputs, (*leading, 2, leaf.size))
         shape = (*leading, *leaf.shape)
         return {

@@ -208,6 +208,16 @@ def test_the_command_exports_a_run_and_each_of_several_policies(tmp_path, monkey
     assert "did you mean 'numpy'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "space", [FloatBox(0.0, 1000.0, (20,)), IntBox(-(10**6), 10**6, shape=(4,)), FloatBox(5.0, 3e38)]
+)
+def test_observations_in_the_thousands_can_be_exported(space, tmp_path):
+    # the units of a difference are the greatest values, as numbers that cancel are not exact in single precision
+    network = [{"type": "dense", "units": 128, "activation": "relu"}] * 2
+    agent = DQN(space, IntBox(4), {"network": network}, backend="numpy")
+    assert export_agent(agent, "onnx", tmp_path / "policy")["verification"]["greatest_difference"] <= 1e-5
+
+
 def small_dqn():
     return DQN(FloatBox(shape=(3,)), IntBox(2), {"network": DENSE}, backend="numpy")
 

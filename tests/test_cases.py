@@ -73,7 +73,7 @@ FAULTS = {
     ],
     "18 low == high and integer boxes": [
         "spaces/test_boxes.py::test_one_value",
-        "components/test_action_distribution.py::test_environment_actions",
+        "components/test_action_distribution.py::test_environment_actions_and_back",
     ],
     "19 images are scaled exactly once, the layout is declared": [
         "components/test_encoders.py::test_a_white_image_reaches_the_network_as_one",

@@ -202,6 +202,7 @@ class TrainedPolicy:
             if rows is None:
                 states = codec.allocate(1)
                 codec.write(states, 0, observation)
+                codec.check_range(states)
             else:
                 states = codec.from_vector(observation, rows)
             wrong = codec.find_nonfinite(states)

@@ -78,6 +78,22 @@ def trained(algorithm, env, run=None, **settings):
     return spec.make_trainer(resolve_config(spec.config_class, sets=given), run)
 
 
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize(("dtype", "value"), [(np.int32, 10), (np.int64, 2**32), (np.int8, -1)])
+def test_integers_outside_of_their_box_are_refused(told, tmp_path, dtype, value, batch):
+    told(gym.Box(0, 9, (2,), np.int32), gym.Discrete(2))
+    trainer = trained("ppo", "Told-v0")
+    try:
+        trainer.agent.export_model(tmp_path / "model")
+    finally:
+        trainer.close()
+    policy = rlweave.load(tmp_path / "model")
+    observation = np.array([9, value], dtype)
+    with pytest.raises(ExecutionError, match=rf"the observation does not lie in Box[\s\S]*{value} at \[1\]"):
+        policy.act(observation[None] if batch else observation)
+    policy.act(np.array([9, 0], dtype))
+
+
 @pytest.fixture
 def told(monkeypatch):
     """Registers `Told` with spaces."""

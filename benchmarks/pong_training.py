@@ -1,0 +1,84 @@
+"""What the benchmarks of training on Pong share: equal threads for everybody, and short pieces that alternate."""
+
+from __future__ import annotations
+
+import os
+import statistics
+
+#: RLWEAVE_PONG_THREADS=1 where others use the cores as well: threads that wait for each other would be measured.
+THREADS = int(os.environ.get("RLWEAVE_PONG_THREADS", "2"))
+NUM_ENVS = 8
+ENV = "ALE/Pong-v5"
+
+
+def set_threads():
+    """Gives all libraries their threads; call it before frameworks are imported."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(THREADS)
+    if THREADS == 1:
+        flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+    import torch
+
+    torch.set_num_threads(THREADS)
+
+
+def make_trainer(algorithm, backend, **sets):
+    """A trainer of rlweave with the published settings of Pong, as the command line makes it."""
+    from rlweave.algorithms.config import resolve_config
+    from rlweave.algorithms.registry import get_algorithm
+
+    spec = get_algorithm(algorithm)
+    common = {"env": ENV, "backend": backend, "num_envs": NUM_ENVS, "evaluate_every": 0, "checkpoint_every": 0}
+    common |= {"env_options.num_threads": THREADS, "threads": THREADS if backend == "torch" else None}
+    config = resolve_config(spec.config_class, presets=spec.preset_of(ENV), sets={**common, **sets})
+    return spec.make_trainer(config, None)
+
+
+def train_to(trainer, steps):
+    """Runs the plan of a trainer to so many environment steps."""
+    for _ in trainer.plan.run(until=lambda counters: counters.env_steps_sampled >= steps):
+        pass
+
+
+def make_baselines_env(seed):
+    """The environments of Stable-Baselines3 as its users make them: AtariWrapper, a DummyVecEnv, four frames."""
+    import ale_py
+    import gymnasium
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    gymnasium.register_envs(ale_py)
+    # the wrapper skips frames itself; sticky actions as the id has them
+    env = make_atari_env(ENV, n_envs=NUM_ENVS, seed=seed, env_kwargs={"frameskip": 1})
+    return VecFrameStack(env, 4)
+
+
+def alternating(pieces, rounds, clock):
+    """Seconds of each piece in each round, the order turned round every time.
+
+    Args:
+        pieces: Functions by name; one call of each before the clock runs.
+        rounds: How many.
+        clock: Tells the time.
+    """
+    for piece in pieces.values():
+        piece()
+    seconds = {name: [] for name in pieces}
+    for index in range(rounds):
+        for name in list(pieces) if index % 2 else list(pieces)[::-1]:
+            start = clock()
+            pieces[name]()
+            seconds[name].append(clock() - start)
+            print(f"{index:<4}{name:<22}{seconds[name][-1]:8.2f} s", flush=True)
+    return seconds
+
+
+def row(case, seconds, ours, peer, bar, judged, steps=None):
+    """A row of the report: how much faster ours is than the peer, by the median of the rounds' ratios."""
+    ratios = [other / own for own, other in zip(seconds[ours], seconds[peer], strict=True)]
+    speeds = {}
+    if steps is not None:
+        pairs = (("ours", ours), ("peer", peer))
+        speeds = {key: round(steps / statistics.median(seconds[name])) for key, name in pairs}
+    return {"case": case, **speeds, **judged(ratios, bar)}

@@ -81,7 +81,8 @@ class PPOGraph(Component):
         `next_states` are the true next observations: the final one where an episode ended.
         """
         states, next_states = self._normalized(batch["states"]), self._normalized(batch["next_states"])
-        values, next_values = self.value_function.call(states), self.value_function.call(next_states)
+        values = self.value_function.call(states)
+        next_values = self._next_values(states, next_states, values, batch["terminated"])
         log_probs, advantages, targets = self._estimates(batch, states, values, next_values)
         return self._fold(
             {
@@ -93,6 +94,41 @@ class PPOGraph(Component):
                 "value_targets": targets,
             }
         )
+
+    def _next_values(self, states: Any, next_states: Any, values: Any, terminated: Any) -> Any:
+        """Values of the next states, (T, B).
+
+        Where an image network would see every observation twice, a next state that is the state of the next step has
+        the value that is known; all are computed only if an episode was cut within the rollout.
+        """
+        if not self.value_function.network.image_networks:
+            return self.value_function.call(next_states)
+        last = self.value_function.call(self._last(next_states))
+        return graph.cond(
+            self._is_cut(states, next_states, terminated),
+            lambda: self.value_function.call(next_states),
+            lambda: self._shifted(values, last),
+        )
+
+    @graph_fn(split=True, differentiable=False)
+    def _last(self, leaf: Any) -> Any:
+        return leaf[-1]
+
+    @graph_fn(differentiable=False)
+    def _shifted(self, values: Any, last: Any) -> Any:
+        return ops.concat([values[1:], ops.expand_dims(last, 0)], axis=0)
+
+    @graph_fn(flatten=True, differentiable=False)
+    def _is_cut(self, states: Any, next_states: Any, terminated: Any) -> Any:
+        """Whether some step led to another state than the next one, and not to an end of which nobody needs a value."""
+        goes_on = ops.logical_not(next(iter(terminated.values()))[:-1])
+        found = ops.any(ops.zeros_like(goes_on))
+        for path, leaf in states.items():
+            differs = ops.not_equal(leaf[1:], next_states[path][:-1])
+            if differs.ndim > 2:
+                differs = ops.any(differs, axis=tuple(range(2, differs.ndim)))
+            found = ops.logical_or(found, ops.any(ops.logical_and(differs, goes_on)))
+        return found
 
     def _estimates(self, batch: Any, states: Any, values: Any, next_values: Any) -> Any:
         """Log-probabilities that the ratio starts from, advantages and value targets, of processed `states` (T, B)."""

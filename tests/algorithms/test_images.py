@@ -68,6 +68,38 @@ def test_a_shared_trunk_is_one_set_of_weights_that_both_heads_move():
     assert gradients["ppo/policy/network/dense/kernel"].any()
 
 
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_values_of_next_observations_are_those_they_led_to(backend):
+    pytest.importorskip(backend)
+    space = IntBox(0, 256, shape=(8, 8, 1), dtype="uint8", layout="channels_last")
+    settings = {"rollout_steps": 5, "minibatches": 1, "image_network": [{"type": "flatten"}], "gae_lambda": 0.0}
+    agent = PPO(space, IntBox(2), {**settings, "network": [{"type": "dense", "units": 3}]}, num_envs=3, backend=backend)
+    rng = np.random.default_rng(0)
+    observations = rng.integers(0, 256, (6, 3, 8, 8, 1)).astype(np.uint8)
+    batch = {
+        "states": observations[:5],
+        "next_states": observations[1:].copy(),
+        "actions": np.zeros((5, 3), np.int32),
+        "log_probs": np.full((5, 3), -0.7, np.float32),
+        "rewards": np.zeros((5, 3), np.float32),
+        "terminated": np.zeros((5, 3), np.bool_),
+        "truncated": np.zeros((5, 3), np.bool_),
+    }
+
+    def targets_and_expected():
+        rows = agent.postprocess(batch)
+        following = agent.postprocess({**batch, "states": batch["next_states"]})["values"].reshape(5, 3)
+        return rows["value_targets"].reshape(5, 3), 0.99 * following * ~batch["terminated"]
+
+    np.testing.assert_allclose(*targets_and_expected(), rtol=1e-5)
+    batch["terminated"][1, 0] = True  # and another episode begins
+    batch["next_states"][1, 0] = rng.integers(0, 256, (8, 8, 1))
+    np.testing.assert_allclose(*targets_and_expected(), rtol=1e-5)
+    batch["truncated"][2, 1] = True
+    batch["next_states"][2, 1] = rng.integers(0, 256, (8, 8, 1))
+    np.testing.assert_allclose(*targets_and_expected(), rtol=1e-5)
+
+
 def config_of(algorithm, **agent):
     spec = get_algorithm(algorithm)
     small = {"image_network": CONVOLUTIONS, "network": [{"type": "dense", "units": 16}], **agent}

@@ -69,7 +69,7 @@ def test_steps_that_convolve_in_a_loop_are_what_single_steps_are(outer, inner):
     )
 
 
-@pytest.mark.parametrize("component", [Fit(2, 3), Fit(3, 33), Fit(33, 2), Blurred(1, 1)])
+@pytest.mark.parametrize("component", [Fit(2, 3), Fit(1, 1), Fit(3, 33), Fit(33, 2), Blurred(1, 1)])
 def test_no_convolution_is_inside_a_loop_of_a_program_for_cpus(component, monkeypatch):
     import jax
 

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
@@ -33,30 +34,40 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, lengt
 
     before = values_of(written)
     try:
-        run, unroll = step, 1
+        run, loop = step, lax.scan
         if jax.default_backend() == "cpu":
-            run, unroll = _for_cpu(step, (carry, before), xs, length)
-        (carry, values), ys = lax.scan(run, (carry, before), xs, length, unroll=unroll)
+            run, loop = _for_cpu(step, (carry, before), xs, length)
+        (carry, values), ys = loop(run, (carry, before), xs, length)
     finally:
         bind(written, before)
     bind(written, values)
     return carry, ys
 
 
-def _for_cpu(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int | None) -> tuple[Any, int]:
-    """The step to loop over, traced once, and how many of them make one turn of the loop."""
+def _for_cpu(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int | None) -> tuple[Any, Any]:
+    """The step to loop over, traced once, and what loops: `lax.scan`, or what writes all steps out."""
     steps = length if length is not None else jax.tree.leaves(xs)[0].shape[0]
     row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), xs)
     traced, results = jax.make_jaxpr(step, return_shape=True)(state, row)
     convolutions = steps * sum(_convolutions(traced.jaxpr))
-    unroll = 1
+    loop: Any = lax.scan
     if convolutions and (steps > MAX_STEPS or convolutions > MAX_CONVOLUTIONS):
         with as_matrix_products():  # another function: JAX remembers what it has traced
             traced, results = jax.make_jaxpr(lambda *given: step(*given), return_shape=True)(state, row)
     elif convolutions:
-        unroll = steps
+        loop = _written_out
     flat, nesting = jaxpr_as_fun(traced), jax.tree.structure(results)
-    return lambda *arguments: jax.tree.unflatten(nesting, flat(*jax.tree.leaves(arguments))), unroll
+    return lambda *arguments: jax.tree.unflatten(nesting, flat(*jax.tree.leaves(arguments))), loop
+
+
+def _written_out(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int | None) -> tuple[Any, Any]:
+    """`lax.scan` without a loop, not even one of a single turn (which XLA removes too late for convolutions)."""
+    steps = length if length is not None else jax.tree.leaves(xs)[0].shape[0]
+    rows = []
+    for index in range(steps):
+        state, row = step(state, jax.tree.map(lambda x, i=index: x[i], xs))
+        rows.append(row)
+    return state, jax.tree.map(lambda *parts: jnp.stack(parts), *rows)
 
 
 def _convolutions(jaxpr: Any) -> Iterator[int]:

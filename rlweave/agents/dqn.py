@@ -183,7 +183,8 @@ class DQN(Agent):
     def record_space(self) -> Space:
         """Space of one transition over up to `n_step` steps, or of one sequence for recurrent networks.
 
-        Of a transition `rewards` is their discounted sum, `discounts` is discount^(steps used). For a sequence see
+        `actions` are the agent's own (`own_action_space`). Of a transition `rewards` is their discounted sum,
+        `discounts` is discount^(steps used). For a sequence see
         `rlweave.agents.sequences.sequence_space`.
         """
         if self.recurrent:

@@ -201,7 +201,7 @@ class PPO(Agent):
         return self.num_envs
 
     def batch_space(self) -> Space:
-        """Space of the batch that `update` takes: (T, B, ...).
+        """Space of the batch that `update` takes: (T, B, ...); `actions` are the agent's own (`own_action_space`).
 
         With recurrent networks also `episode_start` (T, B), and `initial_state`, the recurrent state before the first
         step, (B, ...).

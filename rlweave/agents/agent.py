@@ -52,11 +52,6 @@ class AgentConfig(Config):
         "fast",
         "random numbers of the graph: fast, each framework's own; portable, slower, the same numbers on every backend",
     )
-    replicas: int | list[str] | None = setting(
-        None,
-        "devices (or how many) over which the batch of an update is split; null: one. For updates of one gradient "
-        "step, as DQN's: PPO's loop over minibatches can only be replicated on one device",
-    )
 
 
 class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
@@ -177,7 +172,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         root = self.make_root()
         options.setdefault("static", self.static_arguments)
         options.setdefault("device", self.config.device)
-        options.setdefault("replicas", self.config.replicas)
+        options.setdefault("replicas", getattr(self.config, "replicas", None))  # a setting of those who can
         options.setdefault("rng", self.config.rng)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
         self._note_empty_memory()

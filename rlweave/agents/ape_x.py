@@ -46,6 +46,7 @@ class ApeXConfig(AgentConfig):
     double: bool = _as_of_dqn("double")
     n_step: int = _as_of_dqn("n_step")
     discount: float = _as_of_dqn("discount")
+    replicas: int | list[str] | None = _as_of_dqn("replicas")
     huber_delta: float | None = _as_of_dqn("huber_delta")
     memory_capacity: int = setting(100_000, "transitions kept, in all shards together", ge=1, unit="transitions")
     priority_alpha: float = _as_of_dqn("priority_alpha")

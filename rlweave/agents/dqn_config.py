@@ -63,6 +63,10 @@ class DQNConfig(AgentConfig):
     max_grad_norm: float | None = setting(
         10.0, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
     )
+    replicas: int | list[str] | None = setting(
+        None,
+        "devices (or how many) over which the batch of an update is split, for networks without memory; null: one",
+    )
     reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
     prefetch: int = setting(
         0,

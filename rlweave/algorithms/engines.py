@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from rlweave.agents.agent import AUTO
+from rlweave.agents.agent import AUTO, AgentConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.errors import ConfigError
@@ -96,14 +96,18 @@ def close_engine(engine: Engine) -> None:
 def acting_config(config: ConfigT) -> ConfigT:
     """The settings as a worker elsewhere has them: its agent acts, on one backend and device."""
     backend = config.agent.acting_backend or config.backend  # type: ignore[attr-defined]
-    agent = config.agent.model_copy(update={"acting_backend": None, "device": None, "replicas": None})  # type: ignore[attr-defined]
+    agent = _on_one_device(config.agent).model_copy(update={"acting_backend": None})  # type: ignore[attr-defined]
     return config.model_copy(update={"backend": backend, "agent": agent})
 
 
 def gradients_config(config: ConfigT) -> ConfigT:
     """The settings as a worker elsewhere has them whose agent computes gradients: on the backend that learns."""
-    agent = config.agent.model_copy(update={"device": None, "replicas": None})  # type: ignore[attr-defined]
-    return config.model_copy(update={"agent": agent})
+    return config.model_copy(update={"agent": _on_one_device(config.agent)})  # type: ignore[attr-defined]
+
+
+def _on_one_device(agent: AgentConfig) -> AgentConfig:
+    placing = {"device", "replicas"} & set(type(agent).model_fields)
+    return agent.model_copy(update=dict.fromkeys(placing))
 
 
 def worker_seed(config: TrainConfig, number: int) -> int:

@@ -170,7 +170,8 @@ def acting_settings(config: MultiAgentTrainConfig, policy: str) -> tuple[str, di
     """Backend and agent's settings as a worker elsewhere has them, where a policy only acts."""
     own = config.policies[policy].agent
     backend = own.get("acting_backend") or config.backend
-    return backend, {**own, "acting_backend": None, "device": None, "replicas": None}
+    placing = ("acting_backend", "device", "replicas")
+    return backend, {key: value for key, value in own.items() if key not in placing}
 
 
 class MultiAgentWorkerFactory:

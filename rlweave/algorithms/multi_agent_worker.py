@@ -212,6 +212,7 @@ class MultiAgentWorker:
         if state is None:
             self.start(seed)
             return "a worker was lost with its process"
+        state = copy.deepcopy(state)  # it may belong to somebody else, or be read-only
         self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
         for name, own in (state["agents"] or {}).items():
             load_own_agent_state(self.agents[name], own)

@@ -99,6 +99,7 @@ class EnvWorker(abc.ABC):
         if state is None:
             self.start(seed)
             return "a worker was lost with its process"
+        state = copy.deepcopy(state)  # it may belong to somebody else, or be read-only
         self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
         if state["agent"] is not None:
             load_own_agent_state(self.agent, state["agent"])

@@ -64,6 +64,8 @@ def test_restored_equals_gone_on(tuning, tmp_path):
     trained(uncut, 2)
     uncut.save_checkpoint(str(tmp_path))
     rows = trained(uncut, 2)
+    never_saved = tuning.TuneTraining({**SMALL, "agent.lr": 0.01})
+    assert trained(never_saved, 4)[2:] == rows
     restored = tuning.TuneTraining({**SMALL, "agent.lr": 0.01})
     restored.load_checkpoint(str(tmp_path))
     assert trained(restored, 2) == rows
@@ -78,7 +80,7 @@ def test_restored_equals_gone_on(tuning, tmp_path):
     assert uncut.reset_config({**SMALL, "agent.lr": 0.5})
     assert uncut._settings.agent.lr == 0.5
     assert uncut.step()["timesteps_total"] < 400
-    for training in (uncut, restored):
+    for training in (uncut, restored, never_saved):
         training.cleanup()
 
 

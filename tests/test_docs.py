@@ -81,6 +81,15 @@ def test_the_agent_api_of_listing_2():
     assert scope["agent"].env_steps == 200
 
 
+def test_the_page_on_python():
+    scope = {"__name__": "pages"}
+    for block in re.findall(
+        r"```python\n(.*?)```", (PAGES.parent / "python.md").read_text(encoding="utf-8"), re.DOTALL
+    ):
+        exec(compile(block, "python.md", "exec"), scope)
+    assert scope["watched"].ended in ("it walks", "complete")
+
+
 # -- plans --------------------------------------------------------------------------------------------------------
 
 BLOCK = re.compile(r"```(python|sh)\n(.*?)```", re.DOTALL)

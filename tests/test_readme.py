@@ -9,7 +9,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8"
 def test_the_examples_run_in_order(capsys):
     scope: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         exec(compile(block, "README.md", "exec"), scope)
     assert "def update(states, actions, returns" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +12,17 @@ import numpy as np
 
 from rlweave.agents.agent import AUTO
 from rlweave.agents.model_files import Model, read_model
+from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.checkpoint import open_model
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.loading import policy_of
+from rlweave.algorithms.loading import load, policy_of
 from rlweave.algorithms.registry import AlgorithmSpec
+from rlweave.algorithms.trainer import making_options
 from rlweave.backends import is_installed
-from rlweave.envs import Evaluation
-from rlweave.errors import CheckpointError
+from rlweave.envs import Evaluation, evaluate, resolve
+from rlweave.envs.atari import is_atari
+from rlweave.envs.watching import Show, make_watched_env, shows_observations
+from rlweave.errors import CheckpointError, ConfigError
 
 
 def evaluate_model(
@@ -76,6 +81,39 @@ def _environment_of(model: Model) -> str | None:
     policies = model.description.get("policies")
     description = model.description if policies is None else next(iter(policies.values()))
     return (description["environment"] or {}).get("id")
+
+
+def watch_checkpoint(
+    spec: AlgorithmSpec, config: TrainConfig, checkpoint: Path, episodes: int, seed: int, show: Show | None
+) -> Evaluation:
+    """As `evaluate_checkpoint`, in one environment that somebody watches.
+
+    Args:
+        spec: The algorithm.
+        config: Settings of the training.
+        checkpoint: The checkpoint.
+        episodes: How many episodes, one after the other.
+        seed: Seed of the environment.
+        show: Gets pictures of it; None: it draws on the screen.
+
+    Raises:
+        ConfigError: Several policies play, or what was learned has to be adapted first.
+    """
+    policy = load(checkpoint, acting_backend(config)) if spec.evaluate is not None else None
+    if not isinstance(policy, TrainedPolicy):
+        raise ConfigError(
+            "only one policy in one environment can be watched",
+            where="--video, --render",
+            received=f"a run of {spec.name}",
+            fix="evaluate it without",
+        )
+    player = policy.player()
+    if show is not None and is_atari(resolve(config.env)):
+        player = shows_observations(player, show)
+    apart = ("env_kwargs", "vectorization", "timeout_s")
+    making = {key: value for key, value in making_options(config).items() if key not in apart}
+    factory = functools.partial(make_watched_env, config.env, show, config.env_options, **making)
+    return evaluate(player, factory, episodes, seed)
 
 
 def acting_backend(config: Any) -> str:

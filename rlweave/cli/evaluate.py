@@ -10,24 +10,30 @@ import typer
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.config_checks import check_environment
-from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed
+from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed, watch_checkpoint
 from rlweave.algorithms.loading import find_playing
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.cli.console import output
+from rlweave.cli.console import output, show_files
 from rlweave.cli.train import describe_evaluation, evaluation_data
+from rlweave.errors import ConfigError
 from rlweave.strict_json import to_json
+from rlweave.view.video import Video
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run directory, or one of its checkpoints.")],
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes are played.")] = 20,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help=r"How many episodes are played \[default: 20; 1 where they are watched].")
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
             min=0, help=r"Seed of the environments \[default: one derived from the run's, not used in training]."
         ),
     ] = None,
+    video: Annotated[Path | None, typer.Option(help="Record the episodes into this file, .gif or .mp4.")] = None,
+    render: Annotated[bool, typer.Option("--render", help="Have the environment show the episodes.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Plays episodes greedily with a trained agent: its best checkpoint, or else its newest good one."""
@@ -38,10 +44,20 @@ def evaluate(
     check_environment(spec, config.env)
     is_run = run.resolve() == directory.path.resolve()
     checkpoint = find_playing(run) if is_run else find_checkpoint(run)
-    result = evaluate_checkpoint(
-        spec, config, checkpoint, episodes, final_evaluation_seed(config.seed) if seed is None else seed
-    )
+    played = (1 if video or render else 20) if episodes is None else episodes
+    play = (spec, config, checkpoint, played, final_evaluation_seed(config.seed) if seed is None else seed)
+    if video is not None and render:
+        raise ConfigError("one thing at a time", received="--video and --render", fix="leave one of them out")
+    if video is not None:
+        with Video(video) as recorded:
+            result = watch_checkpoint(*play, recorded.show)
+    elif render:
+        result = watch_checkpoint(*play, None)
+    else:
+        result = evaluate_checkpoint(*play)
     if as_json:
         typer.echo(to_json({"checkpoint": str(checkpoint), **evaluation_data(result)}))
     else:
+        if video is not None:
+            show_files({"video": video})
         output().print(f"{checkpoint}: {describe_evaluation(result, config.env)}")

@@ -20,6 +20,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import kept_schedules
 from rlweave.algorithms.training import begin
 from rlweave.algorithms.whole_files import write_whole
+from rlweave.backends import LEARNING, best_backend
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
 from rlweave.cli.interrupt import INTERRUPTED, StopRequest
@@ -86,6 +87,9 @@ def train(
     resolved, tuned = make_config(spec, given, config, presets)
     check_learning_backend(spec, resolved.backend)
     run = RunDirectory.create(spec.name, resolved.to_data(), command=_command(), path=run_dir)
+    if "backend" not in given and config is None and resolved.backend == best_backend():
+        output().print(f"learning on {resolved.backend}, the first of {', '.join(LEARNING)} that is installed "
+                       "(--backend names another)")  # fmt: skip
     if tuned:
         output().print(f"settings tuned for {resolved.env} are used; --no-presets leaves them out")
     with begin(spec, resolved, run, [_Pictures()]) as training:

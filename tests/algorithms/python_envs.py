@@ -26,6 +26,24 @@ class Walk(gymnasium.Env):
         return np.full(1, self.at % 6, np.float32), float(action), self.at >= self.steps, False, {}
 
 
+class Drawn(Walk):
+    """Draws itself: the step is the brightness."""
+
+    metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 10}
+    shown = 0
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def step(self, action):
+        Drawn.shown += self.render_mode == "human"
+        return super().step(action)
+
+    def render(self):
+        return np.full((33, 48, 3), 40 * self.at, np.uint8)
+
+
 def make_walk(steps=5):
     return Walk(steps)
 

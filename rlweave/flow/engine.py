@@ -109,10 +109,11 @@ class Engine(Protocol):
 
 
 class LocalCall:
-    """A call that has already run."""
+    """A call that has already run: of the local engine, or of a plan before it was resumed, on whichever engine."""
 
     __slots__ = ("_error", "_value")
     is_call = True
+    done = True
 
     def __init__(self, value: Any, error: Exception | None) -> None:
         self._value, self._error = value, error

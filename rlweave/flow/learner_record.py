@@ -109,7 +109,11 @@ class LearnerRecord:
 
     def keep_snapshot(self) -> None:
         """Asks for the state as it is now, unless the last answer is still awaited. Two older ones are kept."""
-        if not self.replaceable or (self._snapshots and not self._engine.wait([self._snapshots[-1][1]], 0)):
+        if (
+            not self.replaceable
+            or self.lost
+            or (self._snapshots and not self._engine.wait([self._snapshots[-1][1]], 0))
+        ):
             return
         self._snapshots = [*self._snapshots[-2:], (self.updates, self._engine.call(self.actor, "state_dict"))]
 

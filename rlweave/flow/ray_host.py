@@ -13,8 +13,8 @@ from rlweave.flow.item_packer import ItemPacker
 from rlweave.flow.owned import owned
 from rlweave.flow.remote_errors import PackedError, packed
 
-_KEEPING = frozenset({"load_state_dict", "load_stage_state"})
-"""Methods that keep what they get: of arrays that Ray maps read-only into this process, they are given copies."""
+_KEEPING = frozenset({"load_state_dict", "load_stage_state", "ask"})
+"""Methods that keep what they get, or may: of arrays that Ray maps read-only into this process, they get copies."""
 
 
 class RayHost:

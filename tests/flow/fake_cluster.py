@@ -99,7 +99,7 @@ class SimulatedCluster:
     def wait(self, calls: Sequence[Call], timeout: float | None = None) -> list[Call]:
         self.waits += 1
         pending: list[Any] = list(calls)
-        done = [call for call in pending if call.arrives <= self.clock.now()]
+        done = [call for call in pending if getattr(call, "done", False) or call.arrives <= self.clock.now()]
         if not done and pending and timeout != 0:
             first = min(call.arrives for call in pending) - self.clock.now()
             self.clock.advance(first if timeout is None else min(first, timeout))

@@ -212,6 +212,7 @@ def test_a_checkpoint_waits_for_a_learner_that_a_gather_found_dead() -> None:
     plan = world.start(train.on_error("replace", first_delay=0.5))
     world.run(plan, until=4.0)
     plan.drain()
+    plan.step()  # takes what the learner had done
     world.clock.advance(0.1)
     world.cluster.crash(world.learners[-1])
     plan._context.learner(world.learner).lost = True  # type: ignore[union-attr]
@@ -227,6 +228,7 @@ def test_asking_an_idle_learner_that_died_has_it_made_anew_or_names_who_trains_i
         plan = world.start(train.on_error(policy, **({"first_delay": 0.5} if policy == "replace" else {})))  # type: ignore[arg-type]
         world.run(plan, until=4.0)
         plan.drain()
+        plan.step()  # takes what the learner had done
         world.clock.advance(0.1)
         world.cluster.crash(world.learners[-1])
         world.clock.advance(0.1)

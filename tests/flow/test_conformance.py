@@ -216,7 +216,7 @@ def test_no_edge_ever_holds_more_than_it_says(engine: str) -> None:
 
 CUT_ELSEWHERE: dict[str, str] = {
     "Prefetch": "test_prefetch.py::test_a_checkpoint_keeps_what_is_under_way",
-    "ForEachAtActor": "test_learner_actor.py::test_an_update_on_its_way_is_finished_for_a_checkpoint",
+    "ForEachAtActor": "test_learner_actor.py::test_an_update_on_its_way_is_part_of_a_checkpoint",
     "MixInReplay": "test_mix_in_replay.py::test_a_checkpoint_holds_the_buffer_and_the_draws",
     "PackTrajectories": "../algorithms/test_trajectory_packing.py::test_its_state_goes_into_a_checkpoint",
     "ShardSource": "test_parallel_replay.py::test_cut_and_resumed_equals_uncut",

@@ -95,7 +95,12 @@ class Config(_Model):
         except ValidationError as error:
             raise to_config_error(cls, error) from None
         except TypeError as error:
-            raise ConfigError("a configuration holds plain data only", received=str(error)) from None
+            raise ConfigError(
+                "a configuration holds plain data only",
+                received=str(error),
+                fix='name things in place of passing them: decorate a component with @register("my_network"), make the '
+                'module (TorchModule, FlaxModule, KerasModule) in it, and write {"type": "my_network"} here',
+            ) from None
 
     def to_data(self) -> dict[str, Any]:
         """The plain data from which `from_data` makes an equal one."""

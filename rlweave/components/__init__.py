@@ -29,7 +29,7 @@ from rlweave.components.memories import (
     Rollout,
     RolloutStorage,
 )
-from rlweave.components.native import FlaxModule, TorchModule
+from rlweave.components.native import FlaxModule, KerasModule, TorchModule
 from rlweave.components.network import Network, mlp, nature_cnn
 from rlweave.components.normalization import RunningNormalization
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
@@ -71,6 +71,7 @@ __all__ = [
     "HashText",
     "IMPALALoss",
     "Joint",
+    "KerasModule",
     "LinearBaseline",
     "NStepAccumulator",
     "Network",

@@ -172,9 +172,19 @@ def _flax_module() -> Component:
     return c.FlaxModule(nnx.Linear(4, 3, rngs=nnx.Rngs(0)))
 
 
+def _keras_module() -> Component:
+    import keras
+
+    start = keras.initializers.GlorotUniform(seed=0)
+    return c.KerasModule(keras.Sequential([keras.Input(shape=(4,)), keras.layers.Dense(3, kernel_initializer=start)]))
+
+
 # One backend each; their gradients are the framework's own, and cannot be compared with NumPy.
 _add("torch-module", c.TorchModule, _torch_module, {"inputs": FEATURES}, backends=("torch",), reference="torch")
 _add("flax-module", c.FlaxModule, _flax_module, {"inputs": FEATURES}, backends=("jax",), reference="jax")
+_add(
+    "keras-module", c.KerasModule, _keras_module, {"inputs": FEATURES}, backends=("tensorflow",), reference="tensorflow"
+)
 
 # -- distributions -----------------------------------------------------------------------------------------------
 

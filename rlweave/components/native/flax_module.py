@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.components.native.native_module import NativeModule
-from rlweave.graph import graph_fn, register
+from rlweave.graph import register
 
 
 @register("flax_module")
@@ -16,12 +16,13 @@ class FlaxModule(NativeModule):
 
     Its `nnx.Param`s become variables named by their path in the module (`layer.kernel`, below the component's path)
     with the values that they have now; other arrays (batch statistics) become variables that are not trained. The
-    module given is copied and stays as it is. It runs in evaluation mode: no dropout, and batch normalization by the
-    statistics that it came with.
+    module given is copied and stays as it is.
 
     Args:
-        module: The module; its `__call__` takes the inputs of `call`.
+        module: The module; its `__call__` takes the inputs of `call`, with one batch axis.
         encodes_states: See `NativeModule`.
+        image_layout: See `NativeModule`.
+        training: See `NativeModule`.
         scope: Name within the owner.
 
     Raises:
@@ -31,13 +32,26 @@ class FlaxModule(NativeModule):
 
     framework = "jax"
 
-    def __init__(self, module: Any, encodes_states: bool = False, scope: str = "flax-module") -> None:
+    def __init__(
+        self,
+        module: Any,
+        encodes_states: bool = False,
+        image_layout: str = "channels_last",
+        training: bool | None = None,
+        scope: str = "flax-module",
+    ) -> None:
         from flax import nnx
 
         if not isinstance(module, nnx.Module):
             self._refuse(module, "flax.nnx.Module")
         module = nnx.clone(module)
-        module.eval()
+        parts = [("/".join(map(str, path)), part) for path, part in nnx.iter_modules(module)]
+        drawing = [f"{name} (Dropout)" for name, part in parts if isinstance(part, nnx.Dropout) and part.rate > 0]
+        differing = drawing + [f"{name} (BatchNorm)" for name, part in parts if isinstance(part, nnx.BatchNorm)]
+        if training:
+            module.train()
+        else:
+            module.eval()
         graph, state = nnx.split(module)
         flat = dict(nnx.to_flat_state(state))
         keys = {path for path, leaf in flat.items() if isinstance(leaf, nnx.RngState)}  # of dropout, which is off
@@ -48,6 +62,10 @@ class FlaxModule(NativeModule):
             {name: value for name, value in values.items() if name in trained},
             {name: value for name, value in values.items() if name not in trained},
             encodes_states,
+            image_layout,
+            training,
+            differing,
+            drawing,
             scope,
         )
         self.names = names
@@ -57,11 +75,17 @@ class FlaxModule(NativeModule):
             leaves.update({path: flat[path].replace(arrays[name]) for name, path in names.items()})
             return nnx.merge(graph, nnx.from_flat_state(list(leaves.items())))
 
-        self.rebuild = rebuild
+        def arrays_of(module: Any) -> dict[str, Any]:
+            moved = dict(nnx.to_flat_state(nnx.state(module)))
+            return {name: moved[path].get_value() for name, path in names.items()}
 
-    @graph_fn
-    def call(self, inputs: Any) -> Any:
-        """Applies the module: what its `__call__` takes, and what it gives, nested arrays of any shapes."""
-        values = {name: cell.value for name, cell in self.parameters.items()}
-        values.update({name: cell.value for name, cell in self.statistics.items()})
-        return self.rebuild(values)(inputs)
+        self.rebuild, self.arrays_of = rebuild, arrays_of
+
+    def _outputs(self, inputs: Any) -> Any:
+        module = self.rebuild(self._values())
+        outputs = module(inputs)
+        if self.training:
+            moved = self.arrays_of(module)
+            for name, cell in self.statistics.items():
+                cell.assign(moved[name])
+        return outputs

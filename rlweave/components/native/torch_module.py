@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.components.native.native_module import NativeModule
-from rlweave.graph import graph_fn, register
+from rlweave.graph import register
 
 
 @register("torch_module")
@@ -17,11 +17,12 @@ class TorchModule(NativeModule):
 
     Its parameters become variables named as in the module (`0.weight`, below the component's path) with the values
     that they have now; buffers become variables that are not trained. The module given is copied and stays as it is.
-    It runs in evaluation mode: no dropout, and batch normalization by the statistics that it came with.
 
     Args:
-        module: The module; its `forward` takes the inputs of `call`.
+        module: The module; its `forward` takes the inputs of `call`, with one batch axis.
         encodes_states: See `NativeModule`.
+        image_layout: See `NativeModule`.
+        training: See `NativeModule`.
         scope: Name within the owner.
 
     Raises:
@@ -31,26 +32,45 @@ class TorchModule(NativeModule):
 
     framework = "torch"
 
-    def __init__(self, module: Any, encodes_states: bool = False, scope: str = "torch-module") -> None:
+    def __init__(
+        self,
+        module: Any,
+        encodes_states: bool = False,
+        image_layout: str = "channels_last",
+        training: bool | None = None,
+        scope: str = "torch-module",
+    ) -> None:
         import torch
 
         if not isinstance(module, torch.nn.Module):
             self._refuse(module, "torch.nn.Module")
-        module = copy.deepcopy(module).cpu().eval()
+        module = copy.deepcopy(module).cpu().train(bool(training))
+        drops = torch.nn.modules.dropout._DropoutNd
+        named = {name: part for name, part in module.named_modules() if name}
+        drawing = [f"{n} ({type(m).__name__})" for n, m in named.items() if isinstance(m, drops) and m.p > 0]
+        norms = torch.nn.modules.batchnorm._BatchNorm
+        differing = drawing + [f"{n} ({type(m).__name__})" for n, m in named.items() if isinstance(m, norms)]
         super().__init__(
             {name: _array(tensor) for name, tensor in module.named_parameters()},
             {name: _array(tensor) for name, tensor in module.named_buffers()},
             encodes_states,
+            image_layout,
+            training,
+            differing,
+            drawing,
             scope,
         )
         self.module, self.functional_call = module.to("meta"), torch.func.functional_call
 
-    @graph_fn
-    def call(self, inputs: Any) -> Any:
-        """Applies the module: what its `forward` takes, and what it gives, nested arrays of any shapes."""
-        values = {name: cell.value for name, cell in self.parameters.items()}
-        values.update({name: cell.value for name, cell in self.statistics.items()})
-        return self.functional_call(self.module, values, (inputs,))
+    def _outputs(self, inputs: Any) -> Any:
+        if not self.training:
+            return self.functional_call(self.module, self._values(), (inputs,))
+        # torch moves statistics in place
+        moved = {name: cell.value.clone() for name, cell in self.statistics.items()}
+        outputs = self.functional_call(self.module, self._values() | moved, (inputs,))
+        for name, cell in self.statistics.items():
+            cell.assign(moved[name])
+        return outputs
 
 
 def _array(tensor: Any) -> np.ndarray:

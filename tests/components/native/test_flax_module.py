@@ -33,7 +33,7 @@ def module():
 
 def test_parameters_become_variables_with_their_values():
     native = module()
-    variables = ComponentTest(FlaxModule(native), {"inputs": VECTORS}, "jax").variables()
+    variables = ComponentTest(FlaxModule(native, training=False), {"inputs": VECTORS}, "jax").variables()
     assert sorted(variables) == sorted(
         [
             "first.bias",
@@ -52,7 +52,7 @@ def test_parameters_become_variables_with_their_values():
 
 def test_it_computes_what_the_module_does_in_evaluation_mode():
     native, x = module(), VECTORS.sample(5, rng=0)
-    test = ComponentTest(FlaxModule(native), {"inputs": VECTORS}, "jax")
+    test = ComponentTest(FlaxModule(native, training=False), {"inputs": VECTORS}, "jax")
     assert not native.norm.use_running_average  # the module itself was not touched
     native.eval()
     expected = np.asarray(native(jnp.asarray(x)))
@@ -63,7 +63,7 @@ def test_it_computes_what_the_module_does_in_evaluation_mode():
 
 def test_gradients_flow():
     x = VECTORS.sample(5, rng=0)
-    found = weight_gradients(FlaxModule(module()), lambda c, inputs: (c.call(inputs),), VECTORS, x, "jax")
+    found = weight_gradients(FlaxModule(module(), training=False), lambda c, y: (c.call(y),), VECTORS, x, "jax")
     native = module()
     native.eval()
     graph, parameters, rest = nnx.split(native, nnx.Param, ...)
@@ -82,7 +82,7 @@ def test_gradients_flow():
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_another_backend_is_refused(backend):
     with pytest.raises(BackendError, match="jax backend only"):
-        ComponentTest(FlaxModule(Layers()), {"inputs": VECTORS}, backend)
+        ComponentTest(FlaxModule(Layers(), training=False), {"inputs": VECTORS}, backend)
 
 
 def test_something_else_is_refused():
@@ -91,5 +91,5 @@ def test_something_else_is_refused():
 
 
 def test_as_the_network_of_a_policy():
-    test = ComponentTest(Policy(FlaxModule(Layers()), IntBox(3)), {"states": VECTORS}, "jax")
+    test = ComponentTest(Policy(FlaxModule(Layers(), training=False), IntBox(3)), {"states": VECTORS}, "jax")
     assert test.test("mode", VECTORS.sample(2, rng=0)).shape == (2,)

@@ -25,7 +25,7 @@ def module():
 
 def test_parameters_become_variables_with_their_values():
     native = module()
-    variables = ComponentTest(TorchModule(native), {"inputs": VECTORS}, "torch").variables()
+    variables = ComponentTest(TorchModule(native, training=False), {"inputs": VECTORS}, "torch").variables()
     expected = native.state_dict()
     assert sorted(variables) == sorted(expected)
     for name, value in variables.items():
@@ -34,7 +34,7 @@ def test_parameters_become_variables_with_their_values():
 
 def test_it_computes_what_the_module_does_in_evaluation_mode():
     native, x = module(), VECTORS.sample(5, rng=0)
-    test = ComponentTest(TorchModule(native), {"inputs": VECTORS}, "torch")
+    test = ComponentTest(TorchModule(native, training=False), {"inputs": VECTORS}, "torch")
     assert native.training  # the module itself was not touched
     expected = native.eval()(torch.from_numpy(x)).detach().numpy()
     test.test("call", x, expected=expected)
@@ -45,7 +45,7 @@ def test_it_computes_what_the_module_does_in_evaluation_mode():
 
 def test_gradients_flow():
     x = VECTORS.sample(5, rng=0)
-    found = weight_gradients(TorchModule(module()), lambda c, inputs: (c.call(inputs),), VECTORS, x, "torch")
+    found = weight_gradients(TorchModule(module(), training=False), lambda c, y: (c.call(y),), VECTORS, x, "torch")
     native = module().eval()
     result = native(torch.from_numpy(x))
     torch.sum(torch.sin(torch.arange(1.0, 11.0)).reshape(5, 2) * result).backward()

@@ -14,7 +14,9 @@ _FIXES = {
     "NormalizeObservation": "leave the wrapper out and set agent.normalize_observations=true: those statistics belong "
     "to the policy (of ppo, appo, a2c and impala); elsewhere scale by fixed numbers, as "
     "gymnasium.wrappers.TransformObservation does",
-    "NormalizeReward": "leave the wrapper out, or scale by a fixed number, as gymnasium.wrappers.TransformReward does",
+    "NormalizeReward": "leave the wrapper out and set agent.normalize_rewards=true (of ppo): those belong to "
+    "the learner, and evaluations count the rewards as they are; elsewhere scale by a fixed number, as "
+    "gymnasium.wrappers.TransformReward does",
 }
 _ANY = (
     "leave the wrapper out, or have it scale by fixed numbers; agent.normalize_observations=true (of ppo, appo, a2c "

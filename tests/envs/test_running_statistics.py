@@ -35,7 +35,7 @@ class Own(gymnasium.ObservationWrapper):
         return observation
 
 
-OBSERVATIONS, REWARDS, OTHER = "agent.normalize_observations=true", "TransformReward", "Own.seen"
+OBSERVATIONS, REWARDS, OTHER = "agent.normalize_observations=true", "agent.normalize_rewards=true", "Own.seen"
 WRAPPED: dict[str, tuple[Callable[[gymnasium.Env], gymnasium.Env], str]] = {
     "observations": (NormalizeObservation, OBSERVATIONS),
     "inside": (lambda env: TimeLimit(NormalizeObservation(env), 3), OBSERVATIONS),

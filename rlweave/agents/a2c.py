@@ -20,7 +20,7 @@ from rlweave.components import (
     GeneralizedAdvantageEstimation,
 )
 from rlweave.components.network import mlp
-from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
+from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ExecutionError
 from rlweave.spaces import Space
 
@@ -41,6 +41,9 @@ class ActorCriticConfig(AgentConfig):
         le=1,
     )  # fmt: skip
     rollout_steps: int = setting(16, "steps of each environment between two updates", ge=1, unit="steps")
+    initial_log_std: float = setting(
+        0.0, "logarithm of the initial deviation of box actions, in units of half the box", within=FINITE
+    )
     optimizer: dict[str, Any] = setting({"type": "rmsprop", "epsilon": 1e-5}, "optimizer spec, learning rate apart")
     lr: float | dict[str, Any] = setting(7e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
     max_grad_norm: float | None = setting(

@@ -12,7 +12,7 @@ from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.ppo import PPO
 from rlweave.components import IMPALALoss, VTrace
 from rlweave.components.network import mlp
-from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
+from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import Space
 
 Correction = Literal["vtrace", "none"]
@@ -37,6 +37,9 @@ class IMPALAConfig(AgentConfig):
     c_clip: float = setting(1.0, "largest weight of a trace in V-trace, at most rho_clip", gt=0)
     policy_rho_clip: float = setting(1.0, "largest weight of an advantage", gt=0)
     trace_decay: float = setting(1.0, "lambda: decay of traces, as in TD(lambda)", ge=0, le=1)
+    initial_log_std: float = setting(
+        0.0, "logarithm of the initial deviation of box actions, in units of half the box", within=FINITE
+    )
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart; the paper's is rmsprop")
     lr: float | dict[str, Any] = setting(6e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
     max_grad_norm: float | None = setting(

@@ -23,7 +23,7 @@ from rlweave.components import (
     ValueFunction,
 )
 from rlweave.components.network import is_recurrent, mlp
-from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
+from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, shared
 from rlweave.graph.building import InputSpace
@@ -49,6 +49,9 @@ class PPOConfig(AgentConfig):
     epochs: int = setting(10, "passes over the rollout in an update", ge=1)
     minibatches: int | None = setting(
         None, "minibatches in each pass; null: of about 64 rows, with recurrent networks up to 4", ge=1
+    )
+    initial_log_std: float = setting(
+        0.0, "logarithm of the initial deviation of box actions, in units of half the box", within=FINITE
     )
     optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
     lr: float | dict[str, Any] = setting(3e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
@@ -183,7 +186,12 @@ class PPO(Agent):
             "state_space": self.state_space,
             "initializer": "orthogonal",
         }
-        policy = Policy(action_space=self.action_space, mask_leaf=config.mask_leaf, **encoder)
+        policy = Policy(
+            action_space=self.action_space,
+            initial_log_std=config.initial_log_std,
+            mask_leaf=config.mask_leaf,
+            **encoder,
+        )
         trunk = {"network": shared(policy.network), "initializer": "orthogonal"} if config.shared_network else encoder
         return {
             "policy": policy,

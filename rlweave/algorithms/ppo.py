@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rlweave.agents.config import setting
@@ -17,6 +18,7 @@ from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
+from rlweave.components.network import mlp
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
@@ -70,6 +72,20 @@ def make_trainer(config: PPOTrainConfig, run: RunDirectory | None) -> PlanTraine
     return PlanTrainer(config, run, make_parts)
 
 
+def _mujoco(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the zoo of Stable-Baselines3 publishes for an environment, with what it has for all of them.
+
+    Its value loss is twice ours, so `value_coefficient` is twice its `vf_coef`.
+    """
+    shared = {"acting_backend": "numpy", "normalize_observations": True, "normalize_rewards": True}
+    return {"num_envs": 1, "steps": 1_000_000, "agent": {**shared, **agent}}
+
+
+def _mujoco_large(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for those with two layers of 256 and little noise at the start."""
+    return _mujoco({"network": mlp([256, 256], "relu"), "initial_log_std": -2.0, "rollout_steps": 512, **agent})
+
+
 #: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
 PRESETS: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
@@ -98,6 +114,68 @@ PRESETS: dict[str, dict[str, Any]] = {
             "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
         },
     },
+    "InvertedPendulum-v5": {
+        "num_envs": 8,
+        "steps": 59_392,  # 58 rollouts: the most that fit into 60,000
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 20,
+        "agent": {"acting_backend": "numpy", "lr": {"type": "linear", "start": 1e-3, "end": 0.0}},
+    },
+    "Hopper-v5": _mujoco_large(
+        {
+            "minibatches": 16,
+            "epochs": 5,
+            "lr": 9.80828e-5,
+            "discount": 0.999,
+            "gae_lambda": 0.99,
+            "clip": 0.2,
+            "entropy_coefficient": 0.00229519,
+            "value_coefficient": 1.671342,
+            "max_grad_norm": 0.7,
+        }
+    ),
+    "Walker2d-v5": _mujoco_large(
+        {
+            "minibatches": 16,
+            "epochs": 20,
+            "lr": 5.05041e-5,
+            "discount": 0.99,
+            "gae_lambda": 0.95,
+            "clip": 0.1,
+            "entropy_coefficient": 0.000585045,
+            "value_coefficient": 1.743846,
+            "max_grad_norm": 1.0,
+        }
+    ),
+    "HalfCheetah-v5": _mujoco_large(
+        {
+            "minibatches": 8,
+            "epochs": 20,
+            "lr": 2.0633e-5,
+            "discount": 0.98,
+            "gae_lambda": 0.92,
+            "clip": 0.1,
+            "entropy_coefficient": 0.000401762,
+            "value_coefficient": 1.16192,
+            "max_grad_norm": 0.8,
+        }
+    ),
+    "Reacher-v5": _mujoco(
+        {
+            "rollout_steps": 512,
+            "minibatches": 16,
+            "epochs": 5,
+            "lr": 1.04019e-4,
+            "discount": 0.9,
+            "gae_lambda": 1.0,
+            "clip": 0.3,
+            "entropy_coefficient": 7.52585e-8,
+            "value_coefficient": 1.900736,
+            "max_grad_norm": 0.9,
+        }
+    ),
+    # the zoo has Stable-Baselines3's defaults here
+    "Ant-v5": _mujoco({"rollout_steps": 2048, "minibatches": 32, "epochs": 10, "value_coefficient": 1.0}),
     # Schulman et al. 2017, as OpenAI's baselines have it
     "ALE/*": {
         "num_envs": 8,

@@ -1,7 +1,8 @@
-"""Double-DQN update with Adam, inputs on the device: through the component graph / hand-written.
+"""Updates with Adam, inputs on the device: through the component graph / hand-written. Double-DQN, and all of PPO's.
 
 Both do the same arithmetic: Q and target Q, double-DQN target, Huber loss, gradients clipped to a global norm of 10,
-Adam; both hand out the loss as an array of the framework. Updates run in both.
+Adam; both hand out the loss as an array of the framework. Updates run in both. The rows of PPO are in
+`ppo_conv_update.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from alternating import compare, one_thread, report
 one_thread()
 
 import numpy as np  # noqa: E402
+import ppo_conv_update  # noqa: E402
 
 from rlweave import graph  # noqa: E402
 from rlweave.components import Adam, DQNLoss, QPolicy  # noqa: E402
@@ -201,7 +203,7 @@ def rows():
             name = f"{backend} {'conv' if conv else 'MLP 64-64'}, batch {BATCH}"
             rounds, target = (21, 0.2) if conv else (81, 0.02)  # many short ones: the machine's speed changes
             found.append(compare(name, ours, peer, 0.97, rounds=rounds, target=target))
-    return found
+    return [*found, *ppo_conv_update.rows()]
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs import Evaluation, resolve
 from rlweave.errors import ConfigError, nearest
+from rlweave.plugins import load_plugin, plugin_error
 
 #: A line of metrics: has `env_steps_sampled`, and `episode_return` once an episode has ended. Names never change.
 Report = Mapping[str, float | int]
@@ -152,16 +153,23 @@ def get_algorithm(name: str) -> AlgorithmSpec:
     """The algorithm of a name.
 
     Raises:
-        ConfigError: When there is none; names the nearest.
+        ConfigError: When there is none (names the nearest), when several packages offer one of this name, or when the
+            package that offers it is broken.
     """
+    points = [point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+    ours = name in _BUILT_IN or name in _registered
+    if points and (ours or len({point.value for point in points}) > 1):
+        others = ", ".join(point.value for point in points[:1] if not ours)
+        raise plugin_error(points[-1], f"there is an algorithm {name!r} already, {others or 'in rlweave itself'}")
     if name in _registered:
         return _registered[name]
     if name in _BUILT_IN:
         module, attribute = _BUILT_IN[name].split(":")
         spec: AlgorithmSpec = getattr(importlib.import_module(module), attribute)
         return spec
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if point.name == name:
-            loaded: AlgorithmSpec = point.load()
-            return loaded
+    for point in points:
+        loaded = load_plugin(point)
+        if not isinstance(loaded, AlgorithmSpec):
+            raise plugin_error(point, f"{point.value} is no AlgorithmSpec, but of type {type(loaded).__name__}")
+        return loaded
     raise ConfigError("unknown algorithm", received=repr(name), fix=nearest(name, algorithm_names()))

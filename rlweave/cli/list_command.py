@@ -13,6 +13,7 @@ from rlweave.backends import ACTING_ONLY, BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, install_command, nearest
+from rlweave.plugins import one_line
 
 Rows = list[tuple[str, str]]
 
@@ -37,7 +38,13 @@ def list_names(
 
 def algorithms() -> Rows:
     """The algorithms and what each is."""
-    return [(name, get_algorithm(name).summary) for name in algorithm_names()]
+    rows = []
+    for name in algorithm_names():
+        try:
+            rows.append((name, get_algorithm(name).summary))
+        except ConfigError as error:
+            rows.append((name, one_line(error)))
+    return rows
 
 
 def backends() -> Rows:
@@ -64,8 +71,10 @@ def components() -> Rows:
     """The components that a spec can name."""
     import rlweave.components  # noqa: F401  (registers them)
     from rlweave.graph import registered_components
+    from rlweave.graph.specs import broken_plugins
 
-    return [(name, _first_line(cls.__doc__)) for name, cls in sorted(registered_components().items())]
+    rows = [(name, _first_line(cls.__doc__)) for name, cls in sorted(registered_components().items())]
+    return rows + [(name, one_line(error)) for name, error in sorted(broken_plugins().items())]
 
 
 def environments() -> Rows:

@@ -10,10 +10,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlweave.errors import SpecError, nearest
+from rlweave.errors import ConfigError, SpecError, nearest
+from rlweave.plugins import load_plugin
 
 _registry: dict[str, type] = {}
 _entry_points_loaded = False
+_broken: dict[str, ConfigError] = {}
 
 T = TypeVar("T", bound=type)
 
@@ -29,7 +31,8 @@ def register(name: str) -> Callable[[T], T]:
 
     def decorate(cls: T) -> T:
         other = _registry.get(name)
-        if other is not None and other.__qualname__ != cls.__qualname__:
+        # a module that runs again defines its classes anew
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise SpecError(
                 "two components of one spec name", received=f"{name!r}: {other} and {cls}", fix="rename one"
             )
@@ -52,13 +55,25 @@ def register(name: str) -> Callable[[T], T]:
 
 
 def registered_components() -> dict[str, type]:
-    """All registered component classes by spec name, those of installed third parties included."""
+    """All registered component classes by spec name, those of installed third parties included.
+
+    A package that cannot be loaded is left out; `broken_plugins` has the reason.
+    """
     global _entry_points_loaded
     if not _entry_points_loaded:
         _entry_points_loaded = True
         for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-            point.load()
+            try:
+                load_plugin(point)
+            except ConfigError as error:
+                _broken[point.name] = error
     return dict(_registry)
+
+
+def broken_plugins() -> dict[str, ConfigError]:
+    """Components of third parties that could not be loaded, by the names of their entry points."""
+    registered_components()
+    return dict(_broken)
 
 
 def from_spec(spec: Any, base: type | None = None) -> Any:
@@ -97,6 +112,8 @@ def _make(spec: Any) -> Any:
     arguments = dict(spec)
     name = arguments.pop("type")
     cls = _class_of(name)
+    if cls is None and name in _broken:
+        raise _broken[name]
     if cls is None:
         raise SpecError(
             f"unknown component type {name!r}",

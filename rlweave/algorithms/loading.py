@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from rlweave.agents.from_model import trained_policies
 from rlweave.agents.model_files import Model, is_model, read_model
 from rlweave.algorithms.checkpoint import find_checkpoint, open_model
 from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.errors import ConfigError
 
 
 def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int = 0) -> Any:
@@ -32,6 +35,10 @@ def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int 
         CheckpointError: There is no model, or it is damaged.
     """
     model = find_model(path)
+    with contextlib.suppress(
+        ConfigError
+    ):  # a model alone; or a module is missing here, which its components may not be
+        RunDirectory.open(path).read_config()  # which imports the modules of the setting `imports`
     return policy_of(read_model(model), model, backend, seed)
 
 

@@ -1,5 +1,6 @@
 """`rlweave.load`: what was trained acts as its training's evaluation does, in the environment's own terms."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -296,6 +297,33 @@ def test_runs_checkpoints_and_models_are_found(tmp_path):
             rlweave.load(nothing)
     with pytest.raises(BackendError, match="unknown backend"):
         rlweave.load(run.path, "numpi")
+
+
+OWN_LAYER = """
+from rlweave import ops
+from rlweave.graph import Component, graph_fn, register
+
+@register("own_doubling")
+class Doubling(Component):
+    @graph_fn
+    def call(self, inputs):
+        return ops.multiply(inputs, 2.0)
+"""
+
+
+def test_components_of_the_users_module_are_known_where_its_run_is_loaded(tmp_path, monkeypatch):
+    (tmp_path / "own_layers.py").write_text(OWN_LAYER)
+    monkeypatch.syspath_prepend(tmp_path)
+    network = [{"type": "own_doubling"}, {"type": "dense", "units": 4}]
+    settings = {"imports": ["own_layers"], "agent.network": network}
+    data = {"env": "CartPole-v1", "seed": 3, "imports": ["own_layers"]}
+    run = RunDirectory.create("ppo", data, path=tmp_path / "run")
+    trainer = trained("ppo", "CartPole-v1", run, **settings)
+    trainer.save()
+    trainer.close()
+    script = f"import rlweave; assert rlweave.load({str(run.path)!r}).act([0.0, 0.1, 0.2, 0.3]) in (0, 1)"
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_policies_that_were_trained_side_by_side_are_loaded_by_name(tmp_path):

@@ -82,7 +82,7 @@ class Variable(NoArray):
     def initial_value(self, seed: int) -> np.ndarray:
         """Its initial value, a fresh array: a function of the graph seed and of the path, never of the build order."""
         if isinstance(self.initializer, bool | int | float | np.generic):
-            self._refuse_loss(np.asarray(self.initializer))
+            self._refuse_loss(self.initializer)
             # zeros take memory only where they are written: an empty replay memory costs nothing
             zero = self.initializer == 0
             return np.zeros(self.shape, self.dtype) if zero else np.full(self.shape, self.initializer, self.dtype)
@@ -91,7 +91,7 @@ class Variable(NoArray):
         else:
             fn = initializer_by_name(self.initializer) if isinstance(self.initializer, str) else self.initializer
             value = fn(_generator(seed, f"{self.owner.seed_path}/{self.name}"), self.shape)
-        self._refuse_loss(np.asarray(value))
+        self._refuse_loss(value)
         # row-major, as it comes back from a checkpoint: matrix products round differently for other layouts
         value = np.array(value, dtype=self.dtype, order="C")
         if value.shape != self.shape:
@@ -103,8 +103,11 @@ class Variable(NoArray):
             )
         return value
 
-    def _refuse_loss(self, value: np.ndarray) -> None:
-        """Refuses initial values that the variable's dtype cannot hold."""
+    def _refuse_loss(self, value: Any) -> None:
+        """Refuses initial values that integers of the variable's dtype cannot hold."""
+        if self.space.dtype.startswith("float"):  # most variables
+            return
+        value = np.asarray(value)
         if not fits(value, self.dtype):
             raise BuildError(
                 f"an initial value does not fit into a variable of {self.dtype}",

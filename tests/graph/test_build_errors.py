@@ -932,7 +932,7 @@ def test_unknown_spec_type():
     assert message(lambda: Component.from_spec({"type": "test-errors-layr", "units": 3}), SpecError) == [
         "unknown component type 'test-errors-layr'",
         "received: {'type': 'test-errors-layr', 'units': 3}",
-        "fix:      did you mean 'test-errors-layer'?",
+        "fix:      did you mean 'test-errors-layer'?; or name a class of your own as 'module:Class'",
     ]
 
 

@@ -35,9 +35,8 @@ def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int 
         CheckpointError: There is no model, or it is damaged.
     """
     model = find_model(path)
-    with contextlib.suppress(
-        ConfigError
-    ):  # a model alone; or a module is missing here, which its components may not be
+    # a model may be alone; and a module may be missing here that nothing of it needs
+    with contextlib.suppress(ConfigError):
         RunDirectory.open(path).read_config()  # which imports the modules of the setting `imports`
     return policy_of(read_model(model), model, backend, seed)
 

@@ -104,7 +104,7 @@ class Policy(MaskUser, TrunkUser, Component):
             if plain:
                 flat[leaf.path] = outputs
             elif leaf.kind == "normal" and self.log_std == "variable":
-                mean = self._mean_of_leaf(outputs, leaf.path)
+                mean = outputs if leaf.shape == (leaf.size,) else self._mean_of_leaf(outputs, leaf.path)
                 flat[leaf.path] = {"mean": mean, "log_std": self._log_std_of_leaf(mean, leaf.path)}
             else:
                 flat[leaf.path] = self._parameters_of_leaf(outputs, leaf.path)

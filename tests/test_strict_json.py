@@ -52,3 +52,20 @@ def test_checkpoints_keep_numbers_that_are_not_finite_as_text(tmp_path):
     assert repr(loaded) == "{'best': -inf, 'losses': [nan, inf], 'step': 1.5}"
     with pytest.raises(CheckpointError, match=r"(?s)number like this.*meta\.mean"):
         save_checkpoint(tmp_path, 2, {}, {"mean": math.nan})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"array": {"node": 1}},
+        {"array": "messages/array"},
+        {"not finite": "no number"},
+        {"literal": {"array": 1}},
+        {"a/b": np.array([1]), "a": {"b": np.array([2]), "b'": np.array([3])}},
+    ],
+)
+def test_data_that_looks_like_what_stands_for_arrays_comes_back_as_it_was(tmp_path, state):
+    arrays = {}
+    path = save_checkpoint(tmp_path, 1, arrays, split_arrays({"messages": state}, "", arrays))
+    arrays, meta = load_checkpoint(path)
+    assert repr(join_arrays(meta, arrays)) == repr({"messages": state})

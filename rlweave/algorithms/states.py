@@ -11,6 +11,11 @@ import numpy as np
 from rlweave.algorithms.config import TrainConfig
 from rlweave.errors import CheckpointError
 
+#: What stands in plain data for an array, for a float that JSON has no word for, and for a dict that looks like one of
+#: these two.
+_ARRAY, _NOT_FINITE, _LITERAL = "array", "not finite", "literal"
+_MARKS = (_ARRAY, _NOT_FINITE, _LITERAL)
+
 
 class Large(dict[str, np.ndarray]):
     """Large arrays by path, such as those of a replay memory: checkpoints of one run share what has not changed."""
@@ -32,17 +37,20 @@ def split_arrays(
     ({'a': [{'array': 'plan/a/0'}, 1]}, ['plan/a/0'])
     """
     if isinstance(data, np.ndarray):
+        while path in arrays:  # as of {"a/b": ...} beside {"a": {"b": ...}}
+            path += "'"
         arrays[path] = data
-        return {"array": path}
+        return {_ARRAY: path}
     if isinstance(data, np.generic):
         data = data.item()
     if isinstance(data, float) and not math.isfinite(data):  # JSON has none
-        return {"not finite": repr(data)}
+        return {_NOT_FINITE: repr(data)}
     within = f"{path}/" if path else ""
     if isinstance(data, Large) and large is not None:
         arrays = large
     if isinstance(data, Mapping):
-        return {str(key): split_arrays(value, f"{within}{key}", arrays, large) for key, value in data.items()}
+        plain = {str(key): split_arrays(value, f"{within}{key}", arrays, large) for key, value in data.items()}
+        return {_LITERAL: plain} if _is_marked(plain) else plain
     if isinstance(data, list | tuple):
         return [split_arrays(value, f"{within}{i}", arrays, large) for i, value in enumerate(data)]
     return data
@@ -50,15 +58,22 @@ def split_arrays(
 
 def join_arrays(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """The data that `split_arrays` took apart; tuples are lists now."""
+    if isinstance(data, dict) and _is_marked(data):
+        [(mark, value)] = data.items()
+        if mark == _ARRAY:
+            return arrays[value]
+        if mark == _NOT_FINITE:
+            return float(value)
+        data = value
     if isinstance(data, dict):
-        if set(data) == {"array"} and data["array"] in arrays:
-            return arrays[data["array"]]
-        if set(data) == {"not finite"}:
-            return float(data["not finite"])
         return {key: join_arrays(value, arrays) for key, value in data.items()}
     if isinstance(data, list):
         return [join_arrays(value, arrays) for value in data]
     return data
+
+
+def _is_marked(data: Mapping[str, Any]) -> bool:
+    return len(data) == 1 and next(iter(data)) in _MARKS
 
 
 def check_same_training(algorithm: str, config: TrainConfig, state: Mapping[str, Any], where: str) -> None:

@@ -135,6 +135,8 @@ class _Writer:
             return self._container(value, path)
         if kind in _MAPPINGS:
             return self._mapping(value, path)
+        if isinstance(value, enum.Flag):  # also several at a time, which have no name
+            return {"kind": "flag", "type": class_name(kind), "value": value.value}
         if isinstance(value, enum.Enum):
             return {"kind": "enum", "type": class_name(kind), "value": value.name}
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
@@ -227,11 +229,13 @@ class _Writer:
     def _object(self, value: Any, path: str) -> Data:
         kind = type(value)
         if offers_state(value):
-            node = {
-                "kind": "offered",
-                "type": class_name(kind),
-                "state": self.encode(value.get_state(), f"{path}.state"),
-            }
+            try:
+                state = value.get_state()
+            except NotImplementedError as error:
+                raise NotData(f"{path or 'it'} has a get_state() that is not implemented") from error
+            if state is None:
+                raise NotData(f"{path or 'it'} has a get_state() that returns None")
+            node: Data = {"kind": "offered", "type": class_name(kind), "state": self.encode(state, f"{path}.state")}
             if isinstance(value, gymnasium.Env):
                 node["random"] = self.encode(value._np_random, path)
             return node

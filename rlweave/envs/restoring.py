@@ -113,6 +113,9 @@ class _Reader:
     def _enum(self, index: int, node: Data, target: Any, path: str) -> Any:
         return self._class(node["type"], path)[node["value"]]
 
+    def _flag(self, index: int, node: Data, target: Any, path: str) -> Any:
+        return self._class(node["type"], path)(node["value"])
+
     # -- containers --------------------------------------------------------------------------------------------------
 
     def _decode_items(self, items: list[Any], target: Any, path: str) -> Iterator[Any]:

@@ -67,6 +67,11 @@ class Colour(enum.Enum):
     BLUE = 2
 
 
+class Walls(enum.Flag):
+    LEFT = 1
+    RIGHT = 2
+
+
 Point = collections.namedtuple("Point", "x y")
 
 
@@ -82,6 +87,13 @@ class Thing:
         return float(self.place) + self.__secret
 
 
+class Screen:
+    """Its only attribute has the name that stands for arrays in checkpoints."""
+
+    def __init__(self) -> None:
+        self.array = np.zeros(2)
+
+
 class Rich(Counting):
     """Has attributes of all kinds; the rewards depend on each."""
 
@@ -94,6 +106,7 @@ class Rich(Counting):
         self.counts = collections.defaultdict(int)
         self.seen: set[int] = set()
         self.colour, self.point = Colour.RED, Point(0, 0.5)
+        self.walls, self.screen = Walls.LEFT, Screen()
         self.old = np.random.RandomState(1)
         self.best, self.step_size = -np.inf, np.float32(0.1)
         self.me, self.draw = self, self.old.random_sample
@@ -109,11 +122,14 @@ class Rich(Counting):
         self.counts[int(action)] += 1
         self.seen.add(len(self.things))
         self.colour = Colour.BLUE if self.colour is Colour.RED else Colour.RED
+        self.walls |= Walls.RIGHT
+        self.screen.array += 1
         self.point = self.point._replace(x=self.point.x + self.observation_space.sample()[0])
         self.best = max(self.best, reward)
         self.names[0] = "c"
         total = [sum(thing.value() for thing in self.things), self.grid[1].sum(), sum(self.queue), len(self.seen)]
         total += [self.colour.value, self.point.x, self.best, self.step_size, self.me._step, self.counts[1]]
+        total += [len(self.walls), self.screen.array[0]]
         return observation, float(np.sum(total)), terminated, truncated, {**info, "names": "".join(self.names)}
 
 
@@ -134,6 +150,16 @@ class Offering(Counting):
 
 class Opaque(Offering):
     set_state = None
+
+
+class SaysNothing(Offering):
+    def get_state(self) -> Any:
+        return None
+
+
+class Promised(Offering):
+    def get_state(self) -> Any:
+        raise NotImplementedError
 
 
 class Large(Counting):
@@ -181,6 +207,8 @@ def test_registered_environments(name: str) -> None:
     [
         (Opaque, "_simulator is a builtins.memoryview", "sync"),
         (Opaque, "_simulator is a builtins.memoryview", "async"),
+        (SaysNothing, "get_state() that returns None", "sync"),
+        (Promised, "get_state() that is not implemented", "async"),
         (Large, "hold 24 MiB, more than 16", "sync"),
     ],
 )

@@ -22,6 +22,7 @@ import math
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from rlweave.agents.model_files import Model, read_model
 from rlweave.algorithms.block_files import BLOCKS, INDEX, check_blocks, read_blocks, write_blocks
 from rlweave.errors import CheckpointError
 from rlweave.strict_json import to_json
@@ -42,6 +44,8 @@ MODEL = "model"
 _STEP_PREFIX = "step-"
 # Hidden names of directories that are being written, replaced or removed.
 _TEMPORARY_PREFIX = ".rlweave-"
+# How often a checkpoint is looked at that a training replaces at the same time, and the seconds in between.
+_LOOKS, _PAUSE = 100, 0.01
 _DTYPES = frozenset(
     np.dtype(name)
     for name in (
@@ -169,6 +173,47 @@ def open_model(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     if not (path / MODEL).is_dir():
         raise CheckpointError("the checkpoint has no model", where=str(path), fix="train anew, and save again")
     return path / MODEL, json.loads((path / META).read_text(encoding="utf-8"))
+
+
+def read_what_acts(path: str | os.PathLike[str]) -> Model:
+    """Reads the model of a checkpoint; all of one, also where a training replaces the checkpoint meanwhile.
+
+    Raises:
+        CheckpointError: As `open_model`.
+    """
+    path = Path(path)
+    for _ in range(_LOOKS - 1):
+        is_there(path)  # which waits for the moment between two of one name to pass
+        before = _identity(path)
+        try:
+            model = read_model(open_model(path)[0])
+        except CheckpointError:
+            if before is None or _identity(path) == before:
+                raise
+        else:
+            if _identity(path) == before:
+                return model
+    return read_model(open_model(path)[0])
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a checkpoint; one that is being replaced at the moment is there."""
+    for _ in range(_LOOKS):
+        if path.is_dir():
+            return True
+        if not any(path.parent.glob(f"{_TEMPORARY_PREFIX}replaced-{path.name}-*")):
+            break
+        time.sleep(_PAUSE)
+    return path.is_dir()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells a directory from the one that takes its place; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def verify_checkpoint(path: str | os.PathLike[str]) -> int:

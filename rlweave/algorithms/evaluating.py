@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from rlweave.agents.agent import AUTO
-from rlweave.agents.model_files import Model, read_model
+from rlweave.agents.model_files import Model
 from rlweave.agents.trained_policy import TrainedPolicy
-from rlweave.algorithms.checkpoint import open_model
+from rlweave.algorithms.checkpoint import read_what_acts
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.loading import load, policy_of
 from rlweave.algorithms.registry import AlgorithmSpec
@@ -67,7 +67,7 @@ def evaluate_checkpoint(
 ) -> Evaluation:
     """As `evaluate_model`, with the model of a checkpoint; of an algorithm of somebody else also without one."""
     if spec.evaluate is not None:
-        return evaluate_model(spec, config, read_model(open_model(checkpoint)[0]), checkpoint, episodes, seed)
+        return evaluate_model(spec, config, read_what_acts(checkpoint), checkpoint, episodes, seed)
     trainer = spec.make_trainer(config, None)
     try:
         trainer.load_model(checkpoint)

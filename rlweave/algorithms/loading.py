@@ -9,7 +9,7 @@ from typing import Any
 
 from rlweave.agents.from_model import trained_policies
 from rlweave.agents.model_files import Model, is_model, read_model
-from rlweave.algorithms.checkpoint import find_checkpoint, open_model
+from rlweave.algorithms.checkpoint import find_checkpoint, is_there, read_what_acts
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError
@@ -34,28 +34,20 @@ def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int 
         BackendError: The backend is not installed.
         CheckpointError: There is no model, or it is damaged.
     """
-    model = find_model(path)
+    if is_model(path):
+        found, model = Path(path), read_model(path)
+    else:
+        found = find_playing(path)
+        model = read_what_acts(found)
     # a model may be alone; and a module may be missing here that nothing of it needs
     with contextlib.suppress(ConfigError):
         RunDirectory.open(path).read_config()  # which imports the modules of the setting `imports`
-    return policy_of(read_model(model), model, backend, seed)
+    return policy_of(model, found, backend, seed)
 
 
 def policy_of(model: Model, where: str | Path, backend: str | None = None, seed: int = 0) -> Any:
     """As `load`, of a model that was read already."""
     return trained_policies(model, where, "numpy" if backend is None else backend, seed, get_algorithm)
-
-
-def find_model(path: str | os.PathLike[str]) -> Path:
-    """The model that a user means, see `load`.
-
-    Raises:
-        CheckpointError: There is none.
-    """
-    path = Path(path)
-    if is_model(path):
-        return path
-    return open_model(find_playing(path))[0]
 
 
 def find_playing(path: str | os.PathLike[str]) -> Path:
@@ -66,4 +58,4 @@ def find_playing(path: str | os.PathLike[str]) -> Path:
     """
     path = Path(path)
     best = (path if path.name == "checkpoints" else path / "checkpoints") / "best"
-    return best if best.is_dir() else find_checkpoint(path)
+    return best if is_there(best) else find_checkpoint(path)

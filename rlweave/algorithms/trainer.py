@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
-from rlweave.agents.model_files import Model, read_model, write_model
+from rlweave.agents.model_files import Model, write_model
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.callbacks import Callbacks
-from rlweave.algorithms.checkpoint import load_checkpoint, open_model, save_checkpoint
+from rlweave.algorithms.checkpoint import load_checkpoint, read_what_acts, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.registry import Report
@@ -368,7 +368,7 @@ class PlanTrainer:
         Raises:
             CheckpointError: It is damaged, or of another agent.
         """
-        self.take_model(read_model(open_model(path)[0]), path)
+        self.take_model(read_what_acts(path), path)
 
     def take_model(self, model: Model, where: str | Path) -> None:
         """As `load_model`, of a model that was read already."""

@@ -1,9 +1,13 @@
 """`rlweave.load`: what was trained acts as its training's evaluation does, in the environment's own terms."""
 
+import contextlib
+import functools
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -11,6 +15,7 @@ import pytest
 from gymnasium import spaces as gym
 
 import rlweave
+from rlweave.algorithms.checkpoint import save_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
@@ -370,3 +375,25 @@ def test_neither_framework_nor_plan_is_imported(cartpole):
         "assert not unwanted & set(sys.modules), unwanted & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "model.json"])
+def test_a_policy_is_loaded_while_its_training_replaces_the_best(file, cartpole, tmp_path, monkeypatch):
+    written, read_text = iter((1, 20, 300)), Path.read_text
+
+    def save():
+        write = functools.partial(shutil.copytree, cartpole)
+        save_checkpoint(tmp_path / "checkpoints", 0, {}, {"written": next(written)}, write_model=write, name="best")
+
+    def read_and_replace(path, *args, **kwargs):
+        text = read_text(path, *args, **kwargs)
+        if path.name == file and path.is_relative_to(tmp_path):
+            with contextlib.suppress(StopIteration):
+                save()
+        return text
+
+    save()
+    expected = rlweave.load(cartpole).act(LOOKS)
+    monkeypatch.setattr(Path, "read_text", read_and_replace)
+    np.testing.assert_array_equal(rlweave.load(tmp_path).act(LOOKS), expected)
+    assert next(written, None) is None

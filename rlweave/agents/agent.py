@@ -20,6 +20,7 @@ from rlweave.agents.trajectories import finite, fitted
 from rlweave.backends import get_backend
 from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.network import is_recurrent
+from rlweave.components.ranges import FINITE, Range
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.building import InputSpace
@@ -35,6 +36,9 @@ AUTO = "auto"
 
 class AgentConfig(Config):
     """Settings that all agents share."""
+
+    numbers: ClassVar[Range] = FINITE
+    """They are part of models, which are strict JSON."""
 
     acting_backend: str | None = setting(
         None,

@@ -11,7 +11,7 @@ import json
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -63,6 +63,8 @@ class Config(_Model):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+    numbers: ClassVar[Range] = ANY_NUMBER
+    """Where all numbers lie, those in lists and dicts, too."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -80,7 +82,7 @@ class Config(_Model):
         if within is not None:
             within.check_schedule(name, value)
         for number in _numbers(value):
-            ANY_NUMBER.check(name, number)
+            cls.numbers.check(name, number)
         return value
 
     @classmethod

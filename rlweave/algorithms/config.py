@@ -17,6 +17,7 @@ import yaml
 
 from rlweave.agents.config import Config, setting
 from rlweave.backends import best_backend
+from rlweave.components.ranges import FINITE
 from rlweave.errors import ConfigError, nearest
 
 Settings = dict[str, Any]
@@ -134,7 +135,7 @@ class TrainConfig(Config):
     )
     stop_at_return: float | None = setting(
         None, "end the training when an evaluation's mean return reaches this; with evaluate_every 0, when that of the "
-        "latest episodes of the training does; null: never",
+        "latest episodes of the training does; null: never", within=FINITE,
     )  # fmt: skip
     callbacks: list[str] = setting(
         [],

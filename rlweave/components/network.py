@@ -45,6 +45,8 @@ def make_layers(layers: NetworkSpec, kernel_initializer: InitializerSpec = None)
         if isinstance(layer, Mapping):
             layer = dict(layer)
         component = layer if isinstance(layer, Shared) else Component.from_spec(layer)
+        if getattr(component, "units", None) == 0:
+            raise SpecError("a layer without units hands nothing on", received=repr(layer)[:120], fix="at least 1 unit")
         inner = component.component if isinstance(component, Shared) else component
         if not hasattr(type(inner), "call"):
             raise SpecError(

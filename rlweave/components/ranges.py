@@ -39,6 +39,8 @@ class Range:
             parts.append(f"{'above' if self.open_low else 'at least'} {self.low:g}")
         if self.high < math.inf:
             parts.append(f"{'below' if self.open_high else 'at most'} {self.high:g}")
+        if self.high == math.inf and self.open_high:
+            parts.append("finite")
         return " and ".join(parts) or "a number"
 
     def check(self, name: str, value: Any, where: str = "", optional: bool = False) -> None:

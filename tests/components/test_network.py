@@ -85,7 +85,13 @@ class NoLayer(Component):
 
 
 @pytest.mark.parametrize(
-    ("layers", "hint"), [([{"type": "dens", "units": 3}], "dense"), ([NoLayer()], "is no layer"), (3, "list of layers")]
+    ("layers", "hint"),
+    [
+        ([{"type": "dens", "units": 3}], "dense"),
+        ([NoLayer()], "is no layer"),
+        (3, "list of layers"),
+        ([{"type": "dense", "units": 0}], "at least 1 unit"),
+    ],
 )
 def test_what_is_no_layer_is_refused(layers, hint):
     with pytest.raises(SpecError, match=hint):

@@ -9,7 +9,15 @@ import pytest
 from rlweave import components as c
 from rlweave.agents.config import Config, _config_class_of
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
-from rlweave.components.ranges import ANY_NUMBER, FRACTION, NOT_NEGATIVE, POSITIVE, PROBABILITY
+from rlweave.components.ranges import (
+    ANY_NUMBER,
+    FINITE,
+    FINITE_NOT_NEGATIVE,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+)
 from rlweave.errors import ConfigError, RlweaveError
 from rlweave.spaces import IntBox
 
@@ -30,6 +38,7 @@ def test_what_lies_in_a_range():
     assert (str(PROBABILITY), str(FRACTION), str(ANY_NUMBER)) == (
         "at least 0 and at most 1", "at least 0 and below 1", "a number"
     )  # fmt: skip
+    assert (str(FINITE), str(FINITE_NOT_NEGATIVE)) == ("finite", "at least 0 and finite")
     for value in (True, "1", None, math.nan, -1):
         with pytest.raises(ConfigError, match="rate is out of range"):
             NOT_NEGATIVE.check("rate", value)
@@ -98,3 +107,17 @@ def test_every_numeric_setting_has_a_range_without_nan(algorithm):
         )
         with pytest.raises(ConfigError):
             single(x=[math.nan] if "list[float]" in str(field.annotation) else math.nan)
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_settings_of_agents_are_finite_as_those_of_models_are(algorithm):
+    """Otherwise a training would end with a model that cannot be saved."""
+    field = get_algorithm(algorithm).config_class.model_fields.get("agent")
+    if field is None:  # it has several agents, of the other kinds
+        return
+    config_class = _config_class_of(field.annotation)
+    for name in [key for key, field in settings_of(config_class) if "float" in str(field.annotation)]:
+        with pytest.raises(ConfigError, match=f"'{name}' is out of range|less than"):
+            config_class.from_data({name: math.inf})
+    with pytest.raises(ConfigError, match="it has to be finite"):
+        config_class.from_data({"network": [{"type": "dense", "units": math.inf}]})

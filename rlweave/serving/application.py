@@ -27,6 +27,9 @@ from rlweave.strict_json import to_json
 #: What a request may hold; `observations` is a batch, and so are masks, state and episode_start beside it.
 FIELDS = ("observation", "observations", "deterministic", "mask", "state", "episode_start", "policy")
 
+#: How many characters of what was wrong an answer repeats.
+_SHOWN = 200
+
 
 def make_application(policies: TrainedPolicy | Mapping[str, TrainedPolicy]) -> Starlette:
     """An ASGI application for what `rlweave.load` gives.
@@ -69,7 +72,7 @@ class _Service:
         """The answer to one request; acting takes less time than handing it to a thread would."""
         try:
             asked = json.loads(await request.body())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter of JSON that is nested too deeply
             return _refused(SpaceError("the request is not JSON", received=str(error), fix="send a JSON object"), 400)
         try:
             return _answer(self._act(asked))
@@ -167,6 +170,8 @@ def _state(policy: TrainedPolicy, asked: Mapping[str, Any], rows: int | None) ->
     for path, like in known.items():
         array = array_from_json(given[path], f"state/{path}", str(like.shape)).astype(like.dtype)
         array = array[None] if rows is None else array
+        if not np.all(np.isfinite(array)):
+            raise SpaceError("a state holds NaN or infinity", where=f"state/{path}", fix="what the step before had")
         if array.shape != like.shape:
             raise SpaceError(
                 "an array has another shape", where=f"state/{path}", received=str(array.shape), fix=str(like.shape)
@@ -192,5 +197,6 @@ def _answer(content: dict[str, Any], status: int = 200) -> Response:
 
 
 def _refused(error: RlweaveError, status: int) -> Response:
-    fields = {"what": error.what, "where": error.where, "received": error.received, "fix": error.fix}
+    received = error.received if len(error.received) <= _SHOWN else f"{error.received[:_SHOWN]}..."
+    fields = {"what": error.what, "where": error.where, "received": received, "fix": error.fix}
     return _answer({"error": {name: text for name, text in fields.items() if text}}, status)

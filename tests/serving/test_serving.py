@@ -136,6 +136,8 @@ def test_recurrent_states_go_out_and_come_back():
         assert wrong["what"] == "an array has another shape"
         assert "expected" in refusal(client, observation=[0, 0, 0], state={"h": []})["what"]
         assert refusal(client, observation=[0, 0, 0], episode_start=[True])["where"] == "episode_start"
+        unknown = {path: [float("nan")] * len(values) for path, values in single["state"].items()}
+        assert refusal(client, observation=[0, 0, 0], state=unknown)["what"] == "a state holds NaN or infinity"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,9 @@ def client_of_nested():
 
 def test_what_is_no_json_and_what_is_not_finite(client_of_nested):
     assert client_of_nested("/act", b"{")[0] == 400
+    assert client_of_nested("/act", b"[" * 100_000 + b"]" * 100_000)[0] == 400
     assert client_of_nested("/act", b"[1]")[0] == 422
+    assert len(refusal(client_of_nested, observation=["far too long"] * 10_000)["received"]) < 300
     with served(policy_of(BOX, gym.Discrete(2))) as client:
         assert client("/act", b'{"observation": [NaN, 0, 0]}')[0] == 422
 

@@ -1,16 +1,48 @@
-"""Objects that other packages offer by entry points: one that is broken is named, and disturbs nothing else."""
+"""Code of others, by entry points or by the name of a module: what is broken is named, and disturbs nothing else."""
 
 from __future__ import annotations
 
+import importlib
+import traceback
 from importlib.metadata import EntryPoint
+from types import ModuleType
 from typing import Any
 
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, RlweaveError
 
 
 def package_of(point: EntryPoint) -> str:
     """The package that offers a plug-in."""
     return point.dist.name if point.dist is not None else point.value
+
+
+def import_named(
+    name: str, error: type[RlweaveError], what: str, *, received: str, fix: str, where: str = ""
+) -> ModuleType:
+    """Imports a module that a user named.
+
+    Args:
+        name: Of the module.
+        error: What is raised where it cannot be imported.
+        what: What it is, "the module of a callback".
+        received: For the error.
+        fix: For the error, where the module or something that it imports is not there.
+        where: For the error.
+
+    Raises:
+        RlweaveError: Of the class `error`: it is not there, or raised an error itself, whose place is named.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise error(f"{what} cannot be imported: {missing}", where=where, received=received, fix=fix) from missing
+    except Exception as broken:
+        last = traceback.extract_tb(broken.__traceback__)[-1]
+        reason = f"{type(broken).__name__}: {broken}"
+        place = "" if isinstance(broken, SyntaxError) else f" ({last.filename}, line {last.lineno})"
+        raise error(
+            f"{what} cannot be imported: {reason}{place}", where=where, received=received, fix="correct it"
+        ) from broken
 
 
 def load_plugin(point: EntryPoint) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from rlweave.errors import ConfigError, ExecutionError, nearest
+from rlweave.plugins import import_named
 
 if TYPE_CHECKING:
     from rlweave.algorithms.run import Run
@@ -154,18 +154,12 @@ def make_callback(given: Any) -> Any:
 
 
 def _found(name: str) -> Any:
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not attribute:
+    module_name, _, attribute = name.partition(":")
+    if not (module_name and attribute):
         raise ConfigError("a callback is named as module:Class", where="callbacks", received=repr(name))
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"the module of a callback cannot be imported: {error}",
-            where="callbacks",
-            received=repr(name),
-            fix="install it, put it into the current directory, or correct the part before the colon",
-        ) from error
+    fix = "install it, put it into the current directory, or correct the part before the colon"
+    what = "the module of a callback"
+    module = import_named(module_name, ConfigError, what, where="callbacks", received=repr(name), fix=fix)
     found = getattr(module, attribute, None)
     if found is None:
         known = [known for known in dir(module) if not known.startswith("_")]

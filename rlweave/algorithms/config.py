@@ -6,7 +6,6 @@ Precedence: defaults < tuned settings for the environment < config file < option
 from __future__ import annotations
 
 import copy
-import importlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from rlweave.agents.config import Config, setting
 from rlweave.backends import best_backend
 from rlweave.components.ranges import FINITE
 from rlweave.errors import ConfigError, nearest
+from rlweave.plugins import import_named
 
 Settings = dict[str, Any]
 
@@ -156,15 +156,8 @@ def import_modules(names: Sequence[str]) -> None:
         ConfigError: One cannot be imported.
     """
     for name in names:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise ConfigError(
-                f"a module cannot be imported: {error}",
-                where="imports",
-                received=repr(name),
-                fix="install it, start where it lies, or correct its name",
-            ) from error
+        fix = "install it, start where it lies, or correct its name"
+        import_named(name, ConfigError, "a module", where="imports", received=repr(name), fix=fix)
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)

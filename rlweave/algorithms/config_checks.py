@@ -47,16 +47,17 @@ def check_learning_backend(spec: AlgorithmSpec, name: str) -> None:
     """Checks that an algorithm can learn on a backend, which `check_backend` has accepted.
 
     Raises:
-        BackendError: The algorithm needs gradients, and the backend has none.
+        BackendError: The backend only acts, or the algorithm needs gradients, and the backend has none.
     """
-    if spec.needs_gradients and not get_backend(name).differentiable:
+    backend = get_backend(name)
+    if backend.acts_only or (spec.needs_gradients and not backend.differentiable):
         best = best_backend()
         learn = (
-            f"learn with --backend {best}" if best != "numpy"
+            f"learn with --backend {best}" if best != "numpy" or not spec.needs_gradients
             else f"install one that learns: {install_command('jax')} or {install_command('torch')}"
         )  # fmt: skip
         raise BackendError(
-            f"the {name} backend acts but cannot learn: it has no gradients",
+            f"the {name} backend acts but cannot learn{'' if backend.acts_only else ': it has no gradients'}",
             where="backend",
             received=repr(name),
             fix=f"{learn}; --set agent.acting_backend={name} acts with {name}",

@@ -138,7 +138,7 @@ class Run(Iterator[Report]):
         Args:
             reason: Why; it becomes `ended`.
         """
-        self._stopped = self._stopped or reason
+        self._stopped = self._stopped or reason or "stopped"
 
     def stop_now(self, reason: str) -> None:
         """Ends the training as soon as its state is whole, without another report. Safe in a signal handler.

@@ -16,6 +16,7 @@ from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
 from rlweave.algorithms.run import Run
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs.registration import name_environment
+from rlweave.errors import ConfigError
 
 
 def train(
@@ -92,6 +93,10 @@ def begin(spec: AlgorithmSpec, config: Any, directory: RunDirectory | None, call
 
 def _sorted_out(callbacks: Sequence[Any]) -> tuple[list[str], list[Any]]:
     """Names of the callbacks that another process can make anew, and the others."""
+    if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
+        raise ConfigError(
+            "callbacks are a list", where="callbacks", received=repr(callbacks), fix="callbacks=[...], also of one"
+        )
     kept, objects = [], []
     for callback in callbacks:
         if isinstance(callback, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from rlweave.envs.multi_cartpole import MultiCartPole
 from rlweave.envs.running_statistics import refuse_running_statistics
 from rlweave.errors import EnvError, install_command, nearest
+from rlweave.plugins import import_named
 
 MULTI_CARTPOLE_ID = "rlweave/MultiCartPole-v0"
 
@@ -46,15 +46,9 @@ def resolve_parallel(name: str) -> Callable[..., ParallelEnv]:
             fix=f"{nearest(name, list(OWN))}; or name a module of PettingZoo's kind ('mpe2.simple_spread_v3'), or "
             "'module:function'",
         )
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        install = install_command("multiagent") if _PETTING_ZOO.match(name) else "install it, or correct the name"
-        raise EnvError(
-            f"the module of an environment with several agents cannot be imported: {error}",
-            received=repr(name),
-            fix=install,
-        ) from error
+    what = "the module of an environment with several agents"
+    fix = install_command("multiagent") if _PETTING_ZOO.match(name) else "install it, or correct the name"
+    module = import_named(module_name, EnvError, what, received=repr(name), fix=fix)
     factory = getattr(module, attribute or "parallel_env", None)
     if not callable(factory):
         functions = [known for known in dir(module) if not known.startswith("_")]

@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from rlweave.errors import ConfigError, EnvError, install_command, nearest
+from rlweave.plugins import import_named
 
 GRID_WORLD_ID = "rlweave/GridWorld-v0"
 CATCH_ID = "rlweave/Catch-v0"
@@ -51,14 +52,8 @@ def resolve(env_id: str) -> EnvSpec:
     """
     module, _, name = env_id.rpartition(":")
     if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise EnvError(
-                f"the module of an environment id cannot be imported: {error}",
-                received=env_id,
-                fix="install it, or correct the part before the colon",
-            ) from error
+        fix = "install it, or correct the part before the colon"
+        import_named(module, EnvError, "the module of an environment id", received=env_id, fix=fix)
         own = getattr(sys.modules[module], name, None)
         if callable(own) and name not in gymnasium.registry:
             return EnvSpec(env_id, entry_point=own)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import importlib.metadata
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rlweave.errors import ConfigError, SpecError, nearest
-from rlweave.plugins import load_plugin
+from rlweave.plugins import import_named, load_plugin
 
 _registry: dict[str, type] = {}
 _entry_points_loaded = False
@@ -153,14 +152,8 @@ def _class_of(name: str) -> type | None:
     module_name, colon, attribute = name.partition(":")
     if name in classes or not colon:
         return classes.get(name)
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise SpecError(
-            f"the module of a component type cannot be imported: {error}",
-            received=repr(name),
-            fix="install it, start where it lies, or correct the part before the colon",
-        ) from error
+    fix = "install it, start where it lies, or correct the part before the colon"
+    module = import_named(module_name, SpecError, "the module of a component type", received=repr(name), fix=fix)
     cls = getattr(module, attribute, None)
     if not (isinstance(cls, type) and issubclass(cls, Component)):
         components = [key for key, value in vars(module).items() if isinstance(value, type) and value is not Component]

@@ -115,6 +115,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(tmp_path):
         ({"agent": {"lrr": 0.1}}, ConfigError, r"agent.lrr"),
         ({"backend": "numpi"}, BackendError, "unknown backend"),
         ({"algorithm": "ppo", "agent": {}}, BackendError, "acts but cannot learn"),
+        ({"backend": "onnx"}, BackendError, "acts but cannot learn"),
         ({"algorithm": "ess"}, ConfigError, "unknown algorithm"),
         ({"env": "CartPoll-v1"}, ConfigError, "CartPole-v1"),
         ({"env": "tests.algorithms.python_envs:Wolk"}, ConfigError, "Wolk"),
@@ -122,6 +123,9 @@ def test_what_is_wrong_is_said_before_anything_is_made(tmp_path):
         ({"callbacks": ["tests.algorithms.python_envs:Teling"]}, ConfigError, "Telling"),
         ({"callbacks": ["nowhere.at.all:C"]}, ConfigError, "cannot be imported"),
         ({"callbacks": ["telling"]}, ConfigError, "module:Class"),
+        ({"callbacks": [":Telling"]}, ConfigError, "module:Class"),
+        ({"callbacks": "tests.algorithms.python_envs:Telling"}, ConfigError, "a list"),
+        ({"callbacks": Nothing()}, ConfigError, "a list"),
     ):
         given = {"algorithm": "es", "env": Walk, "run_dir": tmp_path / "run", **SMALL, **wrong}
         with pytest.raises(error, match=named):

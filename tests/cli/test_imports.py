@@ -3,11 +3,13 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 import yaml
 
+from rlweave import train
 from rlweave.components import Dense
-from rlweave.errors import SpecError
+from rlweave.errors import RlweaveError, SpecError
 from rlweave.graph import Component, to_spec
 
 OWN = '''
@@ -100,3 +102,29 @@ def test_a_class_is_named_by_its_module(own):
         with pytest.raises(SpecError) as error:
             Component.from_spec({"type": name})
         assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("x = 1 / 0\n", "ZeroDivisionError.*line 1"), ("def f(:\n", "SyntaxError.*line 1")],
+    ids=["raises", "syntax"],
+)
+def test_a_module_that_fails_is_named_with_the_line(own, content, told, tmp_path):
+    broken = f"{own}_broken"
+    (tmp_path / f"{broken}.py").write_text(content)
+    for use in (
+        lambda: train("es", "CartPole-v1", backend="numpy", imports=[broken]),
+        lambda: train("es", "CartPole-v1", backend="numpy", callbacks=[f"{broken}:Watch"]),
+        lambda: train("es", f"{broken}:Walk", backend="numpy"),
+        lambda: Component.from_spec({"type": f"{broken}:Layer"}),
+    ):
+        with pytest.raises(RlweaveError, match=f"cannot be imported: {told}"):
+            use()
+
+
+def test_a_policy_acts_where_a_module_of_its_run_fails(own, tmp_path):
+    settings = {"backend": "numpy", "steps": 0, "num_envs": 1, "agent": {"pairs": 1, "noise_size": 10_000}}
+    run = train("es", "CartPole-v1", run_dir=tmp_path / "run", imports=[own], **settings).finish()
+    sys.modules.pop(own)
+    (tmp_path / f"{own}.py").write_text("raise OSError('no display')")
+    assert run.load().act(np.zeros(4, np.float32)) in (0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
@@ -117,7 +118,9 @@ class Callbacks:
 
 def _is_metric(item: tuple[Any, Any]) -> bool:
     name, value = item
-    return isinstance(name, str) and isinstance(value, int | float | np.number)
+    if not (isinstance(name, str) and isinstance(value, int | float | np.integer | np.floating)):
+        return False
+    return not isinstance(value, int) or abs(value) <= sys.float_info.max
 
 
 def name_of(callback: Any) -> str:

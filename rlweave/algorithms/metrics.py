@@ -160,12 +160,18 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
     Returns:
         Column name to float64 array of shape (rows,); NaN where a row has no value.
+
+    Raises:
+        ConfigError: It holds something else.
     """
     rows = _read_rows(Path(path))
     if not rows:
         return {}
     names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    return {name: np.array([float(row[i] or "nan") for row in body]) for i, name in enumerate(names)}
+    try:
+        return {name: np.array([float(row[i] or "nan") for row in body]) for i, name in enumerate(names)}
+    except ValueError as error:
+        raise _damaged(Path(path), error) from error
 
 
 def tensorboard_is_installed() -> bool:
@@ -186,8 +192,20 @@ def _import_tensorboard() -> Any:
 
 
 def _read_rows(path: Path) -> list[list[str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.reader(file))
+    except (ValueError, csv.Error) as error:  # no text
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        "the file of metrics is damaged",
+        where=str(path),
+        received=str(error),
+        fix="remove the lines that are no numbers",
+    )
 
 
 def _format_row(cells: list[str]) -> str:
@@ -199,5 +217,7 @@ def _format_row(cells: list[str]) -> str:
 def _format(value: float | int | None) -> str:
     if value is None or math.isnan(value):
         return ""
+    if isinstance(value, bool):
+        return str(int(value))
     # Plain numbers whatever NumPy calls them; repr keeps every digit of a float.
     return repr(value.item() if isinstance(value, np.generic) else value)

@@ -33,7 +33,7 @@ def plot(
     configs = [directory.read_config() for directory in directories]
     drawn = []
     for directory, group in zip(directories, group_names(configs), strict=True):
-        if not directory.metrics_file.exists():
+        if not _has_metrics(directory):
             warn(f"{directory.path} has no metrics yet")
             continue
         curve = read_curve(directory, group, column)
@@ -52,12 +52,12 @@ def plot(
         smoothing=smoothing,
         threshold=thresholds.pop() if len(thresholds) == 1 else None,
     )
-    output().print(f"{len(drawn)} runs drawn: {path}")
+    output().print(f"{len(drawn)} run{'' if len(drawn) == 1 else 's'} drawn: {path}")
 
 
 def draw_learning_curve(run: RunDirectory) -> None:
     """Draws the learning curve of a run into its directory; says what is missing when that cannot be."""
-    if not run.metrics_file.exists():
+    if not _has_metrics(run):
         return
     if not curves.is_installed():
         warn(f"no learning curve is drawn without matplotlib: {install_command('plot')}")
@@ -76,7 +76,7 @@ def read_curve(run: RunDirectory, group: str, column: str = RETURN_COLUMN) -> cu
     Raises:
         ConfigError: When there are no metrics, or no such column.
     """
-    if not run.metrics_file.exists():
+    if not _has_metrics(run):
         raise ConfigError("the run has no metrics yet", where=str(run.path))
     metrics = read_metrics(run.metrics_file)
     if column not in metrics:
@@ -85,6 +85,11 @@ def read_curve(run: RunDirectory, group: str, column: str = RETURN_COLUMN) -> cu
         raise ConfigError("no such column in the metrics", where=str(run.metrics_file), received=repr(column),
                           fix=nearest(column, metrics))  # fmt: skip
     return curves.Curve(group, metrics[STEP_COLUMN], metrics[column])
+
+
+def _has_metrics(run: RunDirectory) -> bool:
+    """Whether there is a line of metrics, or at least their names; a process that was killed leaves an empty file."""
+    return run.metrics_file.exists() and run.metrics_file.stat().st_size > 0
 
 
 def _find_runs(path: Path) -> Sequence[RunDirectory]:

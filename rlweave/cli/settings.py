@@ -29,7 +29,7 @@ ImportOption = Annotated[
         metavar="MODULE",
         callback=_import_all,
         is_eager=True,  # algorithms that it registers can be named by other options
-        help="A module of your own to import first; repeatable; kept in the run's settings.",
+        help="A module of your own to import first; repeatable; a run keeps it in its settings.",
     ),
 ]
 """Modules of the user's own, which register components, environments or algorithms."""

@@ -142,7 +142,11 @@ def test_an_environment_of_a_script_is_known_to_that_process_only():
 
 
 def test_a_callback_is_told_everything_and_adds_metrics(tmp_path, calls):
-    run = rlweave.train("es", Walk, run_dir=tmp_path / "run", callbacks=[Telling()], **SMALL).finish()
+    class Flag:
+        def on_report(self, run, report):
+            return {"early": run.env_steps < 100}
+
+    run = rlweave.train("es", Walk, run_dir=tmp_path / "run", callbacks=[Telling(), Flag()], **SMALL).finish()
     assert [steps for kind, steps in calls if kind == "report"] == [40, 80, 120]
     assert [name for kind, name in calls if kind == "checkpoint" and name != "best"] == [
         "step-000000000060",
@@ -152,6 +156,7 @@ def test_a_callback_is_told_everything_and_adds_metrics(tmp_path, calls):
     assert calls[-1] == ("end", "complete")
     written = read_metrics(run.path / "metrics.csv")
     assert written["telling"].tolist() == [2.5] * 3
+    assert written["early"].tolist() == [1, 1, 0]
     np.testing.assert_array_equal(written["half"], written["evaluation_return"] / 2)
     np.testing.assert_array_equal(
         [value for kind, value in calls if kind == "evaluation"], written["evaluation_return"]
@@ -194,8 +199,13 @@ def test_errors_inside_callbacks_are_named(tmp_path, calls):
         def on_report(self, run, report):
             return self.metrics
 
-    taken = {"env_steps_sampled": 1}
-    for metrics, what in (({"telling": "x"}, "no metrics"), (taken, "there is already"), (3, "no metrics")):
+    taken, huge = {"env_steps_sampled": 1}, {"huge": 10**400}
+    for metrics, what in (
+        ({"telling": "x"}, "no metrics"),
+        (huge, "no metrics"),
+        (taken, "there is already"),
+        (3, "no metrics"),
+    ):
         with pytest.raises(ExecutionError, match=what):
             rlweave.train("es", Walk, callbacks=[Wrong(metrics)], **SMALL).finish()
 

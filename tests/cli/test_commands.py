@@ -1,6 +1,7 @@
 """`rlweave evaluate | plot | graph | list`."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,8 @@ def test_plot_groups_by_all_settings_but_the_seed_and_names_what_differs(rlweave
     without = rlweave("train", "counting", "--env", "CartPole-v1", "--run-dir", "runs/not-begun")
     assert without.code == 0
     (tmp_path / "runs/not-begun/metrics.csv").unlink()
+    shutil.copytree(tmp_path / "runs/not-begun", tmp_path / "runs/killed")
+    (tmp_path / "runs/killed/metrics.csv").touch()
     drawn = []
     monkeypatch.setattr(curves, "draw_curves", lambda c, path, **options: drawn.extend(c) or path)
     result = rlweave("plot", "runs", "-o", "x.png")
@@ -70,6 +73,11 @@ def test_plot_groups_by_all_settings_but_the_seed_and_names_what_differs(rlweave
     kind = "counting CartPole-v1 numpy"
     assert sorted(line.group for line in drawn) == [f"{kind} agent.lr=0.25", *[f"{kind} agent.lr=0.5"] * 2]
     assert "runs/not-begun has no metrics yet" in result.err
+    assert "runs/killed has no metrics yet" in result.err
+    (tmp_path / "runs/killed/metrics.csv").write_bytes(b"env_steps_sampled\n\0\0")
+    result = rlweave("plot", "runs/killed")
+    assert result.code == 2
+    assert "the file of metrics is damaged" in result.err
 
 
 @pytest.mark.usefixtures("run")

@@ -8,8 +8,9 @@ import os
 import platform
 import re
 import shlex
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from rlweave.algorithms.metrics import MetricsLog, tensorboard_is_installed
 from rlweave.algorithms.whole_files import append_whole, write_whole
 from rlweave.errors import ConfigError, nearest
 from rlweave.strict_json import to_json
+
+if sys.platform != "win32":
+    import fcntl
 
 #: Packages whose versions can change what a run computes.
 _PACKAGES = (
@@ -115,6 +119,32 @@ class RunDirectory:
             where=str(run.path),
             fix=nearest(str(run.path), others) if others else "give a directory that `rlweave train` wrote",
         )
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """While a command trains: another one, in this process or elsewhere on the machine, is refused meanwhile.
+
+        Raises:
+            ConfigError: Another one is at it.
+        """
+        if sys.platform == "win32":  # which has no such lock
+            yield
+            return
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    "another process is training this run",
+                    where=str(self.path),
+                    fix="wait until it ends, or stop it with Ctrl-C or SIGTERM, which saves where it is",
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(descriptor)  # which ends the lock, as the end of the process does
 
     def read_config(self) -> tuple[str, dict[str, Any]]:
         """The algorithm's name and the settings of the run; imports the modules that these name."""

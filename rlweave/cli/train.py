@@ -92,7 +92,7 @@ def train(
                        "(--backend names another)")  # fmt: skip
     if tuned:
         output().print(f"settings tuned for {resolved.env} are used; --no-presets leaves them out")
-    with begin(spec, resolved, run, [_Pictures()]) as training:
+    with run.writing(), begin(spec, resolved, run, [_Pictures()]) as training:
         write_graph_picture(training.trainer, run.graph_picture)
         write_plan_picture(training.trainer.draw_plan(), run.plan_picture)
         _drive(training, run)
@@ -107,6 +107,12 @@ def resume(
 ) -> None:
     """Goes on with a training that was cut, from its newest good checkpoint."""
     directory = RunDirectory.open(run)
+    with directory.writing():
+        _go_on(run, directory, steps)
+
+
+def _go_on(run: Path, directory: RunDirectory, steps: int | None) -> None:
+    """Goes on with a training from its newest good checkpoint, or from the one that is named."""
     name, data = directory.read_config()
     spec = get_algorithm(name)
     planned = resolve_config(spec.config_class, file=data)

@@ -14,6 +14,7 @@ from rlweave.algorithms.config import parse_yaml
 from rlweave.algorithms.evaluating import final_evaluation_seed
 from rlweave.algorithms.metrics import read_metrics
 from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import BuildError
 from tests.cli.counting import COUNTING
 
@@ -181,6 +182,27 @@ def test_resume_can_lengthen_a_complete_training_and_else_says_so(rlweave, tmp_p
     assert rlweave("resume", "run", "--steps", 150).code == 0
     assert read_metrics(tmp_path / "run/metrics.csv")["env_steps_sampled"][-1] == 150
     assert parse_yaml((tmp_path / "run/config.yaml").read_text())["steps"] == 150
+
+
+class Another:
+    """Tries to train the same run meanwhile."""
+
+    def on_report(self, run, report):
+        with RunDirectory(run.path).writing():
+            pass
+
+
+def test_one_run_is_trained_by_one_process_at_a_time(rlweave, tmp_path):
+    train(rlweave)
+    with RunDirectory(tmp_path / "run").writing():
+        before = (tmp_path / "run/command.txt").read_text()
+        result = rlweave("resume", "run", "--steps", 150)
+        assert result.code == 2
+        assert "another process is training this run" in result.err
+        assert (tmp_path / "run/command.txt").read_text() == before
+    assert rlweave("resume", "run", "--steps", 150).code == 0
+    result = train(rlweave, "--callback", f"{__name__}:Another", run_dir="other")
+    assert "another process is training this run" in result.err
 
 
 @pytest.mark.parametrize(

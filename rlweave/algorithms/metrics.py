@@ -116,6 +116,7 @@ class MetricsLog:
 
     def _open_events(self, purge_step: int | None = None) -> None:
         self.close()
+        _import_tensorboard()
         # not its SummaryWriter, which writes in a thread: where that fails, the training would wait for it for ever
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
@@ -132,11 +133,11 @@ class MetricsLog:
     def _write_events(self, row: Row) -> None:
         if self.tensorboard is None:
             return
+        if self._events is None:
+            self._open_events()
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.summary import scalar
 
-        if self._events is None:
-            self._open_events()
         written = max(self.tensorboard.iterdir(), key=lambda file: file.stat().st_mtime_ns)
         size = written.stat().st_size
         now, step = time.time(), int(row[STEP_COLUMN])
@@ -179,13 +180,13 @@ def tensorboard_is_installed() -> bool:
     return importlib.util.find_spec("tensorboardX") is not None
 
 
-def _import_tensorboard() -> Any:
-    """tensorboardX, kept from importing torch where that is installed: seconds and memory for nothing used here."""
+def _import_tensorboard() -> None:
+    """Imports tensorboardX, and keeps it from importing torch where that is installed: seconds for nothing used here."""
     hide = "torch" not in sys.modules and "tensorboardX" not in sys.modules
     if hide:
         sys.modules["torch"] = None  # type: ignore[assignment]  # an ImportError, with which tensorboardX does without
     try:
-        return importlib.import_module("tensorboardX")
+        importlib.import_module("tensorboardX")
     finally:
         if hide:
             del sys.modules["torch"]

@@ -181,7 +181,7 @@ def tensorboard_is_installed() -> bool:
 
 
 def _import_tensorboard() -> None:
-    """Imports tensorboardX, and keeps it from importing torch where that is installed: seconds for nothing used here."""
+    """Imports tensorboardX, and keeps it from importing torch, which takes seconds and is of no use here."""
     hide = "torch" not in sys.modules and "tensorboardX" not in sys.modules
     if hide:
         sys.modules["torch"] = None  # type: ignore[assignment]  # an ImportError, with which tensorboardX does without

@@ -150,6 +150,8 @@ class _Writer:
             return self._space(value, path)
         if isinstance(value, EnvSpec) or class_name(kind) in _DRAWS:
             return {"kind": "kept"}
+        if value is random or value is np.random:
+            raise NotData(f"{path or 'it'} is the module {value.__name__}, whose generator is everybody's")
         if isinstance(value, _CONSTANTS):
             return {"kind": "constant", "name": constant_name(value)}
         if isinstance(value, (types.MethodType, types.BuiltinFunctionType)):

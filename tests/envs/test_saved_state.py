@@ -162,6 +162,12 @@ class Promised(Offering):
         raise NotImplementedError
 
 
+class DrawsFromTheModule(Counting):
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.rng = np.random
+
+
 class Large(Counting):
     def __init__(self) -> None:
         super().__init__(0)
@@ -209,6 +215,7 @@ def test_registered_environments(name: str) -> None:
         (Opaque, "_simulator is a builtins.memoryview", "async"),
         (SaysNothing, "get_state() that returns None", "sync"),
         (Promised, "get_state() that is not implemented", "async"),
+        (DrawsFromTheModule, "rng is the module numpy.random", "sync"),
         (Large, "hold 24 MiB, more than 16", "sync"),
     ],
 )

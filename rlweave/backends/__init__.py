@@ -10,7 +10,7 @@ from rlweave.backends.base import Array, Backend, Cell
 from rlweave.backends.registration import register_loaders
 from rlweave.errors import BackendError, install_command, nearest
 
-__all__ = ["ACTING_ONLY", "BACKENDS", "Array", "Backend", "Cell", "best_backend", "get_backend", "is_installed"]
+__all__ = ["BACKENDS", "Array", "Backend", "Cell", "best_backend", "get_backend", "is_installed"]
 
 #: Backend name -> (top-level module that it needs, extra that installs it).
 BACKENDS = {
@@ -23,8 +23,6 @@ BACKENDS = {
 
 #: Backends that learn, the best first.
 LEARNING = ("jax", "torch", "tensorflow")
-#: Backends that no algorithm can learn on; they act for one that learns elsewhere.
-ACTING_ONLY = ("numpy", "onnx")
 #: Further modules that a backend needs.
 _ALSO_NEEDED = {"onnx": ("onnx",)}
 

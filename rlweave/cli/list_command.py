@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
-from rlweave.backends import ACTING_ONLY, BACKENDS, is_installed
+from rlweave.backends import BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, install_command, nearest
@@ -47,12 +47,19 @@ def algorithms() -> Rows:
     return rows
 
 
+#: What there is to say of backends without gradients.
+_USES = {
+    "numpy": "; acts (agent.acting_backend), and learns what needs no gradients: es",
+    "onnx": "; acts only (agent.acting_backend)",
+}
+
+
 def backends() -> Rows:
     """The backends: their version, or how to install them."""
     rows = []
     for name, (module, extra) in BACKENDS.items():
         if is_installed(name):
-            use = "; acts only (agent.acting_backend)" if name in ACTING_ONLY else ""
+            use = _USES.get(name, "")
             rows.append((name, f"installed: {module} {_version(module)}{use}"))
         else:
             rows.append((name, f"not installed: {install_command(extra)}"))

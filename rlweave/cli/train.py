@@ -228,8 +228,9 @@ def describe_evaluation(evaluation: Evaluation, env: str) -> str:
     """An evaluation in one line, with the return at which the environment counts as solved."""
     import gymnasium
 
-    mean, deviation = evaluation.mean_return, evaluation.deviation
-    text = f"mean return [bold]{mean:.1f}[/] (deviation {deviation:.1f}) over {len(evaluation.episodes)} episodes"
+    mean, deviation, count = evaluation.mean_return, evaluation.deviation, len(evaluation.episodes)
+    played = f"{count} episode{'' if count == 1 else 's'}"
+    text = f"mean return [bold]{mean:.1f}[/] (deviation {deviation:.1f}) over {played}"
     if evaluation.policies:
         each = ", ".join(f"{name} {_return_text(own)}" for name, own in evaluation.policies.items())
         text = f"{text} (by policy: {each})"

@@ -52,7 +52,7 @@ def resolve(env_id: str) -> EnvSpec:
     """
     module, _, name = env_id.rpartition(":")
     if module:
-        fix = "install it, or correct the part before the colon"
+        fix = "install it, start where it lies, or correct the part before the colon"
         import_named(module, EnvError, "the module of an environment id", received=env_id, fix=fix)
         own = getattr(sys.modules[module], name, None)
         if callable(own) and name not in gymnasium.registry:

@@ -8,6 +8,7 @@ import pytest
 
 from rlweave.algorithms import metrics
 from rlweave.algorithms.checkpoint import save_checkpoint
+from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.errors import install_command
 from rlweave.view import curves
 
@@ -43,6 +44,13 @@ def test_evaluate_refuses_a_damaged_checkpoint(rlweave, tmp_path):
     assert result.code == 2
     assert "meta.json" in result.err
     assert "the last good checkpoint is run/checkpoints/step-000000000100" in result.err
+
+
+def test_who_learns_is_listed_with_the_backends(rlweave):
+    listed = rlweave("list", "backends").out
+    assert "learns what needs no gradients: es" in listed
+    names = [name for name in algorithm_names() if not get_algorithm(name).needs_gradients]
+    assert [name for name in names if name != "counting"] == ["es"]
 
 
 def test_plot_groups_seeds(rlweave, tmp_path, monkeypatch):

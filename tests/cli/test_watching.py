@@ -28,7 +28,7 @@ def pictures(path):
 def test_an_episode_becomes_a_video(rlweave, tmp_path, name):
     result = rlweave("evaluate", "run", "--video", name)
     assert result.code == 0, result.err
-    assert "over 1 episodes" in result.out
+    assert "over 1 episode" in result.out
     assert name in result.out
     frames = pictures(tmp_path / name)
     # five steps and the first observation; a new episode begins after the last

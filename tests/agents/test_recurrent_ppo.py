@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rlweave.agents.ppo import PPO, with_initial_state
+from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph.ir import leaves_of, map_structure
 from rlweave.spaces import FloatBox, IntBox
@@ -144,24 +145,17 @@ def test_backends_agree():
         np.testing.assert_allclose(second[path], value, atol=2e-5, rtol=1e-3, err_msg=path)
 
 
-def test_minibatches_are_whole_sequences():
+def test_minibatches_are_whole_sequences(monkeypatch):
     agent = make("torch", epochs=1)
     seen = []
-    original = agent.make_root
+    take = RecurrentPPOGraph._take
 
-    def spying_root():
-        root = original()
-        take = root._take
+    def spy(root, rows, indices):
+        chosen = take(root, rows, indices)
+        seen.append({name: str(chosen[name].space.axes[:2]) for name in ("log_probs", "states")})
+        return chosen
 
-        def spy(rows, indices):
-            chosen = take(rows, indices)
-            seen.append({name: str(chosen[name].space.axes[:2]) for name in ("log_probs", "states")})
-            return chosen
-
-        object.__setattr__(root, "_take", spy)
-        return root
-
-    agent.make_root = spying_root
+    monkeypatch.setattr(RecurrentPPOGraph, "_take", spy)
     agent.update(rollout(agent)[0])
     assert seen
     assert "T=6" in seen[-1]["log_probs"]

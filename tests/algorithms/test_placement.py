@@ -68,7 +68,7 @@ def test_settings_that_contradict_are_refused(sets, where):
 @pytest.mark.parametrize(
     ("algorithm", "sets", "where"),
     [
-        ("ape-x", {"env": "Pendulum-v1"}, "action_space"),
+        ("ape-x", {"env": "Pendulum-v1"}, "need actions that can be counted"),
         ("dqn", {"agent.learning_starts": 200_000}, "learning_starts"),
         ("es", {"agent.pairs": 7}, "agent.pairs"),
         ("impala", {"rollouts_ahead": 2, "gather": "sync"}, "rollouts_ahead"),

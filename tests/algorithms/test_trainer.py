@@ -15,6 +15,7 @@ from rlweave.algorithms.checkpoint import (
 )
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.rescue import Rescue
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import PlanTrainer, derived_seed
 from rlweave.envs import Evaluation
@@ -518,6 +519,7 @@ def test_a_training_whose_sources_are_over_ends_with_an_error_that_names_them(mo
     trainer.config = TrainConfig(env="CartPole-v1", steps=1_000, report_every=4, evaluate_every=0, checkpoint_every=0)
     stream = ParallelRollouts([FakeWorker(items=3)]).gather_sync().for_each(TrainOneStep(FakeLearner()))
     trainer.plan, trainer.run = ReportMetrics(stream), None
+    trainer._rescue = Rescue(lambda: None, trainer.save, 10.0)
     trainer._begin_events()
     goals, run_to = iter(range(8)), trainer.run_to
     monkeypatch.setattr(trainer, "run_to", lambda goal: run_to(goal) if next(goals) < 7 else pytest.fail("no end"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,9 +99,9 @@ class NativeModule(Component):
         folded, leading = _folded(inputs, self.feature_ranks, self.image_layout, "")
         return _unfolded(self._outputs(folded), leading)
 
+    @abstractmethod
     def _outputs(self, inputs: Any) -> Any:
         """What the module makes of inputs with one batch axis."""
-        raise NotImplementedError
 
     def _variables(self, values: dict[str, np.ndarray], trainable: bool) -> dict[str, Any]:
         return {

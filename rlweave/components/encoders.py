@@ -134,6 +134,8 @@ def encode_leaf(x: Any, leaf: LeafEncoding, flat: bool = True) -> Any:
     leading = tuple(x.shape[: len(x.shape) - len(leaf.shape)])
     if leaf.kind == "one_hot":
         return _one_hot(x, leaf, leading)
+    if not flat:  # before they are floats: bytes are a quarter of what is to be moved
+        x = channels_last(x, leaf.layout)
     if leaf.kind == "scale":
         x = ops.astype(x, "float32")
         if leaf.low[0]:
@@ -141,9 +143,7 @@ def encode_leaf(x: Any, leaf: LeafEncoding, flat: bool = True) -> Any:
         x = x / float(leaf.sizes[0])
     elif leaf.dtype != "float32":
         x = ops.astype(x, "float32")
-    if not flat:
-        return channels_last(x, leaf.layout)
-    return x if len(leaf.shape) == 1 else ops.reshape(x, (*leading, leaf.width))
+    return x if not flat or len(leaf.shape) == 1 else ops.reshape(x, (*leading, leaf.width))
 
 
 def _one_hot(x: Any, leaf: LeafEncoding, leading: tuple[int, ...]) -> Any:

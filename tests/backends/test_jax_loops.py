@@ -21,7 +21,7 @@ class Fit(Component):
     def __init__(self, outer: int, inner: int) -> None:
         super().__init__("fit")
         self.outer, self.inner = outer, inner
-        self.layer = Conv2D(4, 3, 2, "same", kernel_initializer=0.1, scope="layer")
+        self.layer = Conv2D(4, 3, 1, "same", kernel_initializer=0.1, scope="layer")
         self.optimizer = SGD(0.01)
 
     @api
@@ -99,20 +99,30 @@ def test_no_convolution_is_inside_a_loop_of_a_program_for_cpus(component, monkey
     assert bodies or " convolution(" in text
 
 
-def test_a_convolution_as_a_matrix_product_is_the_convolution():
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"),
+    [(1, 2, "valid"), (2, 1, "same"), (2, 3, "valid"), (3, (2, 1), "same"), (3, 2, "valid"), (8, 4, "valid")],
+)
+def test_a_convolution_as_a_matrix_product_is_the_convolution(kernel, stride, padding):
+    import jax
+
     from rlweave.backends.jax_.ops import neural
 
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, 9, 7, 3)).astype(np.float32)
-    for kernel, stride, padding in [
-        (1, 2, "valid"),
-        (2, 1, "same"),
-        (2, 3, "valid"),
-        (3, (2, 1), "same"),
-        (3, 2, "valid"),
-    ]:
-        filters = rng.normal(size=(kernel, 3, 3, 5)).astype(np.float32)
-        usual = neural.conv2d(x, filters, stride, padding)
+    x = rng.normal(size=(2, 13, 12, 3)).astype(np.float32)
+    filters = rng.normal(size=(kernel, min(kernel + 1, 8), 3, 5)).astype(np.float32)
+
+    def usual(x, filters):
+        steps = stride if isinstance(stride, tuple) else (stride, stride)
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, filters, steps, padding.upper(), dimension_numbers=layout)
+
+    def products(x, filters):
         with neural.as_matrix_products():
-            products = neural.conv2d(x, filters, stride, padding)
-        np.testing.assert_allclose(products, usual, rtol=1e-4, atol=1e-5)
+            return neural.conv2d(x, filters, stride, padding)
+
+    expected, transposed = jax.vjp(usual, x, filters)
+    result, transposed_products = jax.vjp(products, x, filters)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    for gradient, right in zip(transposed_products(result), transposed(expected), strict=True):
+        np.testing.assert_allclose(gradient, right, rtol=1e-3, atol=1e-3)

@@ -110,5 +110,7 @@ _CASTS = {"float32": Tensor.float, "int32": Tensor.int, "int64": Tensor.long, "b
 
 def astype(x: Array, dtype: str) -> Array:
     x = x if isinstance(x, Tensor) else asarray(x)
+    if not x.is_contiguous():  # torch is slow at doing both at once
+        x = x.contiguous()
     cast = _CASTS.get(dtype)
     return x.to(torch_dtype(dtype)) if cast is None else cast(x)

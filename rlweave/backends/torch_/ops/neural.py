@@ -73,9 +73,12 @@ def conv2d(
         x = _padded(x, kernel, stride)
     elif padding != "valid":
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
-    # These are views: a contiguous NHWC array is a "channels last" NCHW tensor, and so is the result.
+    # These are views: a contiguous NHWC array is a "channels last" NCHW tensor, and so is the result. What is no
+    # contiguous array (frames whose channels were brought to the end) becomes one: kernels of NCHW, and for the
+    # gradients of what follows, take half as long again.
     try:
-        result = _conv2d(x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1), bias, stride)
+        images = x.contiguous().permute(0, 3, 1, 2)
+        result = _conv2d(images, kernel.permute(3, 2, 0, 1), bias, stride)
     except (AttributeError, TypeError):  # not all of them are tensors
         images, filters = asarray(x).permute(0, 3, 1, 2), asarray(kernel).permute(3, 2, 0, 1)
         result = _conv2d(images, filters, None if bias is None else asarray(bias), stride)

@@ -11,10 +11,11 @@ from rlweave.algorithms.actor_critic import ActorCriticLearner, GradientWorker, 
 from rlweave.algorithms.agent_making import make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import gradients_config
+from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.flow import ApplyGradients, AverageGradients, ComputeGradients, ReportMetrics, Workers
 

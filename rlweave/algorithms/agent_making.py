@@ -8,8 +8,8 @@ import gymnasium
 
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.environments import mask_leaf_of, state_space_of
 from rlweave.algorithms.schedule_lengths import linear_schedule
-from rlweave.algorithms.trainer import mask_leaf_of, state_space_of
 from rlweave.envs import VectorEnv
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 

@@ -9,6 +9,7 @@ from rlweave.agents.appo import APPOConfig
 from rlweave.agents.config import setting
 from rlweave.agents.ppo import fill_minibatches
 from rlweave.algorithms.agent_making import make_agent_of
+from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.impala import (
     OffPolicyTrainConfig,
     impala_plan,
@@ -20,7 +21,7 @@ from rlweave.algorithms.impala import (
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 
 

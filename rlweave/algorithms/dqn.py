@@ -13,13 +13,14 @@ from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere
+from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.fused import FusedLearner, describe_fused, fused_plan
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import replay_updates
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (

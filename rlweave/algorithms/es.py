@@ -15,11 +15,12 @@ from rlweave.agents.generation import Generation
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep, Workers

@@ -15,9 +15,9 @@ from rlweave.agents.model_files import Model
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.checkpoint import read_what_acts
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.environments import making_options
 from rlweave.algorithms.loading import load, policy_of
 from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.trainer import making_options
 from rlweave.backends import is_installed
 from rlweave.envs import Evaluation, evaluate, resolve
 from rlweave.envs.atari import is_atari

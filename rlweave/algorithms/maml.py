@@ -14,12 +14,13 @@ from rlweave.agents.maml import MAMLConfig
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.environments import making_options
 from rlweave.algorithms.placement import place, rollouts, shared_out
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
-from rlweave.algorithms.trainer import Parts, PlanTrainer, making_options
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import Episode, Evaluation, VectorEnv, make_env, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.errors import ConfigError

@@ -14,6 +14,7 @@ from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.agent_making import describe_environment
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere, worker_resources, worker_seed
+from rlweave.algorithms.environments import state_space_of
 from rlweave.algorithms.multi_agent_plan import multi_agent_plan
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
@@ -22,7 +23,7 @@ from rlweave.algorithms.rollout_workers import build_acting, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.threads import set_threads
-from rlweave.algorithms.trainer import Parts, PlanTrainer, state_space_of
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act

@@ -15,13 +15,14 @@ from rlweave.algorithms.checkpoint import open_model
 from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
+from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import gathered, rollouts
 from rlweave.algorithms.population import Population
 from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
-from rlweave.algorithms.trainer import PlanTrainer, evaluate_player
+from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.components.ranges import POSITIVE
 from rlweave.envs import Evaluation

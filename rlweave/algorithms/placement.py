@@ -8,10 +8,10 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acting_config, acts_elsewhere, worker_failure, worker_resources, worker_seed
+from rlweave.algorithms.environments import make_training_env
 from rlweave.algorithms.rollout_workers import EnvWorker, build_acting
 from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.threads import set_threads
-from rlweave.algorithms.trainer import make_training_env
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ParallelRollouts, Stream, WorkerGroup, Workers

@@ -12,12 +12,13 @@ from rlweave.agents.ppo import PPOConfig, fill_minibatches
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.fused import FusedLearner, describe_fused, fused_plan
 from rlweave.algorithms.placement import gathered, place, rollouts
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer, evaluate_player
+from rlweave.algorithms.trainer import Parts, PlanTrainer
 from rlweave.components.network import mlp
 from rlweave.envs import VectorEnv
 from rlweave.envs.in_graph import make_graph_environment

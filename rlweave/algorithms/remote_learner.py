@@ -8,10 +8,10 @@ from typing import Any
 from rlweave.agents.ppo import PPO
 from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.environments import make_training_env
 from rlweave.algorithms.placement import MakeAgent
 from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.threads import set_threads
-from rlweave.algorithms.trainer import make_training_env
 from rlweave.flow import LearnerActor, ReportMetrics, Resources
 from rlweave.flow.learner_actor import ask_learner
 

@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlweave.agents.agent import AUTO, Agent, AgentConfig
+from rlweave.agents.agent import AUTO, Agent
 from rlweave.agents.model_files import Model, write_model
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.checkpoint import load_checkpoint, read_what_acts, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
+from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.registry import Report
 from rlweave.algorithms.rescue import Rescue
 from rlweave.algorithms.rollout_workers import derived_seed
@@ -25,15 +26,10 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.saving import is_refused_by_disk, save_and_tell, size_warning, write_state, write_training
 from rlweave.algorithms.states import Large, check_same_training, join_arrays
 from rlweave.algorithms.threads import set_threads
-from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
-from rlweave.envs.agent_groups import AgentGroup
-from rlweave.envs.evaluation import Act
-from rlweave.envs.info_masks import MASK
-from rlweave.errors import CheckpointError, ConfigError, EnvError, PlanError, RlweaveError
+from rlweave.envs import Evaluation
+from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
-from rlweave.spaces import Space
-from rlweave.spaces.gymnasium_spaces import from_gymnasium
 
 #: Replay memories above this size are not copied, in case that a step takes long.
 _MOST_KEPT = 1 << 27
@@ -476,68 +472,3 @@ class PlanTrainer:
         if not isinstance(self.parts.workers, WorkerGroup):
             for worker in self.parts.workers:
                 worker.env.close()
-
-
-def evaluate_player(config: TrainConfig, player: Act, episodes: int, seed: int) -> Evaluation:
-    """Plays episodes in environments of their own."""
-    copies = min(episodes, max(config.num_envs, 1))
-    factory = functools.partial(make_env, config.env, copies, **making_options(config))
-    return evaluate(player, factory, episodes, seed)
-
-
-def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Space:
-    """The space of the observations, with images declared as such: by the settings, or as the environment is known.
-
-    Raises:
-        SpaceError: There is a layout, and no image.
-    """
-    return from_gymnasium(env.gym_observation_space, config.image_layout or env.image_layout)
-
-
-def making_options(config: TrainConfig) -> dict[str, Any]:
-    """What all environments of a training have in common, those of its evaluations, too; arguments of `make_env`."""
-    return {
-        "env_kwargs": config.env_options,
-        "vectorization": config.vectorization,
-        "timeout_s": config.env_timeout if config.vectorization == "async" else None,
-        "text": TextHashing(config.text_tokens, config.text_buckets),
-        "info_mask": config.info_mask,
-        "running_statistics": False,
-        "info_metrics": config.info_metrics,
-    }
-
-
-def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
-    """The leaf of the observations with the mask of actions: as the agent's settings say, or from the infos."""
-    return MASK if agent.mask_leaf is None and config.info_mask is not None else agent.mask_leaf
-
-
-def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
-    """The environments of one worker: its share of `num_envs`.
-
-    Raises:
-        ConfigError: The environment does not take the `env_options`.
-        EnvError: It cannot be made for any other reason.
-    """
-    try:
-        return make_env(
-            config.env,
-            config.num_envs // config.workers,
-            seed=config.seed,
-            worker=worker,
-            training=True,
-            **making_options(config),
-        )
-    except EnvError as error:
-        cause = error.__cause__
-        if config.env_options and isinstance(cause, RlweaveError):  # one of rlweave's own, which explains itself
-            raise ConfigError(cause.what, where="env_options", received=cause.received, fix=cause.fix) from error
-        unknown = [key for key in config.env_options if f"unexpected keyword argument '{key}'" in str(cause)]
-        if unknown:
-            raise ConfigError(
-                f"{config.env} does not take this option",
-                where="env_options",
-                received=repr(unknown[0]),
-                fix="env_options are keyword arguments of the environment",
-            ) from error
-        raise  # with its traceback: a fault inside the environment

@@ -1,0 +1,81 @@
+"""The environments of a training and of its evaluations: made with one set of options."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from rlweave.agents.agent import AgentConfig
+from rlweave.algorithms.config import TrainConfig
+from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
+from rlweave.envs.agent_groups import AgentGroup
+from rlweave.envs.evaluation import Act
+from rlweave.envs.info_masks import MASK
+from rlweave.errors import ConfigError, EnvError, RlweaveError
+from rlweave.spaces import Space
+from rlweave.spaces.gymnasium_spaces import from_gymnasium
+
+
+def evaluate_player(config: TrainConfig, player: Act, episodes: int, seed: int) -> Evaluation:
+    """Plays episodes in environments of their own."""
+    copies = min(episodes, max(config.num_envs, 1))
+    factory = functools.partial(make_env, config.env, copies, **making_options(config))
+    return evaluate(player, factory, episodes, seed)
+
+
+def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Space:
+    """The space of the observations, with images declared as such: by the settings, or as the environment is known.
+
+    Raises:
+        SpaceError: There is a layout, and no image.
+    """
+    return from_gymnasium(env.gym_observation_space, config.image_layout or env.image_layout)
+
+
+def making_options(config: TrainConfig) -> dict[str, Any]:
+    """What all environments of a training have in common, those of its evaluations, too; arguments of `make_env`."""
+    return {
+        "env_kwargs": config.env_options,
+        "vectorization": config.vectorization,
+        "timeout_s": config.env_timeout if config.vectorization == "async" else None,
+        "text": TextHashing(config.text_tokens, config.text_buckets),
+        "info_mask": config.info_mask,
+        "running_statistics": False,
+        "info_metrics": config.info_metrics,
+    }
+
+
+def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
+    """The leaf of the observations with the mask of actions: as the agent's settings say, or from the infos."""
+    return MASK if agent.mask_leaf is None and config.info_mask is not None else agent.mask_leaf
+
+
+def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
+    """The environments of one worker: its share of `num_envs`.
+
+    Raises:
+        ConfigError: The environment does not take the `env_options`.
+        EnvError: It cannot be made for any other reason.
+    """
+    try:
+        return make_env(
+            config.env,
+            config.num_envs // config.workers,
+            seed=config.seed,
+            worker=worker,
+            training=True,
+            **making_options(config),
+        )
+    except EnvError as error:
+        cause = error.__cause__
+        if config.env_options and isinstance(cause, RlweaveError):  # one of rlweave's own, which explains itself
+            raise ConfigError(cause.what, where="env_options", received=cause.received, fix=cause.fix) from error
+        unknown = [key for key in config.env_options if f"unexpected keyword argument '{key}'" in str(cause)]
+        if unknown:
+            raise ConfigError(
+                f"{config.env} does not take this option",
+                where="env_options",
+                received=repr(unknown[0]),
+                fix="env_options are keyword arguments of the environment",
+            ) from error
+        raise  # with its traceback: a fault inside the environment

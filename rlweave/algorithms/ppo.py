@@ -78,7 +78,12 @@ def _mujoco(agent: Mapping[str, Any]) -> dict[str, Any]:
 
     Its value loss is twice ours, so `value_coefficient` is twice its `vf_coef`.
     """
-    shared = {"acting_backend": "numpy", "normalize_observations": True, "normalize_rewards": True}
+    shared = {
+        "acting_backend": "numpy",
+        "normalize_observations": True,
+        "normalize_rewards": True,
+        "optimizer": {"type": "adam", "epsilon": 1e-5},
+    }
     return {"num_envs": 1, "steps": 1_000_000, "agent": {**shared, **agent}}
 
 

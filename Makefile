@@ -49,12 +49,14 @@ fast: $(VENV)/.installed-dev  ## The tests that take a few seconds each at most.
 slow: $(VENV)/.installed-dev  ## Long tests, and learning with one seed.
 	$(BIN)/pytest -q -n $(WORKERS) --maxschedchunk 2 -m "slow or learning" --durations=10
 
-learning: $(VENV)/.installed-dev  ## Learning with all seeds; writes curves and numbers into docs/.
+learning: $(VENV)/.installed-bench  ## Learning with all seeds; writes curves and numbers into docs/.
 	$(BIN)/python benchmarks/learning.py --output docs
 	$(BIN)/python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2 --jobs 1 --until-clear
+	$(BIN)/python benchmarks/learning_mujoco.py
 
 bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a table each.
 	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole \
+	    cold_start act_latency serve_latency train_ppo_pong train_dqn_pong \
 	    flow_items flow_apex flow_impala flow_memory flow_recovery lines_of_code; do \
 	  $(BIN)/python benchmarks/$$script.py; \
 	done

@@ -63,6 +63,7 @@ class LearnerSteps(Work):
         self.publish_every = positive("publish_every", publish_every, operator)
         self._channel: WeightChannel | None = None
         self._bounds: list[tuple[WorkerGroup, int]] = []
+        self._lag: int | None = None  # of the item at hand; counted when it has been trained on
 
     def check_plan(self, node: Node, graph: PlanGraph) -> None:
         """Finds the bounds on the lag of the items that come."""
@@ -94,6 +95,9 @@ class LearnerSteps(Work):
             raise TypeError(f"{self.method}() gave {type(result).__name__}, where a learner gives metrics by name")
         metrics = {**self.brings(envelope.payload), **result}
         self._record.updated()
+        if self._lag is not None:
+            self._context.note_train_lag(self._name, self._lag)
+            self._lag = None
         stats = self._stats(envelope.payload, metrics)
         self._count(stats)
         if self._channel is not None and self._record.updates % self.publish_every == 0:
@@ -102,7 +106,8 @@ class LearnerSteps(Work):
         return envelope.carrying(stats)
 
     def admits(self, envelope: Envelope) -> bool:
-        """Whether the weights behind an item are young enough; notes how old they are."""
+        """Whether the weights behind an item are young enough; remembers how old they are."""
+        self._lag = None
         if envelope.weight_version == UNKNOWN_VERSION:
             return True
         context, origins = self._context, envelope.origins
@@ -116,7 +121,7 @@ class LearnerSteps(Work):
             for channel, index in filter(None, (context.worker_of(source) for source, _ in origins)):
                 channel.publish(index)
             return False
-        context.note_train_lag(self._name, lag)
+        self._lag = lag
         return True
 
     def _stats(self, payload: Any, metrics: dict[str, Any]) -> TrainStats:
@@ -144,9 +149,9 @@ class LearnerSteps(Work):
         return f"{name}, sends weights to {receivers}{every}"
 
     def state_dict(self) -> dict[str, Any]:
-        """The weight version. The learner itself is saved by who owns it."""
-        return {"updates": self._record.updates}
+        """Weight version, and lag of the item at hand. The learner itself is saved by who owns it."""
+        return {"updates": self._record.updates, "lag": self._lag}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
-        self._record.updates = int(state["updates"])
+        self._record.updates, self._lag = int(state["updates"]), state["lag"]

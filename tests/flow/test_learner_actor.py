@@ -61,9 +61,11 @@ def test_an_update_on_its_way_is_part_of_a_checkpoint() -> None:
             break
     state = plan.state_dict()
     assert plan.counters.updates == 0, "it is taken by who goes on"
+    assert not plan.report().train_lag
     resumed, _ = compose()
     resumed.load_state_dict(state)
     assert resumed.pull().payload.version == 1  # type: ignore[union-attr]
+    assert resumed.report().train_lag == {0: 1}
     assert next(resumed.items()).payload.version == 2
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlweave.agents.a2c import A2C as A2CAgent  # noqa: N811 - a class of that name
 from rlweave.agents.a2c import A2CConfig
 from rlweave.agents.config import setting
@@ -12,6 +10,7 @@ from rlweave.algorithms.agent_making import make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer
@@ -89,28 +88,12 @@ def make_trainer(config: A2CTrainConfig, run: RunDirectory | None) -> PlanTraine
     return PlanTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "num_envs": 8,
-        "steps": 299_904,  # 2343 items of 128 steps: the most that fit into 300,000
-        "evaluate_every": 5_000,
-        "evaluation_episodes": 20,
-        "agent": {
-            "acting_backend": "numpy",
-            "gae_lambda": 0.95,
-            "rollout_steps": 16,
-            "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
-        },
-    },
-}
-
 A2C = AlgorithmSpec(
     "a2c",
     "advantage actor-critic, in rounds; also with micro-batches",
     A2CTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
     evaluate=evaluate_player,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlweave.agents.a2c import A3C as A3CAgent  # noqa: N811 - a class of that name
 from rlweave.agents.a2c import A3CConfig
 from rlweave.agents.config import setting
@@ -13,6 +11,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import gradients_config
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import Parts, PlanTrainer
@@ -60,28 +59,12 @@ def make_trainer(config: A3CTrainConfig, run: RunDirectory | None) -> PlanTraine
     return PlanTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "num_envs": 8,
-        "steps": 299_904,  # 2343 items of 128 steps: the most that fit into 300,000
-        "evaluate_every": 5_000,
-        "evaluation_episodes": 20,
-        "agent": {
-            "acting_backend": "numpy",
-            "gae_lambda": 0.95,
-            "rollout_steps": 16,
-            "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
-        },
-    },
-}
-
 A3C = AlgorithmSpec(
     "a3c",
     "asynchronous advantage actor-critic: workers send gradients",
     A3CTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
     evaluate=evaluate_player,
 )

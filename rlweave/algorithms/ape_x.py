@@ -16,6 +16,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere, worker_failure
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker, derived_seed
@@ -179,26 +180,12 @@ def make_trainer(config: ApeXTrainConfig, run: RunDirectory | None) -> PlanTrain
     return PlanTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "num_envs": 8,
-        "steps": 100_000,
-        "evaluate_every": 5_000,
-        "evaluation_episodes": 20,
-        "agent": {
-            "acting_backend": "numpy",
-            "lr": {"type": "linear", "start": 2.5e-3, "end": 0.0},
-        },
-    },
-}
-
 APE_X = AlgorithmSpec(
     "ape-x",
     "distributed prioritized replay: DQN with a memory in shards, priorities from the workers",
     ApeXTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
     evaluate=evaluate_player,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlweave.agents.appo import APPO as APPOAgent  # noqa: N811 - a class of that name
 from rlweave.agents.appo import APPOConfig
 from rlweave.agents.config import setting
@@ -18,6 +16,7 @@ from rlweave.algorithms.impala import (
     trajectories_of_a_batch,
     updates_of,
 )
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.run_directory import RunDirectory
@@ -55,29 +54,12 @@ def make_trainer(config: APPOTrainConfig, run: RunDirectory | None) -> PlanTrain
     return PlanTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "num_envs": 8,
-        "steps": 199_680,  # 390 updates: the most that fit into 200,000
-        "evaluate_every": 5_000,
-        "evaluation_episodes": 20,
-        "agent": {
-            "acting_backend": "numpy",
-            "rollout_steps": 64,
-            "epochs": 4,
-            "minibatches": 4,
-            "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
-        },
-    },
-}
-
 APPO = AlgorithmSpec(
     "appo",
     "asynchronous PPO: V-trace and a target policy",
     APPOTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
     evaluate=evaluate_player,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -206,6 +206,19 @@ def nest(key: str, value: Any) -> Settings:
     for part in reversed(key.split(".")):
         value = {part: value}
     return value
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings by dotted key, as `--set` takes them; specs and options of an environment stay whole.
+
+    >>> dict(dotted({"steps": 100, "agent": {"lr": {"type": "linear", "start": 0.1, "end": 0.0}}}))
+    {'steps': 100, 'agent.lr': {'type': 'linear', 'start': 0.1, 'end': 0.0}}
+    """
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and "type" not in value and f"{prefix}{key}" not in TrainConfig.model_fields:
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def parse_assignments(assignments: Sequence[str]) -> Settings:

@@ -16,6 +16,7 @@ from rlweave.algorithms.engines import acts_elsewhere
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.fused import FusedLearner, describe_fused, fused_plan
 from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.run_directory import RunDirectory
@@ -178,80 +179,12 @@ def make_trainer(config: DQNTrainConfig, run: RunDirectory | None) -> PlanTraine
     return PlanTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "num_envs": 8,
-        "steps": 100_000,
-        "evaluate_every": 5_000,
-        "evaluation_episodes": 20,
-        "agent": {
-            "acting_backend": "numpy",
-            "lr": {"type": "linear", "start": 2.5e-3, "end": 0.0},
-        },
-    },
-    # Mnih et al. 2015 with Adam, as Dopamine has it (Castro et al. 2018), and a tenth of the memory: 0.8 GB
-    "ALE/*": {
-        "num_envs": 8,
-        "steps": 10_000_000,
-        "report_every": 10_000,
-        "evaluate_every": 500_000,
-        "checkpoint_every": 500_000,
-        "agent": {
-            "dueling": False,
-            "double": False,
-            "prioritized": False,
-            "n_step": 1,
-            "discount": 0.99,
-            "memory_capacity": 100_000,
-            "batch_size": 32,
-            "learning_starts": 20_000,
-            "samples_per_step": 8.0,  # a batch for every 4 steps
-            "target_update_interval": 8_000,
-            "epsilon": {"type": "linear", "start": 1.0, "end": 0.01, "steps": 250_000},
-            "optimizer": {"type": "adam", "epsilon": 1.5e-4},
-            "lr": 6.25e-5,
-            "max_grad_norm": None,
-        },
-    },
-    "rlweave/GridWorld-v0": {
-        "num_envs": 1,
-        "steps": 2_000,
-        "agent": {
-            "acting_backend": "numpy",
-            "n_step": 1,  # values of the greedy policy: longer returns would hold what exploration costs
-            "discount": 0.98,
-            "learning_starts": 100,
-            "target_update_interval": 50,
-            "epsilon": {"type": "linear", "start": 1.0, "end": 0.2, "steps": 1_000},
-            "lr": {"type": "linear", "start": 5e-3, "end": 0.0},
-        },
-    },
-    "rlweave/CueRecall-v0": {
-        "num_envs": 8,
-        "steps": 20_000,
-        "evaluate_every": 2_000,
-        "evaluation_episodes": 50,
-        "agent": {
-            "network": [{"type": "lstm", "units": 16}],
-            "acting_backend": "numpy",
-            "burn_in": 5,
-            "unroll": 20,
-            "batch_size": 320,
-            "samples_per_step": 32.0,
-            "target_update_interval": 200,
-            "epsilon": {"type": "linear", "start": 1.0, "end": 0.05, "steps": 5_000},
-            "lr": {"type": "linear", "start": 3e-3, "end": 0.0},
-        },
-    },
-}
-
 DQN = AlgorithmSpec(
     "dqn",
     "deep Q-learning: double, dueling, prioritized, n-step",
     DQNTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
     evaluate=evaluate_player,
 )

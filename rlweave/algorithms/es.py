@@ -17,6 +17,7 @@ from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import place, rollouts, shared_out
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
@@ -126,25 +127,12 @@ def make_trainer(config: ESTrainConfig, run: RunDirectory | None) -> PlanTrainer
     return PlanTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "num_envs": 32,
-        "steps": 1_900_000,
-        "report_every": 20_000,
-        "evaluate_every": 50_000,
-        "evaluation_episodes": 20,
-        "checkpoint_every": 200_000,
-        "agent": {"pairs": 32, "sigma": 0.1, "lr": 0.03},
-    },
-}
-
 ES = AlgorithmSpec(
     "es",
     "evolution strategies with mirrored sampling and shared noise",
     ESTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     needs_gradients=False,
     make_parts=make_parts,
     evaluate=evaluate_player,

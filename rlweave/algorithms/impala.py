@@ -14,6 +14,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acts_elsewhere
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.remote_learner import RemoteLearner
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
@@ -211,47 +212,12 @@ def make_trainer(config: IMPALATrainConfig, run: RunDirectory | None) -> PlanTra
     return PlanTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
-        "num_envs": 8,
-        "steps": 299_776,  # 1171 updates: the most that fit into 300,000
-        "evaluate_every": 10_000,
-        "evaluation_episodes": 20,
-        "agent": {
-            "acting_backend": "numpy",
-            "rollout_steps": 32,
-            "reward_scale": 0.05,  # returns of up to 100 would take the value function long to reach
-            "trace_decay": 0.95,
-            "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
-        },
-    },
-    "rlweave/Catch-v0": {
-        "num_envs": 8,
-        "steps": 200_000,
-        "evaluate_every": 5_000,
-        "evaluation_episodes": 50,
-        "image_layout": "channels_last",
-        "agent": {
-            "image_network": [
-                {"type": "conv2d", "filters": 16, "kernel_size": 3, "stride": 1, "activation": "relu"},
-                {"type": "conv2d", "filters": 32, "kernel_size": 3, "stride": 2, "activation": "relu"},
-            ],
-            "network": [{"type": "dense", "units": 64, "activation": "relu"}],
-            "acting_backend": "numpy",
-            "rollout_steps": 20,
-            "entropy_coefficient": 0.03,
-            "lr": {"type": "linear", "start": 1e-3, "end": 0.0},
-        },
-    },
-}
-
 IMPALA = AlgorithmSpec(
     "impala",
     "importance-weighted actor-learners: V-trace",
     IMPALATrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
     evaluate=evaluate_player,
 )

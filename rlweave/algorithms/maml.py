@@ -16,6 +16,7 @@ from rlweave.algorithms.agent_making import completed, make_agent_of
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import making_options
 from rlweave.algorithms.placement import place, rollouts, shared_out
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
@@ -166,45 +167,11 @@ def make_trainer(config: MAMLTrainConfig, run: RunDirectory | None) -> MetaTrain
     return MetaTrainer(config, run, make_parts)
 
 
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    "rlweave/SineTasks-v0": {
-        "num_envs": 25,
-        "steps": 15_000_000,
-        "report_every": 100_000,
-        "evaluate_every": 500_000,
-        "evaluation_episodes": 2000,
-        "final_episodes": 1000,
-        "checkpoint_every": 2_000_000,
-        "agent": {
-            "problem": "regression",
-            # the paper has relu and a step of 0.01; with tanh a larger step fits a wave better
-            "network": [
-                {"type": "dense", "units": 40, "activation": "tanh"},
-                {"type": "dense", "units": 40, "activation": "tanh"},
-            ],
-            "shots": 10,
-            "inner_lr": 0.05,
-            "lr": {"type": "linear", "start": 3e-3, "end": 0.0},
-        },
-    },
-    "rlweave/PointNavigation-v0": {
-        "env_options": {"horizon": 20},
-        "num_envs": 20,
-        "steps": 992_000,  # 62 updates: the most that fit into a million
-        "report_every": 16_000,
-        "evaluate_every": 80_000,
-        "evaluation_episodes": 40,
-        "checkpoint_every": 400_000,
-        "agent": {"shots": 400, "initial_log_std": -0.5, "inner_lr": 0.1, "lr": 2e-3},
-    },
-}
-
 MAML = AlgorithmSpec(
     "maml",
     "model-agnostic meta-learning, of regression and reinforcement",
     MAMLTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
 )

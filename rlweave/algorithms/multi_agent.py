@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
@@ -18,6 +18,7 @@ from rlweave.algorithms.environments import state_space_of
 from rlweave.algorithms.multi_agent_plan import multi_agent_plan
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec, Report
 from rlweave.algorithms.rollout_workers import build_acting, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
@@ -29,7 +30,7 @@ from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
-from rlweave.envs.parallel_names import MULTI_CARTPOLE_ID, make_parallel_env, resolve_parallel
+from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
 from rlweave.errors import ConfigError, EnvError, RlweaveError
 from rlweave.flow import WorkerGroup
 
@@ -317,41 +318,12 @@ def make_trainer(config: MultiAgentTrainConfig, run: RunDirectory | None) -> Mul
     return MultiAgentTrainer(config, run)
 
 
-_PPO_CARTPOLE: Mapping[str, Any] = {
-    "acting_backend": "numpy",
-    "rollout_steps": 128,
-    "epochs": 10,
-    "minibatches": 4,
-    "lr": {"type": "linear", "start": 2e-3, "end": 0.0},
-}
-_DQN_CARTPOLE: Mapping[str, Any] = {
-    "acting_backend": "numpy",
-    "lr": {"type": "linear", "start": 2.5e-3, "end": 0.0},
-}
-
-#: Tuned settings by environment, found on other seeds than those of `benchmarks/learning.py`.
-PRESETS: dict[str, dict[str, Any]] = {
-    MULTI_CARTPOLE_ID: {
-        "num_envs": 8,
-        "steps": 399_360,  # an item has at most 512 steps: within 400,000
-        "evaluate_every": 20_000,
-        "evaluation_episodes": 20,
-        "policies": {
-            "ppo_0": {"algorithm": "ppo", "agent": dict(_PPO_CARTPOLE)},
-            "ppo_1": {"algorithm": "ppo", "agent": dict(_PPO_CARTPOLE)},
-            "dqn_0": {"algorithm": "dqn", "agent": dict(_DQN_CARTPOLE)},
-            "dqn_1": {"algorithm": "dqn", "agent": dict(_DQN_CARTPOLE)},
-        },
-        "mapping": {"cart_0": "ppo_0", "cart_1": "ppo_1", "cart_2": "dqn_0", "cart_3": "dqn_1"},
-    },
-}
-
 MULTI_AGENT = AlgorithmSpec(
     "multi-agent",
     "several policies side by side, each trained by PPO or DQN, on environments with PettingZoo's parallel API",
     MultiAgentTrainConfig,
     make_trainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     find_env=resolve_parallel,
     make_parts=make_parts,
     evaluate=evaluate_players,

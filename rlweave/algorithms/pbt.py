@@ -18,6 +18,7 @@ from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import gathered, rollouts
 from rlweave.algorithms.population import Population
+from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
@@ -369,17 +370,12 @@ class PopulationTrainer(PlanTrainer):
         self._close_engines()
 
 
-#: Settings by environment, chosen without a search.
-PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {"steps": 163_840, "ready_every": 4_096, "evaluate_every": 16_384, "evaluation_episodes": 10},
-}
-
 PBT = AlgorithmSpec(
     "pbt",
     "population-based training: trials that are trainings, the worse ones go on from the better ones",
     PBTTrainConfig,
     PopulationTrainer,
-    presets=PRESETS,
+    presets=PresetFile(__file__),
     make_parts=make_parts,
     evaluate=evaluate_player,
 )

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from rlweave.algorithms.checkpoint import list_checkpoints
-from rlweave.algorithms.config import TrainConfig, resolve_config
+from rlweave.algorithms.config import TrainConfig, dotted, resolve_config
 from rlweave.algorithms.registry import AlgorithmSpec, Report, get_algorithm
 from rlweave.algorithms.saving import write_training
 from rlweave.algorithms.trainer import PlanTrainer
@@ -67,22 +67,8 @@ def settings_of(config: Mapping[str, Any]) -> tuple[AlgorithmSpec, TrainConfig]:
         if key in given:
             raise ConfigError(f"Tune decides on {key}", received=repr(given[key]), fix=f"use {instead}")
     spec = get_algorithm(name)
-    dotted: dict[str, Any] = {}
-    for key, value in given.items():
-        dotted |= _flat(key, value) if isinstance(value, Mapping) and "type" not in value else {key: value}
     presets = spec.preset_of(given.get("env"))
-    return spec, resolve_config(spec.config_class, presets=presets, sets={**dotted, "checkpoint_every": 0})
-
-
-def _flat(prefix: str, section: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested section by dotted keys; what is a spec or an option of an environment stays whole."""
-    if prefix in TrainConfig.model_fields:
-        return {prefix: dict(section)}
-    flat: dict[str, Any] = {}
-    for key, value in section.items():
-        path = f"{prefix}.{key}"
-        flat |= _flat(path, value) if isinstance(value, Mapping) and "type" not in value else {path: value}
-    return flat
+    return spec, resolve_config(spec.config_class, presets=presets, sets={**dict(dotted(given)), "checkpoint_every": 0})
 
 
 class TuneTraining(Trainable):

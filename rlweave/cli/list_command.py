@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
+from rlweave.algorithms.config import dotted
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends import BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, install_command, nearest
 from rlweave.plugins import one_line
+from rlweave.strict_json import to_json
 
 Rows = list[tuple[str, str]]
 
@@ -23,9 +27,17 @@ def list_names(
         str | None, typer.Argument(help="algorithms, backends, components or environments \\[default: all, in short]")
     ] = None,
     match: Annotated[str, typer.Option(help="Only names with this text in them.")] = "",
+    presets: Annotated[
+        bool, typer.Option("--presets", help="The settings tuned for environments, algorithm by algorithm.")
+    ] = False,
     imports: ImportOption = None,
 ) -> None:
     """Lists algorithms, backends (and the extra to install), environments and components."""
+    if presets:
+        if kind not in (None, "algorithms"):
+            raise ConfigError("only algorithms have presets", received=repr(kind), fix="rlweave list --presets")
+        _list_presets(match)
+        return
     if kind is not None and kind not in _KINDS:
         raise ConfigError("nothing of this kind to list", received=repr(kind), fix=nearest(kind, _KINDS))
     for name in [kind] if kind else _KINDS:
@@ -45,6 +57,17 @@ def algorithms() -> Rows:
         except ConfigError as error:
             rows.append((name, one_line(error)))
     return rows
+
+
+def _list_presets(match: str) -> None:
+    """The settings tuned for environments, as `--set` takes them."""
+    for name in algorithm_names():
+        with contextlib.suppress(ConfigError):  # a broken plug-in, which `rlweave list algorithms` names
+            presets = get_algorithm(name).presets
+            for environment in presets:
+                if match.lower() in f"{name}, {environment}".lower():
+                    output().print(f"[bold]{escape(name)}, {escape(environment)}[/]")
+                    show_pairs([(key, to_json(value)) for key, value in dotted(presets[environment])])
 
 
 #: What there is to say of backends without gradients.

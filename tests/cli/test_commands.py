@@ -150,3 +150,14 @@ def test_list_algorithms(rlweave):
     out = rlweave("list", "algorithms").out
     assert "counting" in out
     assert "counts steps" in out
+
+
+def test_list_presets(rlweave):
+    out = rlweave("list", "--presets", "--match", "ppo, pend").out
+    title, *rows = out.splitlines()
+    assert title == "ppo, Pendulum-v1"
+    shown = dict(row.split(maxsplit=1) for row in rows)
+    assert shown["steps"] == "299008"
+    assert shown["agent.lr"] == '{"type": "linear", "start": 0.001, "end": 0.0}'
+    assert "counting, CartPole-v1" in rlweave("list", "algorithms", "--presets").out
+    assert rlweave("list", "backends", "--presets").code == 2

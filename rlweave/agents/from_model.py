@@ -12,7 +12,7 @@ from rlweave.agents.model_files import Model
 from rlweave.agents.policy_agents import models_of
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import BackendError, CheckpointError, RlweaveError, nearest
-from rlweave.spaces.json_form import space_from_json
+from rlweave.spaces import Space
 
 #: Modules of rlweave's own agents, imported only when a model asks for one.
 _MODULES = {
@@ -93,8 +93,8 @@ def _trained_policy(
     try:
         kind = agent_class(description["agent"], import_others)
         agent = kind(
-            space_from_json(description["state_space"]),
-            space_from_json(description["action_space"]),
+            Space.from_json(description["state_space"]),
+            Space.from_json(description["action_space"]),
             description["settings"],
             **description["arguments"],
         )

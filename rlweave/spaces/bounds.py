@@ -99,6 +99,17 @@ def json_floats(bound: np.ndarray) -> Any:
     return convert(bound.tolist())
 
 
+def floats_from_json(bound: Any) -> Any:
+    """The inverse of `json_floats`; None stays.
+
+    >>> floats_from_json([0.5, "-inf"])
+    [0.5, -inf]
+    """
+    if isinstance(bound, list):
+        return [floats_from_json(item) for item in bound]
+    return bound if bound is None else float(bound)
+
+
 def number_text(value: Any) -> str:
     """Formats one bound shortly.
 

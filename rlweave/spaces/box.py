@@ -258,6 +258,14 @@ class Box(Space):
             form["layout"] = self.layout
         return form
 
+    @staticmethod
+    def _axes_from_json(form: Mapping[str, Any]) -> tuple[tuple[Axis, ...], Rank, Rank]:
+        """The shape and both ranks in a form: text as `to_json` writes it, or as a person writes it in Python."""
+        shape, *ranks = form.get("shape", ()), form.get("batch"), form.get("time")
+        axes: tuple[Axis, ...] = tuple(Dim.parse(axis) if isinstance(axis, str) else axis for axis in shape)
+        batch, time = (Dim.parse(r) if isinstance(r, str) else False if r is None else r for r in ranks)
+        return axes, batch, time
+
     def _details(self) -> str:
         """What `repr` says beside axes and dtype, with a leading blank."""
         return ""

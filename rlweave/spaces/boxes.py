@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from rlweave.spaces.bounds import (
     broadcast_bound,
     first_outside,
     fit_bounds,
+    floats_from_json,
     json_floats,
     range_text,
     whole_numbers,
 )
 from rlweave.spaces.box import Axis, Box
 from rlweave.spaces.dim import Dim
-from rlweave.spaces.space import Rank
+from rlweave.spaces.space import Rank, Space
 
 _NO_BOUNDS = {
     dtype: (np.asarray(-math.inf, dtype), np.asarray(math.inf, dtype)) for dtype in ("float16", "float32", "float64")
@@ -55,6 +56,7 @@ class FloatBox(Box):
     """
 
     DTYPES = tuple(_NO_BOUNDS)
+    JSON_FIELDS = frozenset({"shape", "dtype", "batch", "time", "layout", "low", "high"})
 
     _low: np.ndarray  # as small as possible: 0-d when all dimensions are alike
     _high: np.ndarray
@@ -158,6 +160,13 @@ class FloatBox(Box):
         """Returns a description of plain, strict JSON data; infinite bounds are ``"inf"`` and ``"-inf"``."""
         return super().to_json() | {"low": json_floats(self._low), "high": json_floats(self._high)}
 
+    @classmethod
+    def _read_json(cls, form: Mapping[str, Any]) -> Space:
+        shape, batch, time = cls._axes_from_json(form)
+        low, high = floats_from_json(form.get("low")), floats_from_json(form.get("high"))
+        given = shape if "shape" in form else None
+        return cls(low, high, given, form.get("dtype", "float32"), batch, time, form.get("layout"))
+
     def _details(self) -> str:
         if np.all(self._low == -np.inf) and np.all(self._high == np.inf):
             return ""
@@ -189,6 +198,7 @@ class IntBox(Box):
     """
 
     DTYPES = tuple(_LIMITS)
+    JSON_FIELDS = frozenset({"shape", "dtype", "batch", "time", "layout", "low", "high"})
 
     _low: np.ndarray  # of this dtype, as small as possible: 0-d when all dimensions are alike
     _last: np.ndarray  # the highest value that is included: other than the high, it always fits the dtype
@@ -312,6 +322,13 @@ class IntBox(Box):
         high = np.asarray(self._last.astype(object) + 1, object)
         return super().to_json() | {"low": self._low.tolist(), "high": high.tolist()}
 
+    @classmethod
+    def _read_json(cls, form: Mapping[str, Any]) -> Space:
+        shape, batch, time = cls._axes_from_json(form)
+        given = shape if "shape" in form else None
+        dtype, layout = form.get("dtype", "int32"), form.get("layout")
+        return cls(form.get("low"), form.get("high"), given, dtype, batch, time, layout)
+
     def _details(self) -> str:
         if self._is_unbounded and np.iinfo(self.dtype).bits >= 32:
             return ""
@@ -332,6 +349,7 @@ class BoolBox(Box):
     """
 
     DTYPES = ("bool",)
+    JSON_FIELDS = frozenset({"shape", "dtype", "batch", "time", "layout"})
 
     def __init__(
         self,
@@ -347,6 +365,12 @@ class BoolBox(Box):
 
     def _why_not_values(self, array: np.ndarray) -> str | None:
         return None
+
+    @classmethod
+    def _read_json(cls, form: Mapping[str, Any]) -> Space:
+        axes = cls._axes_from_json(form)
+        cls._dtype_name(form.get("dtype", "bool"))
+        return cls(*axes, form.get("layout"))
 
 
 def from_axes(axes: Sequence[Axis], dtype: str) -> Box:

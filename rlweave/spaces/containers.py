@@ -114,6 +114,8 @@ class Dict(Container):
     ((3,), ['a', 'b'])
     """
 
+    JSON_FIELDS = frozenset({"spaces"})
+
     _spaces: dict[str, Space]
 
     def __init__(
@@ -196,6 +198,10 @@ class Dict(Container):
         """Returns a description of plain, strict JSON data, from which `from_json` makes an equal space."""
         return {"type": "Dict", "spaces": {name: child.to_json() for name, child in self._spaces.items()}}
 
+    @classmethod
+    def _read_json(cls, form: Mapping[str, Any]) -> Space:
+        return cls({name: Space.from_json(child) for name, child in form["spaces"].items()})
+
     def __repr__(self) -> str:
         if all(name.isidentifier() for name in self._spaces):
             return "Dict(" + ", ".join(f"{name}={child!r}" for name, child in self._spaces.items()) + ")"
@@ -217,6 +223,8 @@ class Tuple(Container):
     >>> Tuple(IntBox(2), BoolBox(), add_batch_rank=True)
     Tuple(IntBox((B,) int32 in [0, 2)), BoolBox((B,) bool))
     """
+
+    JSON_FIELDS = frozenset({"spaces"})
 
     _spaces: tuple[Space, ...]
 
@@ -271,6 +279,10 @@ class Tuple(Container):
     def to_json(self) -> dict[str, Any]:
         """Returns a description of plain, strict JSON data, from which `from_json` makes an equal space."""
         return {"type": "Tuple", "spaces": [child.to_json() for child in self._spaces]}
+
+    @classmethod
+    def _read_json(cls, form: Mapping[str, Any]) -> Space:
+        return cls(*[Space.from_json(child) for child in form["spaces"]])
 
     def __repr__(self) -> str:
         return "Tuple(" + ", ".join(map(repr, self._spaces)) + ")"

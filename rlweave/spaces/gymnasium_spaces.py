@@ -213,7 +213,7 @@ def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
         raise SpaceError(
             "A Gymnasium space describes a single step: it has no batch and time ranks.",
             where=repr(space),
-            fix="space.strip_ranks().to_gymnasium(), then gymnasium.vector.utils.batch_space",
+            fix="to_gymnasium(space.strip_ranks()), then gymnasium.vector.utils.batch_space",
         )
     shape = space.feature_shape
     if isinstance(space, FloatBox):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -12,8 +12,6 @@ from rlweave.errors import SpaceError, nearest
 from rlweave.spaces.dim import Dim, fixed_size
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from rlweave.spaces.box import Box
 
 Rank = bool | int | Dim
@@ -26,6 +24,9 @@ RandomSource = np.random.Generator | int | None
 """A NumPy generator, a seed, or None for fresh entropy."""
 
 
+#: Classes of spaces by the name that they have in JSON.
+_KINDS: dict[str, type[Space]] = {}
+
 #: Fields of spaces that follow from the others.
 _MADE_ON_DEMAND = frozenset({"_hash", "_made_identity"})
 
@@ -36,6 +37,14 @@ class Space(ABC):
     A space is a leaf (:class:`Box`) or a container (:class:`Dict`, :class:`Tuple`). Its leaves have stable paths:
     ``"a/b"`` in nested dicts, ``"0/x"`` in tuples, and ``""`` for a leaf that stands alone.
     """
+
+    #: What its form in JSON may have besides the type.
+    JSON_FIELDS: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "JSON_FIELDS" in cls.__dict__:
+            _KINDS[cls.__name__] = cls
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise SpaceError(
@@ -290,15 +299,15 @@ class Space(ABC):
             fix="None; a number when one rank is free; (T, B) when both are; a fixed rank keeps its own number",
         )
 
-    # ---- conversions -----------------------------------------------------------------------------------------------
+    # ---- JSON ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Returns a description of plain, strict JSON data, from which :meth:`from_json` makes an equal space."""
 
     @classmethod
-    def from_json(cls, obj: Mapping[str, Any]) -> Self:
-        """Makes a space from the result of :meth:`to_json`.
+    def from_json(cls, form: Any) -> Self:
+        """Makes a space from the data that :meth:`to_json` returned, or that a person wrote.
 
         Raises:
             SpaceError: When the data describes no space, or not one of the class this is called on.
@@ -307,23 +316,37 @@ class Space(ABC):
         >>> box = FloatBox(high=[1.0, float("inf")], add_batch_rank=True)
         >>> Space.from_json(box.to_json()) == box
         True
+        >>> Space.from_json({"type": "IntBox", "low": 0, "high": 5, "batch": "B"})
+        IntBox((B,) int32 in [0, 5))
         """
-        from rlweave.spaces.json_form import space_from_json
-
-        return cls._checked(space_from_json(obj))
+        if not isinstance(form, Mapping) or not isinstance(form.get("type"), str):
+            raise SpaceError(
+                "A space in JSON is an object with a type.",
+                received=repr(form),
+                fix='for instance {"type": "FloatBox", "shape": [4]}',
+            )
+        name = form["type"]
+        if name not in _KINDS:
+            raise SpaceError("A space in JSON has an unknown type.", received=repr(name), fix=nearest(name, _KINDS))
+        kind = _KINDS[name]
+        unknown = sorted(map(str, form.keys() - kind.JSON_FIELDS - {"type"}))
+        if unknown:
+            raise SpaceError(
+                f"A {name} in JSON has an unknown field.",
+                received=repr(unknown[0]),
+                fix=nearest(unknown[0], kind.JSON_FIELDS),
+            )
+        try:
+            return cls._checked(kind._read_json(form))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, SpaceError):
+                raise
+            raise SpaceError(f"A {name} in JSON is malformed ({error}).", received=repr(dict(form))) from error
 
     @classmethod
-    def from_gymnasium(cls, space: gymnasium.Space[Any], layout: str | Mapping[str, str] | None = None) -> Self:
-        """Makes a space from one of Gymnasium; see :func:`rlweave.spaces.gymnasium_spaces.from_gymnasium`."""
-        from rlweave.spaces.gymnasium_spaces import from_gymnasium
-
-        return cls._checked(from_gymnasium(space, layout))
-
-    def to_gymnasium(self) -> gymnasium.Space[Any]:
-        """Returns the space of Gymnasium; see :func:`rlweave.spaces.gymnasium_spaces.to_gymnasium`."""
-        from rlweave.spaces.gymnasium_spaces import to_gymnasium
-
-        return to_gymnasium(self)
+    @abstractmethod
+    def _read_json(cls, form: Mapping[str, Any]) -> Space:
+        """Makes a space from its fields in JSON, none of which is unknown."""
 
     @classmethod
     def _checked(cls, space: Space) -> Self:

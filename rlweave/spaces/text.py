@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlweave.errors import SpaceError
 from rlweave.spaces.box import Axis, Box
-from rlweave.spaces.space import Rank
+from rlweave.spaces.space import Rank, Space
 
 _SAMPLE_CHARACTERS = string.ascii_letters + string.digits
 _SAMPLE_LENGTH = 8
@@ -35,6 +35,7 @@ class TextBox(Box):
     """
 
     DTYPES = ("object",)
+    JSON_FIELDS = frozenset({"shape", "dtype", "batch", "time", "max_length", "min_length", "charset"})
 
     max_length: int | None
     min_length: int
@@ -123,6 +124,12 @@ class TextBox(Box):
             "min_length": self.min_length,
             "charset": self.charset,
         }
+
+    @classmethod
+    def _read_json(cls, form: Mapping[str, Any]) -> Space:
+        axes = cls._axes_from_json(form)
+        cls._dtype_name(form.get("dtype", "object"))
+        return cls(form.get("max_length"), form.get("min_length", 0), form.get("charset"), *axes)
 
     def _lengths(self) -> str:
         return f"{self.min_length}..{'any' if self.max_length is None else self.max_length}"

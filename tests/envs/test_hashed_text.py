@@ -10,6 +10,7 @@ from rlweave.components import hash_text
 from rlweave.envs import TextHashing, make_env
 from rlweave.errors import ConfigError, EnvError, SpaceError
 from rlweave.spaces import Dict, FloatBox, IntBox, Space
+from rlweave.spaces.gymnasium_spaces import from_gymnasium, to_gymnasium
 
 HASHING = TextHashing(tokens=3, buckets=64)
 NUMBERS = spaces.Tuple([spaces.Box(0, 1, (2,))])
@@ -43,7 +44,7 @@ class Instructions(gymnasium.Env):
 def test_text_becomes_numbers_at_the_boundary(vectorization):
     with make_env(Instructions, 3, vectorization, seed=0, text=HASHING) as env:
         tokens = IntBox(64, shape=(3,), layout="tokens")
-        assert env.observation_space == Dict(order=tokens, x=Space.from_gymnasium(NUMBERS))
+        assert env.observation_space == Dict(order=tokens, x=from_gymnasium(NUMBERS))
         known = {tuple(hash_text(order, *HASHING)) for order in ORDERS}
         seen = {tuple(row) for row in env.reset()["order"]}
         for _ in range(5):
@@ -77,7 +78,7 @@ def test_what_is_no_text_is_explained():
 
 def test_spaces_of_numbers_of_words_round_trip():
     space = Dict(order=IntBox(64, shape=(3,), layout="tokens"))
-    assert Space.from_gymnasium(space.to_gymnasium()) == space
+    assert from_gymnasium(to_gymnasium(space)) == space
     assert Space.from_json(space.to_json()) == space
     with pytest.raises(SpaceError, match="along one feature axis"):
         IntBox(4, shape=(2, 2), layout="tokens")

@@ -13,7 +13,7 @@ import pytest
 from rlweave.agents.ppo import PPO
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.export import TARGETS, export_policy
-from rlweave.spaces import Space
+from rlweave.spaces.gymnasium_spaces import from_gymnasium
 from rlweave.spaces.text_hashing import hash_text
 
 PAGE = (Path(__file__).parents[2] / "docs/deploy.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ except ImportError:
 
 def policy_of(env, layer):
     """A policy that pushes where the pole leans to and falls to; a recurrent one also looks at the steps before."""
-    spaces = [Space.from_gymnasium(space) for space in (env.observation_space, env.action_space)]
+    spaces = [from_gymnasium(space) for space in (env.observation_space, env.action_space)]
     config = {"network": [layer], "normalize_observations": True, "minibatches": 1}
     agent = PPO(*spaces, config, backend="numpy", seed=5)
     weights = {path: np.array(value) for path, value in agent.get_weights().items()}

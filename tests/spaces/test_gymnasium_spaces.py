@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlweave.errors import SpaceError
-from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, TextBox, Tuple
-from rlweave.spaces.gymnasium_spaces import to_gymnasium, value_from_gymnasium, value_to_gymnasium
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, TextBox, Tuple
+from rlweave.spaces.gymnasium_spaces import from_gymnasium, to_gymnasium, value_from_gymnasium, value_to_gymnasium
 from tests.spaces.strategies import quick, spaces
 
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
@@ -59,7 +59,7 @@ cases = pytest.mark.parametrize(("gym_space", "space"), CONVERSIONS.values(), id
 
 @cases
 def test_spaces_are_converted(gym_space, space):
-    assert Space.from_gymnasium(gym_space) == space
+    assert from_gymnasium(gym_space) == space
 
 
 @cases
@@ -105,14 +105,14 @@ def test_values_may_have_leading_axes(gym_space, space):
 @given(spaces(text=False))
 def test_gymnasium_round_trip(space):
     space = space.strip_ranks()
-    assert Space.from_gymnasium(space.to_gymnasium()) == space
+    assert from_gymnasium(to_gymnasium(space)) == space
 
 
 @quick
 @given(spaces(text=False), st.integers(0, 99))
 def test_values_pass_through_to_gymnasium_unchanged(space, seed):
     space = space.strip_ranks()
-    gym_space = space.to_gymnasium()
+    gym_space = to_gymnasium(space)
     value = space.sample(rng=seed)
     there = value_to_gymnasium(gym_space, value)
     assert gym_space.contains(there)
@@ -120,19 +120,19 @@ def test_values_pass_through_to_gymnasium_unchanged(space, seed):
 
 
 def test_kinds_of_gymnasium_spaces():
-    assert IntBox(5).to_gymnasium() == gym.Discrete(5)
-    assert IntBox(high=[2, 3]).to_gymnasium() == gym.MultiDiscrete([2, 3])
-    assert IntBox(2, 5).to_gymnasium() == gym.Box(2, 4, (), np.int32)
-    assert BoolBox((3,)).to_gymnasium() == gym.MultiBinary((3,))
-    assert FloatBox(0, 1, shape=(2,)).to_gymnasium() == gym.Box(0, 1, (2,), np.float32)
-    assert TextBox(5, 1, "ab").to_gymnasium() == gym.Text(5, charset="ab")
-    assert Dict(a=Tuple(IntBox(2))).to_gymnasium() == gym.Dict({"a": gym.Tuple([gym.Discrete(2)])})
+    assert to_gymnasium(IntBox(5)) == gym.Discrete(5)
+    assert to_gymnasium(IntBox(high=[2, 3])) == gym.MultiDiscrete([2, 3])
+    assert to_gymnasium(IntBox(2, 5)) == gym.Box(2, 4, (), np.int32)
+    assert to_gymnasium(BoolBox((3,))) == gym.MultiBinary((3,))
+    assert to_gymnasium(FloatBox(0, 1, shape=(2,))) == gym.Box(0, 1, (2,), np.float32)
+    assert to_gymnasium(TextBox(5, 1, "ab")) == gym.Text(5, charset="ab")
+    assert to_gymnasium(Dict(a=Tuple(IntBox(2)))) == gym.Dict({"a": gym.Tuple([gym.Discrete(2)])})
 
 
 class TestValues:
     def test_policy_and_memory_hold_indices_the_start_is_added_at_the_boundary(self):
         space = gym.Discrete(3, start=-1)
-        assert Space.from_gymnasium(space) == IntBox(3)
+        assert from_gymnasium(space) == IntBox(3)
         for index in range(3):
             action = value_to_gymnasium(space, np.int32(index))
             assert action == index - 1
@@ -168,7 +168,7 @@ class TestValues:
     def test_float32_bounds_become_exactly_the_float64_bounds(self):
         # float32(0.1) > 0.1: widening alone would step over the bound.
         space = gym.Box(np.array([-0.1, -np.inf]), np.array([0.1, np.inf]), dtype=np.float64)
-        ours = Space.from_gymnasium(space)
+        ours = from_gymnasium(space)
         for bound in [ours.low[0], ours.high[0]]:
             assert space.contains(value_to_gymnasium(space, np.float32([bound, 3])))
 
@@ -177,13 +177,13 @@ class TestValues:
         batched = gymnasium.vector.utils.batch_space(space, 5)
         value = batched.sample()
         converted = value_from_gymnasium(space, value)
-        assert Space.from_gymnasium(space).with_batch_rank(5).why_not(converted) is None
+        assert from_gymnasium(space).with_batch_rank(5).why_not(converted) is None
         assert batched.contains(value_to_gymnasium(space, converted))
 
     def test_blackjack(self):
         env = gymnasium.make("Blackjack-v1")
         observation, _ = env.reset(seed=0)
-        space = Space.from_gymnasium(env.observation_space)
+        space = from_gymnasium(env.observation_space)
         assert isinstance(space, Tuple)
         assert len(space) == 3
         assert space.why_not(value_from_gymnasium(env.observation_space, observation)) is None
@@ -224,16 +224,16 @@ class TestLayout:
 
     def test_is_never_guessed(self):
         for shape in [(84, 84, 4), (4, 84, 84), (84, 84, 3)]:
-            assert Space.from_gymnasium(gym.Box(0, 255, shape, np.uint8)).layout is None
+            assert from_gymnasium(gym.Box(0, 255, shape, np.uint8)).layout is None
 
     @pytest.mark.parametrize("layout", ["channels_last", {"camera": "channels_last"}])
     def test_is_declared(self, layout):
-        space = Space.from_gymnasium(self.IMAGES, layout=layout)
+        space = from_gymnasium(self.IMAGES, layout=layout)
         assert space["camera"].layout == "channels_last"
         assert space["speed"].layout is None
-        nested = Space.from_gymnasium(gym.Tuple([gym.Box(0, 1, (2, 2, 3)), gym.Discrete(2)]), layout="channels_first")
+        nested = from_gymnasium(gym.Tuple([gym.Box(0, 1, (2, 2, 3)), gym.Discrete(2)]), layout="channels_first")
         assert nested[0].layout == "channels_first"
-        assert space.map(lambda leaf: leaf._replace(layout=None)) == Space.from_gymnasium(self.IMAGES)
+        assert space.map(lambda leaf: leaf._replace(layout=None)) == from_gymnasium(self.IMAGES)
 
     @pytest.mark.parametrize(
         ("layout", "message"),
@@ -246,25 +246,24 @@ class TestLayout:
     )
     def test_errors_teach(self, layout, message):
         with pytest.raises(SpaceError, match=message):
-            Space.from_gymnasium(self.IMAGES, layout=layout)
+            from_gymnasium(self.IMAGES, layout=layout)
 
     def test_for_nothing_is_refused(self):
         with pytest.raises(SpaceError, match="no leaf is an image"):
-            Space.from_gymnasium(gym.Discrete(3), layout="channels_last")
+            from_gymnasium(gym.Discrete(3), layout="channels_last")
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Space.from_gymnasium(gym.Sequence(gym.Discrete(2))), "supported are Box, Discrete"),
-        (lambda: Space.from_gymnasium(gym.Dict({"x": gym.Sequence(gym.Discrete(2))})), "where:    x"),
-        (lambda: Space.from_gymnasium(gym.Dict({"a/b": gym.Discrete(2)})), "'a/b'"),
-        (lambda: Space.from_gymnasium(gym.Dict({1: gym.Discrete(2)})), "key 1"),
-        (lambda: Space.from_gymnasium(IntBox(2)), "cannot be converted: IntBox"),
-        (lambda: FloatBox.from_gymnasium(gym.Discrete(2)), "Expected a FloatBox"),
-        (lambda: FloatBox(add_batch_rank=True).to_gymnasium(), "strip_ranks"),
-        (lambda: TextBox().to_gymnasium(), "longest length"),
-        (lambda: TextBox(5).to_gymnasium(), "set of characters"),
+        (lambda: from_gymnasium(gym.Sequence(gym.Discrete(2))), "supported are Box, Discrete"),
+        (lambda: from_gymnasium(gym.Dict({"x": gym.Sequence(gym.Discrete(2))})), "where:    x"),
+        (lambda: from_gymnasium(gym.Dict({"a/b": gym.Discrete(2)})), "'a/b'"),
+        (lambda: from_gymnasium(gym.Dict({1: gym.Discrete(2)})), "key 1"),
+        (lambda: from_gymnasium(IntBox(2)), "cannot be converted: IntBox"),
+        (lambda: to_gymnasium(FloatBox(add_batch_rank=True)), "strip_ranks"),
+        (lambda: to_gymnasium(TextBox()), "longest length"),
+        (lambda: to_gymnasium(TextBox(5)), "set of characters"),
         (lambda: to_gymnasium(gym.Discrete(2)), "no space of rlweave"),
     ],
 )

@@ -154,7 +154,7 @@ def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, 
 
     drawn_together = 1 if config.engine == "local" else config.batches_per_call  # in this process a call costs nothing
     samples = ParallelReplay(shards, config.agent.learning_starts, config.save_memory, drawn_together)
-    drawn = samples.on_error(failure.policy, failure.timeout).gather_async(config.batches_ahead)
+    drawn = samples.on_error(failure.on_error, failure.timeout).gather_async(config.batches_ahead)
     # the slides' listing sets priorities before it trains; there are no TD errors before that
     trained = drawn.for_each(TrainOneStep(learner)).for_each(UpdatePriorities(shards))
     replay_op = trained.rate_limit(config.agent.samples_per_step, min_size=config.agent.learning_starts)

@@ -8,7 +8,7 @@ from rlweave.agents.agent import AUTO, AgentConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.errors import ConfigError
-from rlweave.flow import Engine, FailurePolicy, LocalEngine, Resources
+from rlweave.flow import Engine, FailureRule, LocalEngine, Resources
 
 ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 
@@ -115,9 +115,9 @@ def worker_seed(config: TrainConfig, number: int) -> int:
     return derived_seed(config.seed, f"worker {number}")
 
 
-def worker_failure(config: TrainConfig) -> FailurePolicy:
+def worker_failure(config: TrainConfig) -> FailureRule:
     """What becomes of a worker that fails. In this process there is nothing that could be made anew."""
-    return FailurePolicy("stop" if config.engine == "local" else config.worker_failure, config.worker_timeout)
+    return FailureRule("stop" if config.engine == "local" else config.worker_failure, config.worker_timeout)
 
 
 def worker_resources(config: TrainConfig) -> Resources:

@@ -116,7 +116,7 @@ def place(
 def rollouts(config: TrainConfig, workers: Workers, fragments: int = 1) -> Stream:
     """What the workers sample, as a parallel stream that treats failures as the settings say."""
     failure = worker_failure(config)
-    return ParallelRollouts(workers, fragments=fragments).on_error(failure.policy, failure.timeout)
+    return ParallelRollouts(workers, fragments=fragments).on_error(failure.on_error, failure.timeout)
 
 
 def gathered(

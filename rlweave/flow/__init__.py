@@ -27,7 +27,7 @@ from rlweave.flow.compute_priorities import ComputePriorities
 from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
-from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.failure_rule import FailureRule
 from rlweave.flow.gradient_operators import ApplyGradients, AverageGradients, ComputeGradients
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.item_reference import ItemReference
@@ -84,7 +84,7 @@ __all__ = [
     "Envelope",
     "Episode",
     "Every",
-    "FailurePolicy",
+    "FailureRule",
     "FakeClock",
     "GradientLearner",
     "Gradients",

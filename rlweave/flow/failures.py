@@ -10,7 +10,7 @@ from rlweave.flow.arrivals import Requested
 from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
 from rlweave.flow.envelope import Envelope
-from rlweave.flow.failure_policy import FailurePolicy, Hanging, Supervisor
+from rlweave.flow.failure_rule import FailureRule, Hanging, Supervisor
 from rlweave.flow.node import failure
 from rlweave.flow.sources import ParForEach, RolloutSource
 from rlweave.flow.workers import origin_of
@@ -49,9 +49,9 @@ class Failures:
         self._source, self._context = source, context
         self._now = context.clock.now
         self._channel = context.channel(source.group)
-        self.policy = source.on_error or FailurePolicy()
-        self._policies = {stage.name: stage.on_error or self.policy for stage in stages}
-        self.supervisor = Supervisor(len(source.group), self.policy)
+        self.rule = source.failure_rule or FailureRule()
+        self._rules = {stage.name: stage.failure_rule or self.rule for stage in stages}
+        self.supervisor = Supervisor(len(source.group), self.rule)
         self.last_error: PlanError | None = None
         """The newest failure that the plan went on after. Without one, nobody is buried or being replaced."""
         self._births: dict[int, tuple[Call, float]] = {}
@@ -61,10 +61,10 @@ class Failures:
         self.hangs_at = 0.0
         """Before this time nobody counts as hanging."""
 
-    # -- what the policies say ----------------------------------------------------------------------------------
+    # -- what the rules say ----------------------------------------------------------------------------------
 
     def judge(self, error: Exception, item: Envelope, version: float) -> Survived | None:
-        """Finds out what the policy says about an actor that failed, and counts it.
+        """Finds out what the rule says about an actor that failed, and counts it.
 
         Args:
             error: What came of it.
@@ -80,24 +80,24 @@ class Failures:
         stage, cause = origin_of(error)
         source = self._source.name
         operator = {"sample": source, "set_weights": f"weights for {source}"}.get(stage, stage)
-        policy = self._policies.get(stage, self.policy)
+        rule = self._rules.get(stage, self.rule)
         if isinstance(error, ArgumentFailed):  # weights come from a learner's actor
             if self._channel.awaits_learner(version):
                 return None
-            policy = FailurePolicy()
+            rule = FailureRule()
         actor_lost = isinstance(error, ActorLost | Hanging)
-        if policy.policy == "stop" or (actor_lost and policy.policy == "skip"):
+        if rule.on_error == "stop" or (actor_lost and rule.on_error == "skip"):
             raise failure(operator, item, cause) from cause
         self._context.counters.fail(operator)
         survived = failure(operator, item, cause)
         survived.__cause__ = cause
-        return Survived(survived, policy.policy == "skip", actor_lost)
+        return Survived(survived, rule.on_error == "skip", actor_lost)
 
     def note(self, index: int, survived: Survived) -> bool:
         """Notes a failure of an actor; whether the actor is to be buried.
 
         Raises:
-            PlanError: If the policy is to skip, and too many were skipped in a row.
+            PlanError: If the rule is to skip, and too many were skipped in a row.
         """
         self.last_error = survived.error
         too_many = self.supervisor.failed(index)
@@ -121,7 +121,7 @@ class Failures:
             raise PlanError(
                 f"all actors of {self._source.name!r} are gone",
                 where=f"operator {self._source.name!r}",
-                received=f"{sum(given_up)} given up after {self.policy.attempts} failures in a row each",
+                received=f"{sum(given_up)} given up after {self.rule.attempts} failures in a row each",
                 fix="see its cause, the last failure; raise attempts in on_error() if it would have passed",
             ) from self.last_error
 
@@ -198,15 +198,15 @@ class Failures:
     def hanging(self, unanswered: Sequence[Requested], now: float) -> list[tuple[Requested, Hanging]]:
         """Those requests whose actors have not answered for too long."""
         # a learner that hangs keeps those waiting who wait for its weights: it is to be found out first
-        patience = self.policy.timeout * (2.0 if self._channel.awaits_weights() else 1.0)
+        patience = self.rule.timeout * (2.0 if self._channel.awaits_weights() else 1.0)
         silent = [(request, now - self._since(request)) for request in unanswered]
         return [(request, Hanging(f"no answer for {time:.1f} seconds")) for request, time in silent if time > patience]
 
     def look_again(self, requested: Sequence[Requested], now: float) -> None:
         """Sets when actors are to be looked at again; what is asked for later hangs later."""
-        self.hangs_at = min(map(self._since, requested), default=now) + self.policy.timeout
+        self.hangs_at = min(map(self._since, requested), default=now) + self.rule.timeout
         if self.hangs_at < now:
-            self.hangs_at = now + self.policy.timeout / 10.0  # somebody is waiting for weights: looked at again soon
+            self.hangs_at = now + self.rule.timeout / 10.0  # somebody is waiting for weights: looked at again soon
 
     def _since(self, request: Requested) -> float:
         return max(request.asked_at, self.heard_of[request.actor])

@@ -11,7 +11,7 @@ from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine, LocalCall, value_of
-from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.failure_rule import FailureRule
 from rlweave.flow.item_state import decode, encode
 from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.protocols import Learner
@@ -174,7 +174,7 @@ class LearnerRebirth:
 
     Args:
         record: The learner.
-        policy: How often it may fail in a row, and how long to wait before it is made anew.
+        rule: How often it may fail in a row, and how long to wait before it is made anew.
         engine: Where it lives.
         clock: Where the time is read.
         counters: The plan's counters.
@@ -182,9 +182,9 @@ class LearnerRebirth:
     """
 
     def __init__(
-        self, record: LearnerRecord, policy: FailurePolicy, engine: Engine, clock: Clock, counters: Counters, name: str
+        self, record: LearnerRecord, rule: FailureRule, engine: Engine, clock: Clock, counters: Counters, name: str
     ) -> None:
-        self.record, self.policy, self.name = record, policy, name
+        self.record, self.rule, self.name = record, rule, name
         self._engine, self._clock, self._now, self._counters = engine, clock, clock.now, counters
         self._failures = self._successes = 0
         self._due_at: float | None = None
@@ -203,11 +203,11 @@ class LearnerRebirth:
         self._failures += 1
         self._successes = 0
         self.record.lost = True
-        if self._failures >= self.policy.attempts:
+        if self._failures >= self.rule.attempts:
             return False
         self._counters.fail(self.name)
         self._noticed_at = self._now()
-        self._due_at = self._noticed_at + self.policy.delay(self._failures)
+        self._due_at = self._noticed_at + self.rule.delay(self._failures)
         return True
 
     def succeeded(self) -> None:

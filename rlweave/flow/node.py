@@ -11,7 +11,7 @@ from rlweave.errors import PlanError
 from rlweave.flow.counters import Timer
 from rlweave.flow.engine import Call
 from rlweave.flow.envelope import Envelope, Pulled
-from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.failure_rule import FailureRule
 from rlweave.flow.item_reference import stands_for
 from rlweave.flow.item_types import type_name
 
@@ -68,7 +68,7 @@ class Node:
         outputs: Its own ports.
         timer: Items worked on and seconds taken.
         ended: Whether it has answered END.
-        on_error: What becomes of the plan when the operator fails; None stops it.
+        failure_rule: What becomes of the plan when the operator fails; None stops it.
     """
 
     capacity: int = 1
@@ -77,7 +77,7 @@ class Node:
     """Items that the edge into this node can hold."""
     policy = "block"
     """What happens when they are full."""
-    failure_policies: tuple[str, ...] = ()
+    on_error_choices: tuple[str, ...] = ()
     """What ``on_error`` may say about it; nothing for a node that cannot fail on an item."""
     takes: Any = Any
     gathers_up = False
@@ -93,7 +93,7 @@ class Node:
         self.outputs: list[Port] = []
         self.timer = Timer()
         self.ended = False
-        self.on_error: FailurePolicy | None = None
+        self.failure_rule: FailureRule | None = None
         self.gates: list[Callable[[], bool]] = []
         """All must be open before this node takes another item (a rate limiter holds back inserts by one)."""
 

@@ -360,7 +360,7 @@ class ReportMetrics:
         """Waits until nothing is on its way that is not here, and takes nothing of it: nobody notices that one looked.
 
         Raises:
-            PlanError: If an actor fails meanwhile, and its policy is to stop; if weights or a message that were sent
+            PlanError: If an actor fails meanwhile, and its rule is to stop; if weights or a message that were sent
                 before could not be given to a worker.
         """
         context = self._running()

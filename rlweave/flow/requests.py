@@ -275,7 +275,7 @@ class Gather(Node):
     # -- failures -----------------------------------------------------------------------------------------------
 
     def _failed(self, index: int, error: Exception, asked: bool = True, version: float = math.inf) -> None:
-        """Does what the policy says about an actor that failed.
+        """Does what the rule says about an actor that failed.
 
         Args:
             index: Its number.
@@ -336,7 +336,7 @@ class Gather(Node):
             self._failures.check_alive(self._over)
 
     def _check_hanging(self) -> list[Call]:
-        """Does what the policy says about actors that do not answer; the calls that were found to be done instead."""
+        """Does what the rule says about actors that do not answer; the calls that were found to be done instead."""
         failures, now = self._failures, self._now()
         if now < failures.hangs_at:
             return []
@@ -393,7 +393,7 @@ class Gather(Node):
 
     def drain(self) -> None:
         """Waits until all calls that were started are done, and takes delivery of nothing: they come as they would."""
-        patience = min(1.0, self._failures.policy.timeout)
+        patience = min(1.0, self._failures.rule.timeout)
         while unknown := [request.call for request in self._requested if id(request.call) not in self._ready]:
             self._ready.update(map(id, self._engine.wait(unknown, patience)))
             self._check_hanging()

@@ -9,7 +9,7 @@ from rlweave.errors import PlanError
 from rlweave.flow.counters import Counters
 from rlweave.flow.engine import ActorLost
 from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope
-from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.failure_rule import FailureRule
 from rlweave.flow.node import Node, failure
 from rlweave.flow.operators import positive
 from rlweave.flow.replay_shards import ReplayShards, ShardRecord
@@ -108,7 +108,7 @@ class ShardSource(RolloutSource):
 
     def take_dead(self) -> list[int]:
         """Shards that were found dead, or hanging, by who gave them something."""
-        return self.record.take_dead((self.on_error or FailurePolicy()).timeout)
+        return self.record.take_dead((self.failure_rule or FailureRule()).timeout)
 
     def buried(self, index: int) -> None:
         """Notes that a shard is gone."""
@@ -160,7 +160,7 @@ class ShardSource(RolloutSource):
             PlanError: If one has died, and is not to be replaced.
         """
         record = self.record.state_dict(self.save, self.name)
-        if self.record.found_dead and (self.on_error is None or self.on_error.policy != "replace"):
+        if self.record.found_dead and (self.failure_rule is None or self.failure_rule.on_error != "replace"):
             dead = Envelope(None, f"{self.name}/{self.record.found_dead[0]}", self.timer.items, UNKNOWN_VERSION)
             lost = ActorLost("found dead when its state was asked for")
             raise failure(self.name, dead, lost) from lost

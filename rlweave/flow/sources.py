@@ -30,7 +30,7 @@ class RolloutSource(Node):
         counts: Whether its steps and episodes are those of the training.
     """
 
-    failure_policies = ("stop", "skip", "replace")
+    on_error_choices = ("stop", "skip", "replace")
     place = "sources"
     in_rounds = True
     """Whether one item of each source makes a round."""
@@ -86,11 +86,11 @@ class RolloutSource(Node):
         """Settings."""
         fragments = f"fragments={self.fragments}" if self.fragments > 1 else ""
         counts = "" if self.counts else "counts=False"
-        return ", ".join(filter(None, [fragments, counts, self.on_error.note() if self.on_error else ""]))
+        return ", ".join(filter(None, [fragments, counts, self.failure_rule.note() if self.failure_rule else ""]))
 
     def check(self, graph: PlanGraph) -> None:
         """A group of workers is the source of one stream only; only workers made by a factory can be made anew."""
-        if self.on_error is not None and self.on_error.policy == "replace" and self.group.exists():
+        if self.failure_rule is not None and self.failure_rule.on_error == "replace" and self.group.exists():
             raise PlanError(
                 f"the workers of {self.name!r} cannot be made anew",
                 where=f"operator {self.name!r}, on_error('replace')",
@@ -114,7 +114,7 @@ class ParForEach(Node):
     failure begins with a new copy, whose state went down with the old one.
     """
 
-    failure_policies = ("stop", "skip", "replace")
+    on_error_choices = ("stop", "skip", "replace")
     place = "sources"
 
     def __init__(self, upstream: Port, operator: Operator) -> None:

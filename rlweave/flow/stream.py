@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.branching import QueueNode, SplitNode, UnionNode
-from rlweave.flow.failure_policy import FailurePolicy, Policy
+from rlweave.flow.failure_rule import FailureRule, OnError
 from rlweave.flow.gather import GatherAsync, GatherSync, WhenOld
 from rlweave.flow.node import Port
 from rlweave.flow.notify import Notify, receiver_of
@@ -58,7 +58,7 @@ class Stream:
 
     def on_error(
         self,
-        policy: Policy,
+        rule: OnError,
         timeout: float = 600.0,
         attempts: int = 5,
         first_delay: float = 0.1,
@@ -69,10 +69,10 @@ class Stream:
         Without it, a failure stops the plan. Whatever goes on after a failure is counted, and reported.
 
         Args:
-            policy: ``"skip"`` leaves out the item at hand. ``"replace"`` makes the actor anew, in place: counters,
+            rule: ``"skip"`` leaves out the item at hand. ``"replace"`` makes the actor anew, in place: counters,
                 buffers, learner and the other branches go on, what was asked of it is lost and counted, and the new one
                 gets the newest weights, and ``replacing(number)`` if it has that, before its first item. An operator at
-                the workers follows the policy of their source unless it has its own.
+                the workers follows the rule of their source unless it has its own.
             timeout: Seconds that an actor may take for one call before it counts as hanging.
             attempts: Failures in a row without an item, after which an actor is given up. When all are, the plan ends
                 with the last failure.
@@ -81,17 +81,17 @@ class Stream:
 
         Raises:
             ConfigError: If the settings are wrong.
-            PlanError: If the operator cannot follow this policy.
+            PlanError: If the operator cannot follow this rule.
         """
         node = self.port.node
-        if policy not in node.failure_policies:
+        if rule not in node.on_error_choices:
             raise PlanError(
-                f"{node.name!r} cannot follow the failure policy {policy!r}",
+                f"{node.name!r} cannot follow the failure rule {rule!r}",
                 where=f"operator {node.name!r}",
-                received=f"policy {policy!r}; it takes {', '.join(node.failure_policies) or 'none'}",
+                received=f"rule {rule!r}; it takes {', '.join(node.on_error_choices) or 'none'}",
                 fix="call on_error() on rollouts ('stop', 'skip', 'replace') or behind for_each ('stop', 'skip')",
             )
-        node.on_error = FailurePolicy(policy, timeout, attempts, first_delay, longest_delay)
+        node.failure_rule = FailureRule(rule, timeout, attempts, first_delay, longest_delay)
         return self
 
     def par_for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:

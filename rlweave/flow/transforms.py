@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlweave.errors import PlanError
 from rlweave.flow.engine import ActorLost, Call, LocalCall
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
-from rlweave.flow.failure_policy import FailurePolicy
+from rlweave.flow.failure_rule import FailureRule
 from rlweave.flow.item_state import as_numpy, decode, decode_envelopes, encode, encode_envelopes
 from rlweave.flow.item_types import check_type, fits
 from rlweave.flow.learner_record import LearnerRebirth
@@ -55,7 +55,7 @@ def claim(operator: Operator, node: Node) -> None:
 class ForEach(Node):
     """Puts every item through an operator."""
 
-    failure_policies: tuple[str, ...] = ("stop", "skip")
+    on_error_choices: tuple[str, ...] = ("stop", "skip")
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
         super().__init__(operator.default_name(), [upstream])
@@ -121,9 +121,13 @@ class ForEach(Node):
         self._right.add(type(result.payload))
 
     def _skipped(self, item: Envelope, error: Exception) -> Pulled:
-        """Leaves an item out that the operator failed on, if that is the policy, and counts it."""
+        """Leaves an item out that the operator failed on, if that is the rule, and counts it."""
         self._failures_in_a_row += 1
-        if self.on_error is None or self.on_error.policy == "stop" or self._failures_in_a_row >= self.on_error.attempts:
+        if (
+            self.failure_rule is None
+            or self.failure_rule.on_error == "stop"
+            or self._failures_in_a_row >= self.failure_rule.attempts
+        ):
             raise failure(self.name, item, error) from error
         self._counters.fail(self.name)
         return ABSORBED
@@ -149,8 +153,8 @@ class ForEach(Node):
 
     def note(self) -> str:
         """The operator's settings."""
-        policy = "" if self.on_error is None else self.on_error.note()
-        return ", ".join(filter(None, [self.operator.note(), policy]))
+        rule = "" if self.failure_rule is None else self.failure_rule.note()
+        return ", ".join(filter(None, [self.operator.note(), rule]))
 
     def state_dict(self) -> dict[str, Any]:
         """The operator's state, and what it flushed that has not come out yet."""
@@ -166,11 +170,11 @@ class ForEachAtActor(ForEach):
     """Puts every item through an operator whose work is done in an actor: nobody waits for it but who wants its item.
 
     One item is worked on at a time. A queue in front of it keeps the branches before it moving meanwhile. With the
-    failure policy ``"replace"``, a learner that fails, dies or hangs is made anew from the last snapshot of its state;
+    failure rule ``"replace"``, a learner that fails, dies or hangs is made anew from the last snapshot of its state;
     the item that it failed on and the updates since then are lost, and counted.
     """
 
-    failure_policies = ("stop", "replace")
+    on_error_choices = ("stop", "replace")
     place = "learner"
 
     def __init__(self, upstream: Port, operator: Operator) -> None:
@@ -181,7 +185,7 @@ class ForEachAtActor(ForEach):
     def check(self, graph: PlanGraph) -> None:
         """Who is to be made anew needs a state to begin from."""
         super().check(graph)
-        if self.on_error is not None and self.on_error.policy == "replace":
+        if self.failure_rule is not None and self.failure_rule.on_error == "replace":
             assert self.operator.learner_actor is not None
             self.operator.learner_actor.check_restorable(self.name)
 
@@ -189,16 +193,16 @@ class ForEachAtActor(ForEach):
         """Binds the engine."""
         super().start(context)
         self._engine, self._context = context.engine, context
-        self._policy = self.on_error or FailurePolicy()
-        self._timeout = self._policy.timeout
+        self._rule = self.failure_rule or FailureRule()
+        self._timeout = self._rule.timeout
         self._started_at = 0.0
         self._blocked_in_step = -1
         assert self.operator.learner_actor is not None
         self._record = context.learner(self.operator.learner_actor)
         self._rebirth = LearnerRebirth(
-            self._record, self._policy, context.engine, context.clock, context.counters, self.name
+            self._record, self._rule, context.engine, context.clock, context.counters, self.name
         )
-        if self._policy.policy == "replace":
+        if self._rule.on_error == "replace":
             self._record.protect()
 
     def pull(self, output: int = 0) -> Pulled:
@@ -245,9 +249,9 @@ class ForEachAtActor(ForEach):
         return result
 
     def _failed(self, item: Envelope, error: Exception) -> Pulled:
-        """Has the learner made anew, if that is the policy; the item is lost."""
+        """Has the learner made anew, if that is the rule; the item is lost."""
         self._working = None
-        if self._policy.policy == "stop" or not self._rebirth.begin(error):
+        if self._rule.on_error == "stop" or not self._rebirth.begin(error):
             raise failure(self.name, item, error) from error
         self._counters.lose(self.name, 1)
         return ABSORBED

@@ -13,7 +13,7 @@ from rlweave.flow import (
     NOT_READY,
     Engine,
     Envelope,
-    FailurePolicy,
+    FailureRule,
     FakeClock,
     LocalEngine,
     ParallelRollouts,
@@ -256,14 +256,14 @@ def test_sources_that_end_end_the_plan_although_one_failed(kind: str) -> None:
 
 
 def test_settings_that_cannot_be_meant_are_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown failure policy"):
-        FailurePolicy("ignore")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="unknown failure rule"):
+        FailureRule("ignore")  # type: ignore[arg-type]
     for wrong in ({"timeout": 0.0}, {"attempts": 0}, {"first_delay": 2.0, "longest_delay": 1.0}):
-        with pytest.raises(ConfigError, match="a failure policy needs"):
-            FailurePolicy("replace", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match="cannot follow the failure policy 'replace'"):
+        with pytest.raises(ConfigError, match="a failure rule needs"):
+            FailureRule("replace", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="cannot follow the failure rule 'replace'"):
         ParallelRollouts([FakeWorker()]).gather_sync().for_each(lambda item: item).on_error("replace")
-    with pytest.raises(PlanError, match="'gather_sync' cannot follow the failure policy 'skip'"):
+    with pytest.raises(PlanError, match="'gather_sync' cannot follow the failure rule 'skip'"):
         ParallelRollouts([FakeWorker()]).gather_sync().on_error("skip")
     with pytest.raises(PlanError, match="cannot be made anew"):
         ReportMetrics(ParallelRollouts([FakeWorker()]).on_error("replace").gather_sync())

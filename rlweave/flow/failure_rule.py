@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from rlweave.errors import ConfigError
 
-Policy = Literal["stop", "skip", "replace"]
+OnError = Literal["stop", "skip", "replace"]
 
 
 class Hanging(Exception):  # noqa: N818  (the cause in an error of the plan)
@@ -15,11 +15,11 @@ class Hanging(Exception):  # noqa: N818  (the cause in an error of the plan)
 
 
 @dataclass(frozen=True)
-class FailurePolicy:
+class FailureRule:
     """How failures of one operator are dealt with; see ``Stream.on_error``.
 
     Attributes:
-        policy: ``"stop"`` ends the plan with an error. ``"skip"`` leaves the item out and counts it. ``"replace"``
+        on_error: ``"stop"`` ends the plan with an error. ``"skip"`` leaves the item out and counts it. ``"replace"``
             makes the actor anew, in place, and counts that.
         timeout: Seconds that an actor may take for one call before it counts as hanging, which is a failure that
             cannot be skipped.
@@ -29,20 +29,23 @@ class FailurePolicy:
         longest_delay: Where doubling ends.
     """
 
-    policy: Policy = "stop"
+    on_error: OnError = "stop"
     timeout: float = 600.0
     attempts: int = 5
     first_delay: float = 0.1
     longest_delay: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.policy not in get_args(Policy):
+        if self.on_error not in get_args(OnError):
             raise ConfigError(
-                "unknown failure policy", where="on_error", received=repr(self.policy), fix=f"one of {get_args(Policy)}"
+                "unknown failure rule",
+                where="on_error",
+                received=repr(self.on_error),
+                fix=f"one of {get_args(OnError)}",
             )
         if not (self.timeout > 0 and self.attempts >= 1 and 0 <= self.first_delay <= self.longest_delay):
             raise ConfigError(
-                "a failure policy needs a timeout above 0, at least one attempt, and delays that do not shrink",
+                "a failure rule needs a timeout above 0, at least one attempt, and delays that do not shrink",
                 where="on_error",
                 received=f"timeout={self.timeout}, attempts={self.attempts}, delays {self.first_delay} to "
                 f"{self.longest_delay}",
@@ -51,14 +54,14 @@ class FailurePolicy:
     def delay(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row.
 
-        >>> [FailurePolicy("replace", longest_delay=0.5).delay(n) for n in (1, 2, 3, 4)]
+        >>> [FailureRule("replace", longest_delay=0.5).delay(n) for n in (1, 2, 3, 4)]
         [0.1, 0.2, 0.4, 0.5]
         """
         return min(self.first_delay * 2.0 ** (failures - 1), self.longest_delay)
 
     def note(self) -> str:
-        """The policy, for ``explain``; nothing for the default."""
-        return "" if self.policy == "stop" else f"on_error={self.policy}"
+        """The rule, for ``explain``; nothing for the default."""
+        return "" if self.on_error == "stop" else f"on_error={self.on_error}"
 
 
 class Supervisor:
@@ -66,11 +69,11 @@ class Supervisor:
 
     Args:
         size: Number of actors.
-        policy: How their failures are dealt with.
+        rule: How their failures are dealt with.
     """
 
-    def __init__(self, size: int, policy: FailurePolicy) -> None:
-        self.policy = policy
+    def __init__(self, size: int, rule: FailureRule) -> None:
+        self.rule = rule
         self.given_up = [False] * size
         self.gave_up = False
         """Whether any has been given up."""
@@ -86,14 +89,14 @@ class Supervisor:
     def failed(self, index: int) -> bool:
         """Notes a failure; whether there have been too many in a row."""
         self._in_a_row[index] += 1
-        return self._in_a_row[index] >= self.policy.attempts
+        return self._in_a_row[index] >= self.rule.attempts
 
     def bury(self, index: int, now: float) -> None:
         """Plans the replacement of an actor, or gives it up after too many failures in a row."""
-        if self._in_a_row[index] >= self.policy.attempts:
+        if self._in_a_row[index] >= self.rule.attempts:
             self.given_up[index] = self.gave_up = True
         else:
-            self._due_at[index] = now + self.policy.delay(self._in_a_row[index])
+            self._due_at[index] = now + self.rule.delay(self._in_a_row[index])
 
     def take_due(self, now: float) -> list[int]:
         """The places whose new actors are to be made now."""

@@ -64,6 +64,7 @@ class TrainedPolicy:
         self.observation_space: gymnasium.Space[Any] = whole if self.info_mask is None else whole["observation"]
         self._codec, self._action_codec = batch_codec(whole), batch_codec(self.action_space)
         self._whole, self._has_text = whole, _has_text(whole)
+        self._first_keys, self._first_rank = _first_leaf(whole)
         self._of_thread = threading.local()
 
     # -- acting --------------------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ class TrainedPolicy:
         try:
             if self._has_text:
                 observation = _hashed(self._whole, observation)
-            rows = _batch_size(self._whole, observation)
+            rows = self._batch_size(observation)
             if rows is None:
                 states = codec.allocate(1)
                 codec.write(states, 0, observation)
@@ -215,6 +216,16 @@ class TrainedPolicy:
             leaf = f"leaf {path!r} of the observation" if path else "the observation"
             raise self._refused(f"{leaf} holds NaN or infinity", "" if rows is None else f"in row {row}")
         return states, rows
+
+    def _batch_size(self, value: Any) -> int | None:
+        """How many values there are in a batch; None for a single value (or for what is neither)."""
+        for key in self._first_keys:
+            try:
+                value = value[key]
+            except (KeyError, IndexError, TypeError):  # another nesting, which the codec explains
+                return None
+        ranks = value.ndim if isinstance(value, np.ndarray) else np.ndim(value)
+        return len(value) if ranks == self._first_rank + 1 else None
 
     def _refused(self, what: str, received: str) -> ExecutionError:
         fix = f"pass a value of {self.observation_space}, or a batch of them"
@@ -252,17 +263,13 @@ def _space_of(made_for: Mapping[str, Any], key: str, space: Space) -> gymnasium.
     return gymnasium_from_json(made_for[key]) if key in made_for else to_gymnasium(space)
 
 
-def _batch_size(space: gymnasium.Space[Any], value: Any) -> int | None:
-    """How many values of a space there are in a batch; None for a single value (or for what is neither)."""
-    while isinstance(space, gym.Dict | gym.Tuple):
-        children: Any = space.spaces
-        first = next(iter(children), None) if isinstance(space, gym.Dict) else 0
-        try:
-            space, value = children[first], value[first]
-        except (KeyError, IndexError, TypeError):  # an empty space; or another nesting, which its codec explains
-            return None
-    ranks = len(space.shape or ())
-    return len(value) if np.ndim(value) == ranks + 1 else None
+def _first_leaf(space: gymnasium.Space[Any]) -> tuple[tuple[Any, ...], int]:
+    """Keys that lead to the first leaf of a space, and the number of axes of a single value there."""
+    keys: list[Any] = []
+    while isinstance(space, gym.Dict | gym.Tuple) and len(space.spaces):
+        keys.append(next(iter(space.spaces)) if isinstance(space, gym.Dict) else 0)
+        space = space[keys[-1]]
+    return tuple(keys), len(space.shape or ())
 
 
 def _has_text(space: gymnasium.Space[Any]) -> bool:

@@ -128,13 +128,13 @@ def leaf_sample(leaf: ActionLeaf, parameters: Any, squashed: bool) -> tuple[Any,
     return u, normal_log_prob(mean, log_std, u)
 
 
-def leaf_mode(leaf: ActionLeaf, parameters: Any, squashed: bool) -> Any:
-    """The likeliest value of one leaf (squashed: of the number before tanh)."""
+def leaf_mode(leaf: ActionLeaf, location: Any, squashed: bool) -> Any:
+    """The likeliest value of one leaf (squashed: of the number before tanh) for its logits, or its mean."""
     if leaf.kind == "categorical":
-        return ops.argmax(parameters, axis=-1)
+        return ops.argmax(location, axis=-1)
     if leaf.kind == "bernoulli":
-        return parameters > 0
-    return squash(parameters["mean"], leaf.bounded) if squashed else parameters["mean"]
+        return location > 0
+    return squash(location, leaf.bounded) if squashed else location
 
 
 def leaf_log_prob(leaf: ActionLeaf, parameters: Any, actions: Any, squashed: bool) -> Any:
@@ -230,13 +230,13 @@ class Joint(Component):
     @api
     def mode(self, parameters: Any) -> Any:
         """The likeliest actions, nested (..., *shape). Squashed: what the likeliest number before tanh becomes."""
-        return self._nested(self._mode(self._flat(parameters)))
+        return self._nested(self._mode(self._locations(self._flat(parameters))))
 
     @api
     def mode_and_log_prob(self, parameters: Any) -> Any:
         """The likeliest actions and their log-probability: nested (..., *shape), and (...)."""
         flat = self._flat(parameters)
-        actions = self._mode(flat)
+        actions = self._mode(self._locations(flat))
         return self._nested(actions), self._log_prob(flat, actions)
 
     @api
@@ -288,8 +288,8 @@ class Joint(Component):
         return actions, total
 
     @graph_fn(returns=1)
-    def _mode(self, parameters: dict[str, Any]) -> Any:
-        return {leaf.path: leaf_mode(leaf, parameters[leaf.path], self.squash) for leaf in self.leaves}
+    def _mode(self, locations: dict[str, Any]) -> Any:
+        return {leaf.path: leaf_mode(leaf, locations[leaf.path], self.squash) for leaf in self.leaves}
 
     @graph_fn(returns=1)
     def _log_prob(self, parameters: dict[str, Any], actions: dict[str, Any]) -> Any:
@@ -331,6 +331,11 @@ class Joint(Component):
         if isinstance(parameters, Unknown):
             return {leaf.path: parameters for leaf in self.leaves}
         return self.action_space.flatten_value(parameters)
+
+    def _locations(self, flat: dict[str, Any]) -> dict[str, Any]:
+        """All that modes depend on, by leaf: logits, and of floats the mean, so that nobody computes a deviation."""
+        floats = (leaf.path for leaf in self.leaves if leaf.kind not in ("categorical", "bernoulli"))
+        return flat | {path: flat[path]["mean"] for path in floats if not isinstance(flat[path], Unknown)}
 
     def _nested(self, flat: Any) -> Any:
         if has_leaf(flat, Unknown) and not isinstance(flat, dict):

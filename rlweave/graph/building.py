@@ -12,15 +12,18 @@ from rlweave.backends.base import WIDE
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
+from rlweave.graph.composition import ComponentBase
+from rlweave.graph.current import tracing
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.explain import Round
 from rlweave.graph.failures import failed_method
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, has_leaf
 from rlweave.graph.passes.partition import random_travels
+from rlweave.graph.passes.replication import replica_devices, replicate
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
 from rlweave.graph.store import Store
-from rlweave.graph.trace import Trace, make_inputs, tracing
+from rlweave.graph.trace import Trace, make_inputs
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Space
 
@@ -88,7 +91,8 @@ def build(
     with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         chosen = get_backend(backend)
-        session = Session(root, chosen, rng, device, replicas)
+        devices = () if replicas is None else replica_devices(replicas, chosen)
+        session = Session(root, chosen, rng, device, devices)
         if len(session.device_places) > 1 and torch_compile:
             raise BuildError(
                 "torch_compile compiles for one device",
@@ -110,7 +114,8 @@ def build(
 
             executor: GraphExecutor = EagerExecutor(session, store, builder.trace_later)
         else:
-            executor = GraphExecutor(session, store, builder.trace_later, torch_compile)
+            passes = [replicate] if devices else []
+            executor = GraphExecutor(session, store, builder.trace_later, torch_compile, passes)
         for graph in builder.graphs:
             executor.install(graph)
         for name in builder.wanted:
@@ -412,7 +417,7 @@ class _Builder:
             "out of create_variables",
         )
 
-    def _why_missing(self, component: Component, name: str) -> str:
+    def _why_missing(self, component: ComponentBase, name: str) -> str:
         declared = api_methods(type(component))
         suppliers = [method for method, d in declared.items() if name in d.parameters]
         if not suppliers:

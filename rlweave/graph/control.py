@@ -11,6 +11,7 @@ import numpy as np
 from rlweave import ops
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.component import Component
+from rlweave.graph.current import require_trace
 from rlweave.graph.decorators import describe
 from rlweave.graph.differentiation import check_bodies, check_path
 from rlweave.graph.ir import (
@@ -25,7 +26,7 @@ from rlweave.graph.ir import (
     map_structure,
     unique,
 )
-from rlweave.graph.trace import Trace, make_result, require_trace, spaces_of
+from rlweave.graph.trace import Trace, lift, make_result, spaces_of
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Box, Dim, fixed_batch, fixed_time, from_axes
 
@@ -523,26 +524,9 @@ def _forbid_host(body: Graph, kind: str) -> None:
             )
 
 
-def lift(structure: Structure) -> Structure:
-    """Constants in a carry become values, so that the body may change them."""
-    trace = require_trace("control flow")
-
-    def lift(leaf: Any) -> Any:
-        if isinstance(leaf, Value | Unknown) or leaf is None:
-            return leaf
-        space = spaces_of(leaf)
-        return trace.call_internal(_constant, "constant", (), kwargs={"value": leaf, "dtype": space.dtype})
-
-    return map_structure(lift, structure)
-
-
 def _arrays_to_values(structure: Structure) -> Structure:
     """Constant arrays become values (to be looped over, say); other leaves stay."""
     return map_structure(lambda leaf: lift(leaf) if isinstance(leaf, np.ndarray) else leaf, structure)
-
-
-def _constant(value: Any, dtype: str) -> Any:
-    return ops.asarray(value, dtype)
 
 
 def _without_axis(space: Box, axis: int) -> Box:

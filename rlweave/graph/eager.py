@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.graph.current import current_trace, tracing
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor, own, static_key
 from rlweave.graph.input_checks import InputCheck, disagree
@@ -29,7 +30,7 @@ from rlweave.graph.ir import (
 from rlweave.graph.passes.places import place_node
 from rlweave.graph.session import Session
 from rlweave.graph.store import Store
-from rlweave.graph.trace import Trace, make_inputs, spaces_of, tracing
+from rlweave.graph.trace import Trace, make_inputs, spaces_of
 from rlweave.spaces import Dim
 
 Environment = dict[int, Any]
@@ -299,8 +300,6 @@ class Interpreter:
 
 
 def _graph_of(node: Node, executor: EagerExecutor) -> list[Node]:
-    from rlweave.graph.trace import current_trace
-
     trace = current_trace()
     assert trace is not None
     nodes = trace.graph.nodes

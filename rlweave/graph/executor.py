@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
 from rlweave.graph.passes.places import place_nodes
-from rlweave.graph.passes.replication import replicate
 from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
 from rlweave.graph.staging import StagedArguments, stage_arguments
@@ -53,9 +52,18 @@ class GraphExecutor:
     Made by `build`.
     """
 
-    def __init__(self, session: Session, store: Store, tracer: Any, torch_compile: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        store: Store,
+        tracer: Any,
+        torch_compile: bool = False,
+        passes: Sequence[Callable[[Graph, Session], Any]] = (),
+    ) -> None:
         self.session, self.store, self._tracer = session, store, tracer
-        self.root: Component = session.root
+        #: What changes a graph before its nodes are placed.
+        self._passes = passes
+        self.root = cast(Component, session.root)
         self.backend = session.backend
         self.torch_compile = torch_compile
         self.functional = self.backend.functional or torch_compile
@@ -219,7 +227,8 @@ class GraphExecutor:
         drop_dead_nodes(graph)
         if self.backend.acts_only:
             refuse_learning(graph, self.root.path, self.backend)
-        replicate(graph, self.session)
+        for change in self._passes:
+            change(graph, self.session)
         place_nodes(graph, self.store)
         partition(graph, self.store, self.functional)
         self.graphs[graph.name, static_key(graph.static.values())] = graph

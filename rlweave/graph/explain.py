@@ -13,7 +13,7 @@ from rlweave.graph.passes.ordering import by_place
 from rlweave.graph.variable import VariableCollection
 
 if TYPE_CHECKING:
-    from rlweave.graph.component import Component
+    from rlweave.graph.composition import ComponentBase
     from rlweave.graph.executor import GraphExecutor
 
 
@@ -33,7 +33,7 @@ class Round:
 
     known: tuple[str, ...]
     waiting: tuple[tuple[str, str], ...]
-    completed: tuple[Component, ...]
+    completed: tuple[ComponentBase, ...]
 
 
 def explain(executor: GraphExecutor) -> str:

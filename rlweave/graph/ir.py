@@ -17,8 +17,7 @@ from rlweave.graph.no_array import Symbolic
 from rlweave.spaces import Box
 
 if TYPE_CHECKING:
-    from rlweave.graph.component import Component
-    from rlweave.graph.variable import Variable, VariableCollection
+    from rlweave.graph.composition import ComponentBase
 
 #: Anything nested in dicts, tuples and lists.
 Structure = Any
@@ -146,7 +145,7 @@ class Node:
 
     kind: str
     label: str
-    component: Component | None = None
+    component: ComponentBase | None = None
     function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -329,11 +328,3 @@ def unflatten_like(structure: Structure, flat: dict[str, Any], prefix: str = "")
         items = [unflatten_like(v, flat, f"{prefix}/{i}" if prefix else str(i)) for i, v in enumerate(structure)]
         return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
     return flat[prefix]
-
-
-def variables_in(args: Structure) -> list[Variable]:
-    """All variables of the collections among the arguments, in order."""
-    from rlweave.graph.variable import VariableCollection
-
-    found: list[VariableCollection] = list(leaves_of(args, VariableCollection))
-    return [variable for collection in found for variable in collection]

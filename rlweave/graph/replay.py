@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlweave.graph.ir import Node, Structure, Value, leaves_of, map_structure
 
 if TYPE_CHECKING:
-    from rlweave.graph.component import Component
+    from rlweave.graph.composition import ComponentBase
     from rlweave.graph.decorators import ApiMethod
     from rlweave.graph.trace import Trace
 
@@ -83,7 +83,7 @@ class Recording:
         return map_structure(renewed, self.result)
 
 
-def recording_key(trace: Trace, component: Component, declared: ApiMethod, arguments: dict[str, Any]) -> Any:
+def recording_key(trace: Trace, component: ComponentBase, declared: ApiMethod, arguments: dict[str, Any]) -> Any:
     """The key of a call, or None where it has to be traced: inside substitutions, vmap and split, or odd arguments."""
     if trace.substitutions or trace.in_vmap or trace.split_writes:
         return None

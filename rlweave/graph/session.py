@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,7 @@ from rlweave.backends import Backend, get_backend
 from rlweave.backends.base import WIDE, fits
 from rlweave.errors import BackendError, BuildError, RlweaveError, nearest
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
-from rlweave.graph.component import Component, refuse_late
-from rlweave.graph.composition import COMPOSITION, hidden_in, refuse_hidden
+from rlweave.graph.composition import COMPOSITION, ComponentBase, hidden_in, refuse_hidden, refuse_late
 from rlweave.graph.current import SESSION
 from rlweave.graph.decorators import GraphFunction, describe
 from rlweave.graph.explain import Round
@@ -83,7 +82,7 @@ class ComponentState:
     path: str
     needs: tuple[str, ...]
     device: str | None
-    referenced: list[Component]
+    referenced: list[ComponentBase]
     inputs: dict[str, Any] = field(default_factory=dict)
     callers: dict[str, str] = field(default_factory=dict)
     placed: bool = False
@@ -100,22 +99,22 @@ class Session:
         backend: Where device nodes run.
         rng: "fast" or "portable".
         device: Device of the root, or devices by component path, which come before those that components ask for.
-        replicas: How many replicas of what is differentiated, or their devices; None: no replication.
+        replicas: The device of each replica of what is differentiated.
     """
 
     def __init__(
         self,
-        root: Component,
+        root: ComponentBase,
         backend: Backend,
         rng: str,
         device: str | Mapping[str, str] | None = None,
-        replicas: int | Sequence[str] | None = None,
+        replicas: tuple[str, ...] = (),
     ) -> None:
         self.root, self.backend, self.rng = root, backend, rng
         self.host_backend = get_backend("numpy")
-        self.creating: Component | None = None
+        self.creating: ComponentBase | None = None
         self.states: dict[int, ComponentState] = {}
-        self.components: list[Component] = []
+        self.components: list[ComponentBase] = []
         self.result_counts: dict[tuple[int, str], int] = {}
         #: By component and input: calls that passed an unknown value, of this round.
         self.unknown_inputs: dict[tuple[int, str], list[str]] = {}
@@ -123,7 +122,7 @@ class Session:
         #: What API methods emitted, as long as methods are traced.
         self.recordings: dict[Any, Recording] = {}
         #: Components that are complete, in the order in which they became it.
-        self.completion: list[Component] = []
+        self.completion: list[ComponentBase] = []
         #: The passes over the API methods.
         self.rounds: list[Round] = []
         self._binders: dict[str, tuple[Any, ScratchRandom]] = {}
@@ -138,9 +137,7 @@ class Session:
         self.default_device: str | None = None
         #: The devices on which components and replicas are.
         self.device_places: tuple[str, ...] = ()
-        #: The device of each replica of what is differentiated.
-        self.replicas: tuple[str, ...] = ()
-        self._asked_replicas = replicas
+        self.replicas = replicas
         if root._owner is not None and not root._owner._holds(root):
             root._owner = None  # it was taken out of a list since
         self._add_tree(root)
@@ -153,7 +150,7 @@ class Session:
 
     # -- composition ---------------------------------------------------------------------------------------------
 
-    def _add_tree(self, component: Component) -> None:
+    def _add_tree(self, component: ComponentBase) -> None:
         """Takes in a component and all below it, depth first."""
         referenced = component._referenced()
         owned = [child for child in referenced if child._owner is component]
@@ -184,15 +181,15 @@ class Session:
                         fix="assign the component itself (not shared(...)) to an attribute of one component",
                     )
 
-    def referenced_by(self, component: Component) -> list[Component]:
+    def referenced_by(self, component: ComponentBase) -> list[ComponentBase]:
         """The components in its attributes, owned and shared ones."""
         return self.states[id(component)].referenced
 
-    def path_of(self, component: Component) -> str:
+    def path_of(self, component: ComponentBase) -> str:
         """The path of a component in this build."""
         return self.states[id(component)].path
 
-    def is_placed(self, component: Component) -> bool:
+    def is_placed(self, component: ComponentBase) -> bool:
         """Whether a place was named for a component, or for an owner of it."""
         return self.states[id(component)].placed
 
@@ -218,12 +215,8 @@ class Session:
                     )
                 state.device = None
                 continue
-            places[id(component)] = self.device_name(str(state.device), component.path)
+            places[id(component)] = device_name(backend, str(state.device), component.path)
             state.placed = True
-        if self._asked_replicas is not None:
-            from rlweave.graph.passes.replication import replica_devices
-
-            self.replicas = replica_devices(self._asked_replicas, self)
         if places or self.replicas:
             self.default_device = self.replicas[0] if self.replicas else backend.device_names()[0]
             for component in self.components:
@@ -232,14 +225,7 @@ class Session:
             devices = [self.states[id(component)].device for component in self.components]
             self.device_places = unique(d for d in (*devices, *self.replicas) if d not in (None, "host"))
 
-    def device_name(self, name: str, where: str) -> str:
-        """The full name of a device of the backend."""
-        try:
-            return self.backend.device_name(name)
-        except BackendError as error:
-            raise BuildError(error.what, where=where, received=error.received, fix=error.fix) from None
-
-    def device_of(self, component: Component) -> str | None:
+    def device_of(self, component: ComponentBase) -> str | None:
         """Where a component is placed: by the build, by itself, or like its owner."""
         return self.states[id(component)].device
 
@@ -258,8 +244,8 @@ class Session:
             found[id(by_path[full])] = name
         return found
 
-    def _find_device(self, component: Component) -> str | None:
-        found: Component | None = component
+    def _find_device(self, component: ComponentBase) -> str | None:
+        found: ComponentBase | None = component
         while found is not None:
             device = self.devices.get(id(found), found._device)
             if device is not None:
@@ -267,7 +253,7 @@ class Session:
             found = found._owner
         return None
 
-    def knows(self, component: Component) -> bool:
+    def knows(self, component: ComponentBase) -> bool:
         return id(component) in self.states
 
     def activate(self) -> None:
@@ -278,20 +264,22 @@ class Session:
 
     # -- input-completeness --------------------------------------------------------------------------------------
 
-    def is_complete(self, component: Component) -> bool:
+    def is_complete(self, component: ComponentBase) -> bool:
         return self.states[id(component)].complete
 
-    def variables_of(self, component: Component) -> list[Variable]:
+    def variables_of(self, component: ComponentBase) -> list[Variable]:
         return self.states[id(component)].variables
 
     def all_variables(self) -> list[Variable]:
         return [variable for component in self.components for variable in self.states[id(component)].variables]
 
-    def needs_of(self, component: Component) -> tuple[str, ...]:
+    def needs_of(self, component: ComponentBase) -> tuple[str, ...]:
         """Names of the API inputs that its `create_variables` takes."""
         return self.states[id(component)].needs
 
-    def record_input(self, component: Component, method: str, name: str, argument: Structure, calls: list[str]) -> None:
+    def record_input(
+        self, component: ComponentBase, method: str, name: str, argument: Structure, calls: list[str]
+    ) -> None:
         """Notes the space of an API input that it needs; completes the component when it was the last one it needs."""
         state = self.states[id(component)]
         if isinstance(argument, Value) and state.inputs.get(name) is argument.space:
@@ -317,7 +305,7 @@ class Session:
         state.inputs[name], state.callers[name] = space, caller
         self.complete_if_possible(component)
 
-    def complete_if_possible(self, component: Component) -> None:
+    def complete_if_possible(self, component: ComponentBase) -> None:
         state = self.states[id(component)]
         if state.complete or any(name not in state.inputs for name in state.needs):
             return
@@ -330,7 +318,7 @@ class Session:
             SESSION.reset(token)
         state.complete = True
         self.completion.append(component)
-        if type(component).create_variables is not Component.create_variables:
+        if type(component).create_variables is not ComponentBase.create_variables:
             state.referenced = component._referenced()
             for other in state.referenced:
                 if not self.knows(other):
@@ -345,7 +333,7 @@ class Session:
         state.variables.append(variable)
         self.feature_sizes.update(variable.shape)
 
-    def record_attribute(self, component: Component, name: str, value: Any) -> None:
+    def record_attribute(self, component: ComponentBase, name: str, value: Any) -> None:
         self.states[id(component)].attributes[name] = value
 
     # -- abstract evaluation -------------------------------------------------------------------------------------
@@ -483,7 +471,7 @@ class Session:
         node.extra["declared_spaces"] = True
         node.result = make_result(node, _unwrap_spaces(result))
 
-    def _settings_of(self, component: Component | None) -> object:
+    def _settings_of(self, component: ComponentBase | None) -> object:
         """An object that stands for all settings that graph functions of a component may read."""
         if component is None:
             return None
@@ -515,10 +503,22 @@ class Session:
             return None
 
 
+def device_name(backend: Backend, name: str, where: str) -> str:
+    """The full name of a device of a backend.
+
+    Raises:
+        BuildError: There is no such device.
+    """
+    try:
+        return backend.device_name(name)
+    except BackendError as error:
+        raise BuildError(error.what, where=where, received=error.received, fix=error.fix) from None
+
+
 @functools.lru_cache(maxsize=4096)
 def needed_inputs(create_variables: Callable[..., None]) -> tuple[str, ...]:
     """API inputs that `create_variables` of a component class needs: the names of its parameters."""
-    if create_variables is Component.create_variables:
+    if create_variables is ComponentBase.create_variables:
         return ()
     return tuple(inspect.signature(create_variables).parameters)[1:]
 
@@ -647,7 +647,7 @@ def _features(space: Any) -> Any:
     return describe(space)
 
 
-def _number_siblings(children: list[Component]) -> None:
+def _number_siblings(children: list[ComponentBase]) -> None:
     scopes = [child._scope for child in children]
     counts: dict[str, int] = {}
     for child, scope in zip(children, scopes, strict=True):
@@ -673,7 +673,7 @@ def _frozen(structure: Structure) -> Any:
     return (type(structure), structure)
 
 
-def _fingerprint(component: Component, seen: set[int], above: tuple[int, ...] = ()) -> Any:
+def _fingerprint(component: ComponentBase, seen: set[int], above: tuple[int, ...] = ()) -> Any:
     """Hashable description of the plain attributes of a component and of those below; TypeError where there is none.
 
     Args:
@@ -686,7 +686,7 @@ def _fingerprint(component: Component, seen: set[int], above: tuple[int, ...] = 
     def mark(value: Any) -> Any:
         if type(value) in _PLAIN:
             return (type(value), value)
-        if isinstance(value, Component):
+        if isinstance(value, ComponentBase):
             # graph functions may read settings of sub-components, and not their variables
             inner = (*above, id(component))
             return type(value) if id(value) in inner else _fingerprint(value, seen, inner)

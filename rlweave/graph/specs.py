@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rlweave.errors import ConfigError, SpecError, nearest
+from rlweave.graph.composition import ComponentBase, Shared
 from rlweave.plugins import import_named, load_plugin
 
 _registry: dict[str, type] = {}
@@ -86,13 +87,11 @@ def from_spec(spec: Any, base: type | None = None) -> Any:
     Raises:
         SpecError: Unknown type or key (names the nearest right one), or a component of another kind.
     """
-    from rlweave.graph.component import Component
-
-    if isinstance(spec, Component):
+    if isinstance(spec, ComponentBase):
         component = spec
     else:
         component = _make(spec)
-    if base is not None and base is not Component and not isinstance(component, base):
+    if base is not None and not isinstance(component, base):
         raise SpecError(
             f"the spec makes no {base.__name__}",
             received=f"{type(component).__name__} from {spec!r}",
@@ -146,8 +145,6 @@ def _class_of(name: str) -> type | None:
     Raises:
         SpecError: The module cannot be imported, or has no such component.
     """
-    from rlweave.graph.component import Component
-
     classes = registered_components()
     module_name, colon, attribute = name.partition(":")
     if name in classes or not colon:
@@ -155,14 +152,19 @@ def _class_of(name: str) -> type | None:
     fix = "install it, start where it lies, or correct the part before the colon"
     module = import_named(module_name, SpecError, "the module of a component type", received=repr(name), fix=fix)
     cls = getattr(module, attribute, None)
-    if not (isinstance(cls, type) and issubclass(cls, Component)):
-        components = [key for key, value in vars(module).items() if isinstance(value, type) and value is not Component]
+    if not (isinstance(cls, type) and issubclass(cls, ComponentBase)):
+        components = [key for key, value in vars(module).items() if isinstance(value, type) and not _is_base(value)]
         raise SpecError(
             f"the module {module_name!r} has no component {attribute!r}",
             received=repr(name),
             fix=nearest(attribute, components),
         )
     return cls if "spec_type" in cls.__dict__ else register(name)(cls)
+
+
+def _is_base(cls: type) -> bool:
+    """Whether a class is `Component` itself, or stands below it, and so is no component that one can name."""
+    return cls.__module__.startswith("rlweave.graph.")
 
 
 def _names_component(value: Any) -> bool:
@@ -205,15 +207,13 @@ def to_spec(component: Any) -> dict[str, Any]:
     Raises:
         SpecError: The component's class is not registered, or an argument is no data.
     """
-    from rlweave.graph.component import Component
-
     if component.spec_type is None or "_spec_arguments" not in component.__dict__:
         raise SpecError(
             "a component without a spec", received=repr(component), fix="decorate its class with @register(name)"
         )
 
     def convert(value: Any) -> Any:
-        if isinstance(value, Component):
+        if isinstance(value, ComponentBase):
             return to_spec(value)
         if isinstance(value, (list, tuple)):
             return [convert(item) for item in value]
@@ -233,15 +233,13 @@ def computation(component: Any) -> dict[str, dict[str, Any]]:
 
     Left out is what changes nothing of that: initial values, names, devices, and the spaces of inputs and outputs.
     """
-    from rlweave.graph.component import Component, Shared
-
     classes = registered_components()
 
     def is_part(value: Any) -> bool:
         """Whether an argument became a component of its own, which is visited by itself."""
         if isinstance(value, (list, tuple)):
             return bool(value) and all(map(is_part, value))
-        if isinstance(value, (Component, Shared)) or _names_component(value):
+        if isinstance(value, (ComponentBase, Shared)) or _names_component(value):
             return True
         return isinstance(value, str) and value in classes
 

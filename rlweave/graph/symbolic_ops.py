@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rlweave import ops
+from rlweave.graph.current import require_trace
 from rlweave.graph.ir import Unknown, Value
-from rlweave.graph.trace import require_trace
 from rlweave.ops.dispatch import register_backend
 
 

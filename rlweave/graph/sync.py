@@ -6,8 +6,8 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.errors import BuildError, nearest
-from rlweave.graph.component import Component
-from rlweave.graph.trace import require_trace
+from rlweave.graph.composition import ComponentBase
+from rlweave.graph.current import require_trace
 from rlweave.graph.variable import VariableCollection
 
 
@@ -37,14 +37,27 @@ def move_by_values(target: Any, values: Any, tau: Any) -> None:
         to.assign(value + tau * (ops.stop_gradient(of) - value))
 
 
-def sync_variables(target: Component, source: Component, tau: Any) -> None:
+def sync_variables(
+    target: ComponentBase,
+    source: ComponentBase,
+    all_ours: VariableCollection,
+    all_theirs: VariableCollection,
+    tau: Any,
+) -> None:
     """Moves the variables of `target` towards those of `source`; see `Component.sync`.
+
+    Args:
+        target: A component.
+        source: A component that was built equally.
+        all_ours: All variables of `target`, those of components shared from outside among them.
+        all_theirs: All variables of `source`, likewise.
+        tau: How far.
 
     Raises:
         BuildError: The components do not have the same variables.
     """
     trace = require_trace("sync")
-    ours, theirs = _own(target), _own(source)
+    ours, theirs = _own(target, all_ours), _own(source, all_theirs)
     if list(ours) != list(theirs):
         missing = [name for name in ours if name not in theirs] or [name for name in theirs if name not in ours]
         raise BuildError(
@@ -82,8 +95,7 @@ def sync_variables(target: Component, source: Component, tau: Any) -> None:
     trace.call_internal(move_variables, "sync", (to, of, tau), component=target, differentiable=False)
 
 
-def _own(component: Component) -> dict[str, Any]:
+def _own(component: ComponentBase, variables: VariableCollection) -> dict[str, Any]:
     """Variables below a component by relative path, without those of components shared from outside."""
     prefix = component.path + "/"
-    collection = component.variables(trainable=None)
-    return {path[len(prefix) :]: variable for path, variable in collection.items() if path.startswith(prefix)}
+    return {path[len(prefix) :]: variable for path, variable in variables.items() if path.startswith(prefix)}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlweave import ops
 from rlweave.errors import BuildError
-from rlweave.graph.current import SESSION, TRACE, current_trace
-from rlweave.graph.current import current_session as current_session
+from rlweave.graph.current import require_trace, tracing
 from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
 from rlweave.graph.ir import (
     RANDOM_PATHS,
@@ -38,27 +37,8 @@ from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.spaces import Box
 
 if TYPE_CHECKING:
-    from rlweave.graph.component import Component
+    from rlweave.graph.composition import ComponentBase
     from rlweave.graph.session import Session
-
-
-def require_trace(what: str) -> Trace:
-    """The trace in progress, or an error that says that `what` belongs into an API method."""
-    trace = current_trace()
-    if trace is None:
-        raise BuildError(f"{what} was called outside a graph", fix="call it inside an API method of a component")
-    return trace
-
-
-@contextmanager
-def tracing(trace: Trace) -> Iterator[None]:
-    """Makes a trace (and its session) the current one."""
-    token, session_token = TRACE.set(trace), SESSION.set(trace.session)
-    try:
-        yield
-    finally:
-        TRACE.reset(token)
-        SESSION.reset(session_token)
 
 
 @dataclass
@@ -92,7 +72,7 @@ class Trace:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    def call(self, component: Component, declared: ApiMethod | GraphFunction, args: Any, kwargs: Any) -> Structure:
+    def call(self, component: ComponentBase, declared: ApiMethod | GraphFunction, args: Any, kwargs: Any) -> Structure:
         """Calls a declared method of a component."""
         if not self.session.knows(component):
             raise BuildError(
@@ -133,7 +113,7 @@ class Trace:
 
     def _run(
         self,
-        component: Component,
+        component: ComponentBase,
         declared: ApiMethod | GraphFunction,
         arguments: dict[str, Any],
         key: str | None = None,
@@ -158,7 +138,9 @@ class Trace:
             self.session.recordings[recorded] = recording
         return result
 
-    def _split(self, component: Component, declared: ApiMethod | GraphFunction, arguments: dict[str, Any]) -> Structure:
+    def _split(
+        self, component: ComponentBase, declared: ApiMethod | GraphFunction, arguments: dict[str, Any]
+    ) -> Structure:
         containers = {name: a for name, a in arguments.items() if isinstance(a, (dict, tuple, list))}
         if not containers:
             return self._run(component, declared, arguments, "" if declared.with_key else None)
@@ -191,7 +173,7 @@ class Trace:
         return unflatten_like(pattern, results)
 
     def _graph_call(
-        self, component: Component, declared: GraphFunction, first: tuple[Any, ...], arguments: dict[str, Any]
+        self, component: ComponentBase, declared: GraphFunction, first: tuple[Any, ...], arguments: dict[str, Any]
     ) -> Structure:
         where = f"{self.session.path_of(component)}.{declared.name}"
         known = self.session.is_complete(component) and not has_leaf(arguments, (Unknown, Variable))
@@ -253,7 +235,7 @@ class Trace:
         name: str,
         args: tuple[Any, ...],
         *,
-        component: Component | None = None,
+        component: ComponentBase | None = None,
         differentiable: bool = True,
         kwargs: dict[str, Any] | None = None,
         op: str | None = None,
@@ -342,8 +324,6 @@ class Trace:
         }
         inner = Trace(self.session, graph, self)
         with tracing(inner):
-            from rlweave.graph.control import lift
-
             graph.outputs = lift(function(*graph.inputs.values()))
         if inner.unknown or has_leaf(graph.outputs, Unknown):
             self.unknown = True
@@ -453,3 +433,20 @@ def count_returns(function: Callable[..., Any]) -> int | None:
 def variables_of_arguments(args: Structure) -> list[Variable]:
     """Variables of all collections among the arguments."""
     return [variable for collection in leaves_of(args, VariableCollection) for variable in collection]
+
+
+def lift(structure: Structure) -> Structure:
+    """Constants in a carry become values, so that the body may change them."""
+    trace = require_trace("control flow")
+
+    def lift(leaf: Any) -> Any:
+        if isinstance(leaf, Value | Unknown) or leaf is None:
+            return leaf
+        space = spaces_of(leaf)
+        return trace.call_internal(_constant, "constant", (), kwargs={"value": leaf, "dtype": space.dtype})
+
+    return map_structure(lift, structure)
+
+
+def _constant(value: Any, dtype: str) -> Any:
+    return ops.asarray(value, dtype)

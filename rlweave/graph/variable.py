@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rlweave.backends.base import fits
 from rlweave.errors import BuildError, nearest
+from rlweave.graph.composition import ComponentBase
+from rlweave.graph.current import require_trace
 from rlweave.graph.no_array import NoArray
 from rlweave.spaces import Box, from_axes
-
-if TYPE_CHECKING:
-    from rlweave.graph.component import Component
 
 Initializer = str | float | int | np.ndarray | Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -38,7 +37,7 @@ class Variable(NoArray):
 
     def __init__(
         self,
-        owner: Component,
+        owner: ComponentBase,
         name: str,
         space: Box,
         initializer: Initializer,
@@ -49,7 +48,7 @@ class Variable(NoArray):
         self.owner, self.name, self.space, self.initializer, self.trainable = owner, name, space, initializer, trainable
         self.axis_order = axis_order
         #: The component whose device is the variable's.
-        self.placed_with: Component = owner if beside is None else beside.placed_with
+        self.placed_with: ComponentBase = owner if beside is None else beside.placed_with
         self.shape = space.concrete_shape({})
         #: Where the store keeps it. It is made by a build, in which no component moves any more.
         self.path = f"{owner.path}/{name}"
@@ -253,8 +252,6 @@ class VariableCollection:
 
     def read(self) -> dict[str, Any]:
         """Their present values, as a dict of symbolic values by path (inside an API method)."""
-        from rlweave.graph.trace import require_trace
-
         trace = require_trace("VariableCollection.read")
         by_place: dict[Any, dict[str, Variable]] = {}
         for path, variable in self._by_path.items():

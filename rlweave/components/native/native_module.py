@@ -11,7 +11,7 @@ import numpy as np
 from rlweave import ops
 from rlweave.errors import BackendError, BuildError
 from rlweave.graph import Component, graph_fn
-from rlweave.graph.trace import current_session
+from rlweave.graph.current import current_session
 from rlweave.spaces import Space
 
 LAYOUTS = ("channels_last", "channels_first")

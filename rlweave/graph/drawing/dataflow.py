@@ -15,11 +15,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rlweave.errors import ExecutionError, nearest
-from rlweave.graph.component import Component
+from rlweave.graph.composition import ComponentBase
 from rlweave.graph.drawing.captions import EMPTY_NAMES, label_of, plural
 from rlweave.graph.drawing.parts import Part, keep_used, read_parts
 from rlweave.graph.executor import GraphExecutor
-from rlweave.graph.ir import Graph, Node, Structure, Value, flatten_structure, leaves_of, unique, variables_in
+from rlweave.graph.ir import Graph, Node, Structure, Value, flatten_structure, leaves_of, unique
+from rlweave.graph.trace import variables_of_arguments
 
 
 @dataclass
@@ -125,7 +126,7 @@ class _FlowReader:
         self.flows: dict[tuple[str, str, str], Flow] = {}
         self.functions: dict[str, list[str]] = {}
         self.places: dict[str, list[str]] = {}
-        self.owners: dict[str, Component] = {v.path: v.owner for v in executor.session.all_variables()}
+        self.owners: dict[str, ComponentBase] = {v.path: v.owner for v in executor.session.all_variables()}
         self.with_children = {c.path for c in executor.session.components if c is self.root or c.sub_components()}
         self.method = ""
         self._sources: dict[int, list[_Source]] = {}
@@ -166,7 +167,7 @@ class _FlowReader:
             else:
                 self._between_components(node, starts)
 
-    def _call(self, node: Node, component: Component, starts: list[str]) -> None:
+    def _call(self, node: Node, component: ComponentBase, starts: list[str]) -> None:
         path = component.path
         name = node.label.rsplit(".", 1)[-1].lstrip("_")
         endpoint = f"{path}#{name}" if path in self.with_children else path
@@ -202,7 +203,7 @@ class _FlowReader:
                 self._add(owner, path, "state", f"syncs {plural(count, 'variable')}")
             return
         found = self._of(node.inputs())
-        owners = unique(self.owners[v.path].path for v in variables_in(node.args) if v.path in self.owners)
+        owners = unique(self.owners[v.path].path for v in variables_of_arguments(node.args) if v.path in self.owners)
         if owners:
             found.append(_Source(_common(owners), "variables"))
         self._produce(node, found)

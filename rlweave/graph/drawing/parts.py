@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlweave.graph.component import Component
+from rlweave.graph.composition import ComponentBase
 from rlweave.graph.drawing.captions import plural, short_number, short_space
 from rlweave.graph.executor import GraphExecutor
 
@@ -84,7 +84,7 @@ def read_parts(
     return parts
 
 
-def _place(executor: GraphExecutor, component: Component, seen: list[str]) -> str:
+def _place(executor: GraphExecutor, component: ComponentBase, seen: list[str]) -> str:
     device = executor.session.device_of(component)
     if device is not None:
         return device

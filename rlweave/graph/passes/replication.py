@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave import ops
+from rlweave.backends import Backend
 from rlweave.errors import BuildError, ExecutionError
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, leaves_of, unique
 from rlweave.graph.passes.copying import copy_node
 from rlweave.graph.passes.splitting import batch_axis, batch_size, may_be_split
-from rlweave.graph.session import Session
+from rlweave.graph.session import Session, device_name
 from rlweave.graph.trace import make_result
 from rlweave.graph.variable import Variable, VariableCollection, read_variables
 
@@ -333,17 +334,16 @@ def _mixes(node: Node) -> bool:
     return bool(node.extra.get("mixes_batch") or (node.component is not None and node.component.mixes_batch))
 
 
-def replica_devices(replicas: int | Sequence[str], session: Session) -> tuple[str, ...]:
+def replica_devices(replicas: int | Sequence[str], backend: Backend) -> tuple[str, ...]:
     """The device of each replica by its full name.
 
     Args:
         replicas: How many, on as many devices of the kind where things are by default; or the devices.
-        session: Knows the backend.
+        backend: Where the graph runs.
 
     Raises:
         BuildError: The backend has no (or not so many) devices.
     """
-    backend = session.backend
     if not backend.maps_devices:
         raise BuildError(
             f"the {backend.name} backend does not replicate",
@@ -371,4 +371,4 @@ def replica_devices(replicas: int | Sequence[str], session: Session) -> tuple[st
         raise BuildError(
             "replicas need devices", where="build(replicas=...)", received="none", fix=f"{list(names)}, say"
         )
-    return tuple(session.device_name(name, "build(replicas=...)") for name in replicas)
+    return tuple(device_name(backend, name, "build(replicas=...)") for name in replicas)

@@ -169,10 +169,20 @@ class Backend(ABC):
     strided = False
     #: Arrays inside of graph functions are of another class than those that are handed out.
     wraps = False
+    #: It computes in NumPy on the host: nothing goes elsewhere, and what components say of devices does not matter.
+    on_host = False
     #: Variables can be put on a device by name.
     maps_devices = True
+    #: New arrays are on the CPU unless operators say otherwise; random numbers are drawn there.
+    creates_on_cpu = False
     #: Gradients exist.
     differentiable: bool = True
+    #: Where runs are no functions, gradients come from a tape that records what is computed with tracked arrays.
+    has_tape = False
+    #: Device runs may be handed to a compiler that a build asks for (`torch_compile`).
+    compiles_on_request = False
+    #: The attribute of an array that has its shape and dtype at hand; nothing: the array itself.
+    description = ""
     #: Graphs that write variables (random state apart) or take gradients are refused.
     acts_only: bool = False
     #: Extra to install for it.
@@ -196,13 +206,21 @@ class Backend(ABC):
     def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
         """A store cell that holds an array of the backend."""
 
+    def tracked(self, value: Array) -> Array:
+        """The value of a cell by which gradients can be taken, as an array without a history."""
+        return value
+
+    def traced_cell(self, cell: Cell) -> type[Cell]:
+        """The class of the cell that takes the place of another one in a run that is a function."""
+        return type(cell)
+
     def dtype_name(self, dtype: Any) -> str:
         """The name that NumPy has for a dtype of an array of the backend."""
         return str(dtype).replace("torch.", "")
 
-    def handed_dtype(self, name: str) -> Any:
-        """`.dtype` of an array that is handed out, where that is another class than inside (`wraps`)."""
-        return np.dtype(name)
+    def own_dtype(self, name: str) -> Any:
+        """`.dtype` of an array that is handed out, one object per name; None where it is NumPy's."""
+        return None
 
     def device_names(self) -> list[str]:
         """Names of the devices that are there; the first is where things are unless a build says otherwise."""

@@ -78,10 +78,6 @@ def build(
     """
     if mode not in ("compiled", "eager"):
         raise BuildError("unknown mode", received=repr(mode), fix='use "compiled" or "eager"')
-    if float_dtype not in ("float32", "float64") or (float_dtype == "float64" and backend != "numpy"):
-        raise BuildError("float64 graphs run on NumPy only", received=f"{float_dtype} on {backend}", fix="use float32")
-    if torch_compile and backend != "torch":
-        raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
     if mode == "eager" and replicas is not None:
         raise BuildError(
             "eager mode runs a graph as it is written, without passes",
@@ -91,6 +87,11 @@ def build(
     with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         chosen = get_backend(backend)
+        if float_dtype not in ("float32", "float64") or (float_dtype == "float64" and not chosen.on_host):
+            received = f"{float_dtype} on {backend}"
+            raise BuildError("float64 graphs run on NumPy only", received=received, fix="use float32")
+        if torch_compile and not chosen.compiles_on_request:
+            raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
         devices = () if replicas is None else replica_devices(replicas, chosen)
         session = Session(root, chosen, rng, device, devices)
         if len(session.device_places) > 1 and torch_compile:

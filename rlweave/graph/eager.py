@@ -183,7 +183,7 @@ class Interpreter:
         arrays = [self.array(value, environment) for value in leaves_of((node.args, node.kwargs), Value)]
         if node.host:
             arrays = [x if isinstance(x, np.ndarray) else self.backend.to_numpy(x) for x in arrays]
-        elif self.backend.name != "numpy":
+        elif not self.backend.on_host:
             arrays = [
                 self.backend.from_numpy(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in arrays
             ]

@@ -97,12 +97,7 @@ class GraphExecutor:
             return self.store.cells[path]
         if path not in self._work_cells:
             cell = self.store.cells[path]
-            kind = type(cell)
-            if self.torch_compile and kind is not Cell:
-                from rlweave.backends.torch_.runtime import FunctionalTorchCell
-
-                kind = FunctionalTorchCell
-            work = kind(path, cell.value, cell.trainable)
+            work = self.backend.traced_cell(cell)(path, cell.value, cell.trainable)
             work.value = None
             self._work_cells[path] = work
         return self._work_cells[path]
@@ -118,8 +113,8 @@ class GraphExecutor:
 
     def binder(self, node: Node) -> Any:
         """What binds the graph functions of a node's place."""
-        torch = self.backend.name == "torch"
-        place = "host" if node.host else (node.device or "device") if torch else "device"
+        placed = node.device is not None and self.backend.creates_on_cpu
+        place = "host" if node.host else str(node.device) if placed else "device"
         if place not in self._binders:
             self._binders[place] = self._make_binder(node)
         return self._binders[place]
@@ -167,12 +162,9 @@ class GraphExecutor:
         found: dict[str, Any] = {f"numpy_{name}": np.dtype(name)}
         if name == "object":  # text is NumPy's everywhere
             return found
-        if self.backend.name == "torch":
-            from rlweave.backends.torch_.runtime import DTYPES
-
-            found[f"torch_{name}"] = DTYPES[name]
-        if self.backend.wraps:
-            found[f"{self.backend.name}_{name}"] = self.backend.handed_dtype(name)
+        own = self.backend.own_dtype(name)
+        if own is not None:
+            found[f"{self.backend.name}_{name}"] = own
         return found
 
     def program_globals(self) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class BlockWriter:
             return
         ordered = tape_order(nodes)
         on_path = {id(n) for g in ordered if g.kind == "gradient" for n in g.extra["path"]}
-        tape = self.executor.backend.name == "torch"
+        tape = self.executor.backend.has_tape
         if tape:
             self._plan_versions(ordered)
         open_tape = False

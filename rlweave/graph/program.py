@@ -139,12 +139,12 @@ class _ProgramWriter:
         line = self.out.line
         convert = convert and space.dtype != "object"  # text stays on the host
         if convert and self._on_cpu():
-            line(f"if {self._fits(name, space, kind='numpy')} and {name}.flags.writeable:")
+            line(f"if {self._fits(name, space, own=False)} and {name}.flags.writeable:")
             line("    try:")
             line(f"        {name} = share({name})")
             line("    except ValueError:  # it runs backwards")
             line(f"        {name} = from_numpy({name})")
-            line(f"elif not ({self._fits(name, space, kind='torch')}):")
+            line(f"elif not ({self._fits(name, space, own=True)}):")
             line(f"    {name} = from_numpy({checker}({name}))")
             return
         if self.executor.backend.functional:
@@ -188,14 +188,14 @@ class _ProgramWriter:
         self.out.indent -= 1
         return leaves
 
-    def _fits(self, name: str, space: Box, sizes: dict[str, str] | None = None, kind: str | None = None) -> str:
+    def _fits(self, name: str, space: Box, sizes: dict[str, str] | None = None, own: bool | None = None) -> str:
         """An expression that is true where an array fits a space.
 
         Args:
             name: The array.
             space: The space.
             sizes: Names of batch and time sizes that are known, to which this adds; None: sizes are not looked at.
-            kind: Only an array of NumPy ("numpy") or of the framework ("torch"); None: either.
+            own: Only an array of the framework (True) or of NumPy (False); None: either.
         """
         axes, ranks = space.axes, space.ranks
         if any(not isinstance(axis, int) for axis in axes[ranks:]):
@@ -203,7 +203,7 @@ class _ProgramWriter:
         dtypes = [
             f"{name}.dtype is {self.names.constant(label, dtype)}"
             for label, dtype in self.executor.dtypes(space.dtype).items()
-            if kind is None or label.startswith(kind)
+            if own is None or own != label.startswith("numpy_")
         ]
         dtype = f"({' or '.join(dtypes)})" if len(dtypes) > 1 else dtypes[0]
         expected = [self._expected(name, axis, dim, sizes) for axis, dim in enumerate(axes)]
@@ -218,10 +218,11 @@ class _ProgramWriter:
                 [f"len({name}.shape) == {len(axes)}"]
                 + [f"{name}.shape[{axis}] == {text}" for axis, text in enumerate(expected) if text is not None]
             )
-        right_type = f"type({name}) is {'array_type' if kind == 'torch' else 'ndarray'}"
-        if kind is None and "array_type" in self.globals:
+        right_type = f"type({name}) is {'array_type' if own else 'ndarray'}"
+        if own is None and "array_type" in self.globals:
             # JAX keeps shape and dtype in an object of their own, where they are found in a quarter of the time
-            seen = f" and ({name} := {name}.aval) is not None" if self.executor.backend.name == "jax" else ""
+            description = self.executor.backend.description
+            seen = f" and ({name} := {name}.{description}) is not None" if description else ""
             right_type = f"({right_type} or type({name}) is array_type{seen})"
         return f"{right_type} and {dtype} and {shape}"
 
@@ -307,11 +308,11 @@ class _StraightProgram(_ProgramWriter):
         _rename_inputs(graph, self.parameters)
         block.inplace_paths = executor.inplace_paths
         block.aliased_paths = {p for node in graph.nodes for p in node.extra.get("alias_variables", ())}
-        torch = executor.backend.name == "torch"
+        tape = executor.backend.has_tape
         writes = bool(graph.writes)
         gradients = any(node.kind == "gradient" or node.bodies for node in graph.nodes)
-        mixed = torch and len(runs_of(graph)) > 1
-        self.inference = torch and not writes and not gradients
+        mixed = tape and len(runs_of(graph)) > 1
+        self.inference = tape and not writes and not gradients
         # what computes with cells of its own (substitution, derivatives in a body) or has effects takes the lock
         pure = not mixed and not any(node.host or node.substitution for node in graph.nodes)
         if pure and not writes and not gradients and not graph.metrics:
@@ -326,8 +327,7 @@ class _StraightProgram(_ProgramWriter):
         out.indent -= 1
 
     def _checks(self) -> None:
-        torch = self.executor.backend.name == "torch"
-        self.checks(convert=torch)
+        self.checks(convert="convert_nested" in self.globals)
 
     def _reading(self, block: BlockWriter) -> None:
         """A function of its own for the nodes, which runs again where a write came between."""
@@ -357,8 +357,8 @@ class _StraightProgram(_ProgramWriter):
 
     def _nodes(self, block: BlockWriter, mixed: bool) -> None:
         out, nodes = self.out, self.graph.nodes
-        torch = self.executor.backend.name == "torch"
-        if torch:
+        tape = self.executor.backend.has_tape
+        if tape:
             out.line("with inference_mode() if as_numpy else no_grad():" if self.inference else "with no_grad():")
             out.indent += 1
         if not nodes:
@@ -367,7 +367,7 @@ class _StraightProgram(_ProgramWriter):
             self._mixed(block)
         else:
             block.block(nodes)
-        if torch:
+        if tape:
             out.indent -= 1
 
     def _mixed(self, block: BlockWriter) -> None:
@@ -379,7 +379,7 @@ class _StraightProgram(_ProgramWriter):
     def _results(self, block: BlockWriter, bare: bool = False) -> None:
         fresh = {id(v) for n in self.graph.nodes for v in n.values() if not n.aliases}
         safe = all(id(v) in fresh for v in leaves_of(self.graph.outputs, Value))
-        if self.executor.backend.name != "torch":
+        if self.executor.backend.on_host:
             to_numpy = plain = "{}" if safe else "array({})"
         elif safe:
             to_numpy, plain = "numpy_of({})" if self.inference else "detached_numpy_of({})", "plain({})"

@@ -206,7 +206,7 @@ class Session:
                 continue
             if not backend.maps_devices:
                 # NumPy acts with components that were made for a device of the framework that learns
-                if state.device != "cpu" and (backend.name != "numpy" or self.devices):
+                if state.device != "cpu" and (not backend.on_host or self.devices):
                     raise BuildError(
                         f"the {backend.name} backend computes on the CPU only",
                         where=component.path,

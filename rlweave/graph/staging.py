@@ -68,7 +68,7 @@ def _places(graph: Graph, home: str) -> dict[int, str]:
 def _put(executor: GraphExecutor, structure: Structure, argument: Any, places: dict[int, str]) -> Any:
     if isinstance(structure, Value):
         place = places.get(id(structure), HOST)
-        if place == HOST or executor.backend.name == "numpy":
+        if place == HOST:
             return np.array(argument)
         return executor.backend.stage(argument, None if place == "device" else place)
     if isinstance(structure, dict):

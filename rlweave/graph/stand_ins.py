@@ -46,7 +46,7 @@ def stand_in(name: str, value: Any, arrays: tuple[type, ...]) -> Any:
     module = getattr(value, "__module__", None) or ""
     if isinstance(getattr(value, "__self__", None), _GENERATORS) or module.startswith("numpy.random"):
         return _Refusing(value, name, random_error)
-    if isinstance(value, np.ufunc) or module.partition(".")[0] == "numpy":
+    if isinstance(value, np.ufunc) or module.partition(".")[0] == np.__name__:
         return _Function(value, f"np.{value.__name__}", arrays)
     return value
 

@@ -60,14 +60,14 @@ def make_binder(
         arrays: As in `Binder`.
     """
     source, module = random_parts(backend, rng)
-    device = device if backend.name == "torch" else None
+    device = device if backend.creates_on_cpu else None
     if source is None and device is not None and not draws_on_cpu:
         ops = bind_ops(backend.ops, None, float_dtype, device)
         ops.random = module.PortableRandom(ops, cell)
     else:
         random = source(cell) if source is not None else backend.portable_random(cell)
         ops = bind_ops(backend.ops, random, float_dtype, device)
-    return Binder(ops, keep_module_names=backend.name != "torch", arrays=arrays)
+    return Binder(ops, keep_module_names=not backend.compiles_on_request, arrays=arrays)
 
 
 class Snapshot:
@@ -203,8 +203,7 @@ class Store:
         cell = self.cells.get(path)
         if cell is not None and not cell.trainable and path not in self.host_paths:
             cell.trainable = True
-            if self.backend.name == "torch":
-                cell.value = cell.value.detach().requires_grad_()
+            cell.value = self.backend.tracked(cell.value)
 
     def add_random(self, path: str, host: bool) -> Cell:
         """Makes the cell of a random state."""
@@ -248,7 +247,7 @@ class Store:
             value = _laid_out(value, self._axis_orders[path])
         device = None if path in self.host_paths else self._devices.get(path, self.device)
         array = backend.from_numpy(np.asarray(value), device)
-        return array.detach().requires_grad_() if backend.name == "torch" and cell.trainable else array
+        return backend.tracked(array) if cell.trainable else array
 
 
 def _laid_out(value: np.ndarray, axis_order: tuple[int, ...]) -> np.ndarray:

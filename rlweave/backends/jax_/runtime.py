@@ -44,6 +44,7 @@ class JaxBackend(Backend):
     """JAX: device runs are pure functions, compiled by `jax.jit`, with donated state."""
 
     name, extra = "jax", "jax"
+    description = "aval"
     functional = True
     ops = ops
     evaluated_types = (jax.core.Tracer,)

@@ -148,6 +148,7 @@ class NumpyBackend(Backend):
     name, extra = "numpy", ""
     functional = False
     differentiable = False
+    on_host = True
     maps_devices = False
     evaluated_types = (_Watched,)
 

@@ -24,7 +24,7 @@ class OnnxBackend(NumpyBackend):
     functional = True
     differentiable = False
     acts_only = True
-    maps_devices = False
+    on_host = False
 
     def __init__(self) -> None:
         super().__init__()

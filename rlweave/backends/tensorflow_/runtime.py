@@ -65,7 +65,7 @@ class TensorFlowBackend(Backend):
     def dtype_name(self, dtype: Any) -> str:
         return str(dtype.name)
 
-    def handed_dtype(self, name: str) -> Any:
+    def own_dtype(self, name: str) -> Any:
         return tf.as_dtype(name)
 
     def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:

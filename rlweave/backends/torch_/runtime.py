@@ -133,6 +133,9 @@ class TorchBackend(Backend):
     name, extra = "torch", "torch"
     strided = True
     functional = False
+    creates_on_cpu = True
+    has_tape = True
+    compiles_on_request = True
     ops = ops
     evaluated_types = (torch.Tensor,)
 
@@ -165,9 +168,16 @@ class TorchBackend(Backend):
         return np.array(x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x, order="C")
 
     def make_cell(self, path: str, value: Array, trainable: bool) -> Cell:
-        if trainable:
-            value = value.detach().requires_grad_()
-        return TorchCell(path, value, trainable)
+        return TorchCell(path, self.tracked(value) if trainable else value, trainable)
+
+    def tracked(self, value: Array) -> Array:
+        return value.detach().requires_grad_()
+
+    def traced_cell(self, cell: Cell) -> type[Cell]:
+        return Cell if type(cell) is Cell else FunctionalTorchCell
+
+    def own_dtype(self, name: str) -> Any:
+        return DTYPES[name]
 
     def random_module(self) -> Any:
         from rlweave.backends.torch_ import random

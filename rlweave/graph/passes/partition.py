@@ -32,7 +32,7 @@ def partition(graph: Graph, store: Store, functional: bool) -> Graph:
     Raises:
         BuildError: What is differentiated lies in several runs.
     """
-    if store.backend.name == "numpy":
+    if store.backend.on_host:
         return graph
     runs = by_place(graph.nodes)
     _check_gradients(runs)
@@ -157,7 +157,7 @@ def replace_inputs(node: Node, values: dict[int, Value]) -> None:
 
 
 def random_travels(backend: Backend, device_places: Sequence[str]) -> bool:
-    """Whether the random state has to be where a run is that draws: on torch draws are made on the CPU, and moved."""
-    if backend.name != "jax" or not device_places:
+    """Whether the random state has to be where a run is that draws; else draws are made on the CPU, and moved."""
+    if backend.creates_on_cpu or not device_places:
         return False
     return len(device_places) > 1 or device_places[0] != backend.device_names()[0]

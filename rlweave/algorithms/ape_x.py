@@ -128,7 +128,7 @@ def make_agent(config: ApeXTrainConfig, env: VectorEnv, seed: int) -> ApeXAgent:
 
 def make_worker(config: ApeXTrainConfig, agent: ApeXAgent, env: VectorEnv) -> ApeXWorker:
     """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
-    steps = max(1, config.steps_per_item // env.num_envs) if acts_elsewhere(config) else 1
+    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if acts_elsewhere(config) else 1
     return ApeXWorker(agent, env, steps, config.num_envs)
 
 

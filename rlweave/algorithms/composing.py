@@ -36,7 +36,7 @@ def compose_plan(spec: AlgorithmSpec, config: TrainConfig) -> ReportMetrics:
     with contextlib.ExitStack() as stack:
         if not isinstance(parts.workers, WorkerGroup):
             for worker in parts.workers:
-                stack.callback(worker.env.close)
+                stack.callback(worker.close)
         plan: ReportMetrics = parts.plan()
         plan.close()
     return plan

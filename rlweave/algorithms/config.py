@@ -52,6 +52,12 @@ class TrainConfig(Config):
         "how environments step: sync, in turns in their worker's process; async, each in a process of its own: if one "
         "exits or hangs, the error has its number and the action; null: sync, and for Atari games ALE's own threads",
     )
+    alternating_sampling: bool = setting(
+        False,
+        "a worker's environments are two halves: while one half steps, the actions of the other are computed; faster "
+        "where environments step in other threads or processes (Atari games, vectorization async) and a core is free; "
+        "other random numbers",
+    )
     env_timeout: float = setting(
         60.0,
         "time without an answer after which such an environment counts as hanging",

@@ -126,7 +126,7 @@ def make_agent(config: DQNTrainConfig, env: VectorEnv, seed: int) -> DQNAgent:
 
 def make_worker(config: DQNTrainConfig, agent: DQNAgent, env: VectorEnv) -> TransitionWorker:
     """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
-    steps = max(1, config.steps_per_item // env.num_envs) if acts_elsewhere(config) else 1
+    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if acts_elsewhere(config) else 1
     return TransitionWorker(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
 
 

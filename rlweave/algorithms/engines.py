@@ -22,8 +22,8 @@ def check_engine(config: TrainConfig) -> None:
     """Checks settings that depend on each other.
 
     Raises:
-        ConfigError: Environments cannot be shared out evenly, a fused training is to have workers, or workers elsewhere
-            are to act on a backend that is measured here.
+        ConfigError: Environments cannot be shared out evenly, a fused training is to have workers or to alternate, or
+            workers elsewhere are to act on a backend that is measured here.
     """
     if config.num_envs % config.workers:
         raise ConfigError(
@@ -31,6 +31,13 @@ def check_engine(config: TrainConfig) -> None:
             where="workers",
             received=f"{config.num_envs} environments for {config.workers} workers",
             fix=f"--num-envs {-(-config.num_envs // config.workers) * config.workers}",
+        )
+    if config.alternating_sampling and config.num_envs // config.workers % 2:
+        raise ConfigError(
+            "the environments of a worker have no two equal halves to step by turns",
+            where="alternating_sampling",
+            received=f"{config.num_envs} environments for {config.workers} workers",
+            fix=f"--num-envs {config.num_envs + config.workers}",
         )
     elsewhere = acts_elsewhere(config)
     agent = getattr(config, "agent", None)  # several agents have settings of their own
@@ -56,6 +63,13 @@ def check_engine(config: TrainConfig) -> None:
             where=given[0],
             received=f"{gathering[given[0]]!r}, with placement fused",
             fix="leave it out",
+        )
+    if config.placement == "fused" and config.alternating_sampling:
+        raise ConfigError(
+            "environments of a fused training are part of its program, and do not step by turns",
+            where="alternating_sampling",
+            received="true, with placement fused",
+            fix="leave it out, or use placement local",
         )
     if config.placement == "fused" and config.info_metrics:
         raise ConfigError(

@@ -50,8 +50,22 @@ def mask_leaf_of(config: TrainConfig, agent: AgentConfig) -> str | None:
     return MASK if agent.mask_leaf is None and config.info_mask is not None else agent.mask_leaf
 
 
-def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
-    """The environments of one worker: its share of `num_envs`.
+def make_training_envs(config: TrainConfig, worker: int) -> list[VectorEnv]:
+    """The environments of one worker, its share of `num_envs`: all in one, or two halves that step by turns."""
+    parts = _parts(config)
+    return [make_training_env(config, number) for number in range(parts * worker, parts * (worker + 1))]
+
+
+def _parts(config: TrainConfig) -> int:
+    return 2 if config.alternating_sampling else 1
+
+
+def make_training_env(config: TrainConfig, number: int = 0) -> VectorEnv:
+    """A vector environment of a worker.
+
+    Args:
+        config: Settings of the training.
+        number: Number of the vector environment among those of all workers: its random streams are its own.
 
     Raises:
         ConfigError: The environment does not take the `env_options`.
@@ -60,9 +74,9 @@ def make_training_env(config: TrainConfig, worker: int = 0) -> VectorEnv:
     try:
         return make_env(
             config.env,
-            config.num_envs // config.workers,
+            config.num_envs // config.workers // _parts(config),
             seed=config.seed,
-            worker=worker,
+            worker=number,
             training=True,
             **making_options(config),
         )

@@ -28,7 +28,6 @@ class FusedLearner:
 
     def __init__(self, agent: FusedPPO | FusedDQN, iterations: int = 1) -> None:
         self.agent, self.iterations = agent, iterations
-        self.env = self
         self._episodes: list[Episode] = []
 
     def start(self, seed: int | None = None) -> None:

@@ -232,6 +232,7 @@ def _check(config: MultiAgentTrainConfig) -> None:
         "placement": config.placement if config.placement == "fused" else None,
         "vectorization": config.vectorization if config.vectorization == "async" else None,
         "info_mask": config.info_mask,
+        "alternating_sampling": config.alternating_sampling or None,
     }
     for name, value in refused.items():
         if value is not None:

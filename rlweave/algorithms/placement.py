@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import acting_config, acts_elsewhere, worker_failure, worker_resources, worker_seed
-from rlweave.algorithms.environments import make_training_env
-from rlweave.algorithms.rollout_workers import EnvWorker, build_acting
+from rlweave.algorithms.environments import make_training_env, make_training_envs
+from rlweave.algorithms.rollout_workers import AlternatingWorker, EnvWorker, build_acting
 from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.threads import set_threads
 from rlweave.envs import VectorEnv
@@ -55,13 +55,27 @@ class WorkerFactory(ShipsEnvironment, Generic[ConfigT, AgentT]):
 
     def __call__(self) -> EnvWorker:
         """The worker."""
-        env = make_training_env(self.config, self.number)
-        agent = self.make_agent(self.worker_config(self.config), env, worker_seed(self.config, self.number))
+        envs = make_training_envs(self.config, self.number)
+        agent = self.make_agent(self.worker_config(self.config), envs[0], worker_seed(self.config, self.number))
         build_acting(agent)
         set_threads(self.config, agent)
-        worker = self.make_worker(self.config, agent, env)
-        worker.shares_weights, worker.workers = False, self.config.workers
+        worker = worker_in(envs, self.config, agent, self.make_worker)
+        worker.shares_weights = False
         return worker
+
+
+def worker_in(
+    envs: Sequence[VectorEnv], config: ConfigT, agent: AgentT, make_worker: MakeWorker[ConfigT, AgentT]
+) -> EnvWorker:
+    """A worker in one vector environment, or in two halves of its environments."""
+    workers = [make_worker(config, agent, env) for env in envs]
+    if acts_elsewhere(config):
+        for worker in workers:
+            worker.workers = config.workers
+    if len(workers) == 2:
+        first, second = cast(list[AlternatingWorker], workers)
+        first.other_half = second
+    return workers[0]
 
 
 class Placed(NamedTuple, Generic[AgentT]):
@@ -94,8 +108,17 @@ def place(
         worker_config: Makes the settings of a worker's agent elsewhere; `gradients_config` where it is to learn, too.
 
     Raises:
-        ConfigError: The placement is fused: who has one does not come here for it.
+        ConfigError: The placement is fused: who has one does not come here for it. Or environments are to step by turns
+            where workers have no halves.
     """
+    kind = signature_of(make_worker).gives
+    if config.alternating_sampling and not (isinstance(kind, type) and issubclass(kind, AlternatingWorker)):
+        raise ConfigError(
+            "workers of this algorithm do not step their environments by turns",
+            where="alternating_sampling",
+            received="true",
+            fix="leave it out; workers that collect rollouts or transitions have it",
+        )
     if config.placement == "fused":
         raise ConfigError(
             "this algorithm has no fused form: its environments step outside of the graph",
@@ -108,9 +131,9 @@ def place(
             agent = make_agent(config, env, config.seed)
         factories = [WorkerFactory(config, n, make_agent, make_worker, worker_config) for n in range(config.workers)]
         return Placed(agent, WorkerGroup(factories, worker_resources(config)), True)
-    envs = [make_training_env(config, number) for number in range(config.workers)]
-    agent = make_agent(config, envs[0], config.seed)
-    return Placed(agent, [make_worker(config, agent, env) for env in envs], False)
+    envs = [make_training_envs(config, number) for number in range(config.workers)]
+    agent = make_agent(config, envs[0][0], config.seed)
+    return Placed(agent, [worker_in(own, config, agent, make_worker) for own in envs], False)
 
 
 def rollouts(config: TrainConfig, workers: Workers, fragments: int = 1) -> Stream:

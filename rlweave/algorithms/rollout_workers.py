@@ -5,8 +5,8 @@ from __future__ import annotations
 import abc
 import copy
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.algorithms.trajectory_columns import TrajectoryColumns
-from rlweave.envs import VectorEnv
+from rlweave.envs import StepResult, VectorEnv
 from rlweave.flow import Episode, SampleBatch
 from rlweave.flow.item_state import decode, encode
 
 Transition = dict[str, Any]
+#: Makes an item; it pauses while environments step.
+Sampling = Generator[None, None, SampleBatch]
 
 #: Why new episodes begin after a resume.
 NOT_WANTED = "save_env_state is false, so the checkpoint does not hold the environments"
@@ -131,8 +133,8 @@ class EnvWorker(abc.ABC):
             self.start()
         return self._observations
 
-    def _step(self, actions: Any) -> Any:
-        result = self.env.step(actions)
+    def _finish_step(self) -> StepResult:
+        result = self.env.finish_step()
         if result.episodes:
             self._episodes += [Episode(e.episode_return, e.length, info=e.info) for e in result.episodes]
         self._observations, self._episode_start = result.observations, result.episode_start
@@ -164,7 +166,73 @@ class EnvWorker(abc.ABC):
         return episodes
 
 
-class TrajectoryWorker(EnvWorker):
+class AlternatingWorker(EnvWorker):
+    """Samples from its environments, or by turns from two halves of them (alternating sampling).
+
+    By turns, the environments of one half step while the actions of the other are computed: the halves act one after
+    the other, the first one first, and an item has the rows or columns of the first half before those of the second.
+    No step is under way between two items.
+
+    Attributes:
+        other_half: The worker with the second half, of the same kind and with the same agent; None: there is one half.
+    """
+
+    def __init__(self, agent: Agent, env: VectorEnv) -> None:
+        super().__init__(agent, env)
+        self.other_half: Self | None = None
+
+    @property
+    def halves(self) -> Sequence[Self]:
+        """The workers that take turns, this one first."""
+        return (self,) if self.other_half is None else (self, self.other_half)
+
+    @abc.abstractmethod
+    def _sampling(self) -> Sampling:
+        """Makes the next item of its own half."""
+
+    def sample(self) -> SampleBatch:
+        """The next item: each half's, side by side."""
+        return SampleBatch.concat(_by_turns([half._sampling() for half in self.halves]))
+
+    def begin_episodes(self, seed: int | None = None) -> None:
+        super().begin_episodes(seed)
+        if self.other_half is not None:
+            self.other_half.begin_episodes(seed)
+
+    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
+        other = None if self.other_half is None else self.other_half.state_dict(environments, weights)
+        return {**super().state_dict(environments, weights), "other_half": other}
+
+    def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
+        because = super().load_state_dict(state, seed)
+        if state is not None and self.other_half is not None:
+            self.other_half.load_state_dict(state["other_half"], seed)
+        return because
+
+    def close(self) -> None:
+        super().close()
+        if self.other_half is not None:
+            self.other_half.close()
+
+    def episode_stats(self) -> Sequence[Episode]:
+        others = () if self.other_half is None else self.other_half.episode_stats()
+        return [*super().episode_stats(), *others]
+
+
+def _by_turns(samplings: Sequence[Sampling]) -> list[SampleBatch]:
+    """The items that several make, who go on by turns."""
+    items: dict[int, SampleBatch] = {}
+    while len(items) < len(samplings):
+        for index, sampling in enumerate(samplings):
+            if index not in items:
+                try:
+                    next(sampling)
+                except StopIteration as end:
+                    items[index] = end.value
+    return [items[index] for index in range(len(samplings))]
+
+
+class TrajectoryWorker(AlternatingWorker):
     """Collects rollouts (T, B, ...) on policy.
 
     Rows that are no transitions (reset rows of foreign vector environments) are left out; see `TrajectoryColumns`.
@@ -192,7 +260,7 @@ class TrajectoryWorker(EnvWorker):
         super()._load_acting_state(state)
         self._columns.load_state_dict(state["columns"])
 
-    def sample(self) -> SampleBatch:
+    def _sampling(self) -> Sampling:
         """A rollout of T steps of every environment."""
         while True:
             observations = self.observations()
@@ -201,7 +269,9 @@ class TrajectoryWorker(EnvWorker):
             else:
                 actions, log_probs = self.agent.act(observations)
                 extra = {"log_probs": log_probs}
-            result = self._step(self.agent.env_actions(actions))
+            self.env.begin_step(self.agent.env_actions(actions))
+            yield
+            result = self._finish_step()
             self._count(result.valid)
             row = {
                 "states": observations,
@@ -219,7 +289,7 @@ class TrajectoryWorker(EnvWorker):
                 return SampleBatch(with_initial_state(batch), "trajectories", timeless)
 
 
-class TransitionWorker(EnvWorker):
+class TransitionWorker(AlternatingWorker):
     """Collects n-step transitions off policy.
 
     Args:
@@ -252,7 +322,7 @@ class TransitionWorker(EnvWorker):
         """Actions (B, ...) of a network without a state."""
         return self.agent.act(observations, explore=True)
 
-    def sample(self) -> SampleBatch:
+    def _sampling(self) -> Sampling:
         """The transitions that became complete in some vector steps."""
         parts = []
         env_steps = 0
@@ -262,7 +332,9 @@ class TransitionWorker(EnvWorker):
                 actions, extra = self._act(observations)
             else:
                 actions, extra = self.act(observations), {}
-            result = self._step(self.agent.env_actions(actions))
+            self.env.begin_step(self.agent.env_actions(actions))
+            yield
+            result = self._finish_step()
             env_steps += self._count(result.valid)
             complete = self._accumulator.add(
                 observations,

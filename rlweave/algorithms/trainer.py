@@ -51,7 +51,7 @@ class Parts:
 
     Attributes:
         agent: Learns and acts; several where policies learn side by side.
-        workers: Act in environments; each has `start(seed)` and an `env`. A group of factories lives on Ray.
+        workers: Act in environments; each has `start(seed)` and `close()`. A group of factories lives on Ray.
         plan: Composes the plan anew (a plan is started once).
         remote: The learner, where it lives in an actor of its own; None where the agent here learns.
     """
@@ -471,4 +471,4 @@ class PlanTrainer:
     def _close_environments(self) -> None:
         if not isinstance(self.parts.workers, WorkerGroup):
             for worker in self.parts.workers:
-                worker.env.close()
+                worker.close()

@@ -155,9 +155,11 @@ class AsyncEnv(VectorEnv):
     def _convert_actions(self, actions: Batch) -> Sequence[Any]:
         return self._action_codec.split(actions, self.num_envs)
 
-    def _advance(self, gym_actions: Sequence[Any]) -> Advance:
+    def _begin(self, gym_actions: Sequence[Any]) -> None:
         self._actions = gym_actions
         self._send([Step(action) for action in gym_actions])
+
+    def _finish(self) -> Advance:
         replies: list[Stepped] = self._collect(self._timeout_s, Stepped)
         rewards = np.array([reply.reward for reply in replies], np.float64)
         terminated = np.array([reply.terminated for reply in replies], np.bool_)

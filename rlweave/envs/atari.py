@@ -9,7 +9,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rlweave.envs.batching import Batch
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv
-from rlweave.envs.vector_env import BoolArray, StepResult
+from rlweave.envs.vector_env import StepResult
 from rlweave.errors import ConfigError
 from rlweave.spaces.box import FRAMES_FIRST
 
@@ -50,9 +50,9 @@ class AtariEnv(GymnasiumVectorEnv):
         super().__init__(env, **common)
         self._lives = np.zeros(self.num_envs, np.int32)
 
-    def step(self, actions: Batch) -> StepResult:
+    def finish_step(self) -> StepResult:
         before = self._lives
-        result = super().step(actions)
+        result = super().finish_step()
         if not self.training:
             return result
         rewards, terminated = result.rewards, result.terminated
@@ -67,8 +67,13 @@ class AtariEnv(GymnasiumVectorEnv):
         self._lives = np.array(infos["lives"])
         return observations, infos
 
-    def _call_step(self, gym_actions: Any) -> tuple[Batch, Any, BoolArray, BoolArray, dict[str, Any]]:
-        result = super()._call_step(gym_actions)
+    def _begin(self, gym_actions: Any) -> None:
+        super()._begin(gym_actions)
+        with self._telling_failures("step", gym_actions):
+            self._env.send(gym_actions)  # type: ignore[attr-defined]
+
+    def _receive(self) -> Any:
+        result = self._env.recv()  # type: ignore[attr-defined]
         self._lives = np.array(result[-1]["lives"])
         return result
 

@@ -85,6 +85,7 @@ class GymnasiumVectorEnv(VectorEnv):
             info_metrics=info_metrics,
         )
         self._to_be_reset: BoolArray = np.zeros(self.num_envs, np.bool_)
+        self._actions: Any = None
 
     def _reset_all(self, reseed: bool, options: dict[str, Any] | None) -> tuple[Batch, Infos]:
         seed: Any = None
@@ -99,8 +100,14 @@ class GymnasiumVectorEnv(VectorEnv):
     def _convert_actions(self, actions: Batch) -> Any:
         return self._action_codec.to_vector(actions, self.num_envs)
 
-    def _advance(self, gym_actions: Any) -> Advance:
-        observations, rewards, terminated, truncated, gym_infos = self._call_step(gym_actions)
+    def _begin(self, gym_actions: Any) -> None:
+        self._actions = gym_actions
+        if isinstance(self._env, AsyncVectorEnv):
+            with self._telling_failures("step", gym_actions):
+                self._env.step_async(gym_actions)
+
+    def _finish(self) -> Advance:
+        observations, rewards, terminated, truncated, gym_infos = self._finish_gym_step()
         infos = BatchedInfos(gym_infos, self.num_envs)
         current_infos: Infos = infos
         valid: BoolArray | None = None
@@ -121,7 +128,8 @@ class GymnasiumVectorEnv(VectorEnv):
                 observations = self._codec.replace(final, first, ended)
                 current_infos = _merge_infos(infos, BatchedInfos(first_infos, self.num_envs), ended)
             elif ended.all():
-                observations, _, _, _, first_infos = self._call_step(gym_actions)
+                self._begin(self._actions)
+                observations, _, _, _, first_infos = self._finish_gym_step()
                 current_infos = BatchedInfos(first_infos, self.num_envs)
             else:
                 self._to_be_reset, episode_start = ended, just_reset
@@ -152,14 +160,15 @@ class GymnasiumVectorEnv(VectorEnv):
                 observations, infos = self._env.reset(seed=seed, options=options)
             return self._codec.from_vector(observations, self.num_envs), infos
 
-    def _call_step(self, gym_actions: Any) -> tuple[Batch, Any, BoolArray, BoolArray, dict[str, Any]]:
-        with self._telling_failures("step", gym_actions):
-            if isinstance(self._env, AsyncVectorEnv):
-                self._env.step_async(gym_actions)
-                result = self._env.step_wait(timeout=self._timeout_s)
-            else:
-                result = self._env.step(gym_actions)
-            observations, rewards, terminated, truncated, infos = result
+    def _receive(self) -> Any:
+        """What Gymnasium's `step` returns."""
+        if isinstance(self._env, AsyncVectorEnv):
+            return self._env.step_wait(timeout=self._timeout_s)
+        return self._env.step(self._actions)
+
+    def _finish_gym_step(self) -> tuple[Batch, Any, BoolArray, BoolArray, dict[str, Any]]:
+        with self._telling_failures("step", self._actions):
+            observations, rewards, terminated, truncated, infos = self._receive()
             return (
                 self._codec.from_vector(observations, self.num_envs),
                 batch_rewards(rewards, self.num_envs),

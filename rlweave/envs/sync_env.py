@@ -48,6 +48,7 @@ class SyncEnv(VectorEnv):
     ) -> None:
         self._envs: list[gymnasium.Env[Any, Any]] = []
         self._ownership: Ownership | None = None
+        self._actions: Sequence[Any] = ()
         try:
             for index, factory in enumerate(factories):
                 self._envs.append(construct(factory, index))
@@ -74,7 +75,11 @@ class SyncEnv(VectorEnv):
     def _convert_actions(self, actions: Batch) -> Sequence[Any]:
         return self._action_codec.split(actions, self.num_envs)
 
-    def _advance(self, gym_actions: Sequence[Any]) -> Advance:
+    def _begin(self, gym_actions: Sequence[Any]) -> None:
+        self._actions = gym_actions
+
+    def _finish(self) -> Advance:
+        gym_actions = self._actions
         num_envs, write = self.num_envs, self._codec.write
         final = self._codec.allocate(num_envs, np.empty)
         rewards = np.empty(num_envs, np.float64)

@@ -66,7 +66,7 @@ class StepResult(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """What a kind of vector environment reports to `VectorEnv.step`.
+    """What a kind of vector environment reports of a step.
 
     Attributes:
         observations: As in `StepResult`; the very object `next_observations` where no row was reset.
@@ -148,6 +148,7 @@ class VectorEnv(ABC):
         self._observations: Batch = None
         self._infos: Infos = ()
         self._all_rows = np.ones(num_envs, np.bool_)
+        self._stepping_with: Batch = None
         self._reseed_at_reset = True
         self._started = self._closed = False
         self.unsaved_because = ""
@@ -192,9 +193,10 @@ class VectorEnv(ABC):
             The first observations, nested (num_envs, *shape).
 
         Raises:
-            EnvError: If a sub-environment fails, or the environment is closed.
+            EnvError: If a sub-environment fails, a step is under way, or the environment is closed.
         """
         self._require_open()
+        self._require_no_step()
         if seed is not None:
             self._set_seed(seed)
         try:
@@ -224,10 +226,42 @@ class VectorEnv(ABC):
                 finiteness check refuses; all sub-environments are closed then. If the actions do not fit the action
                 space, or the environment was not reset yet; nothing was stepped then.
         """
+        self.begin_step(actions)
+        return self.finish_step()
+
+    def begin_step(self, actions: Batch) -> None:
+        """The first half of `step`: sub-environments in processes, or in threads of C++, begin to step.
+
+        Until `finish_step`, this process is free for something else; others step only then.
+
+        Args:
+            actions: As in `step`.
+
+        Raises:
+            EnvError: As in `step`, and if another step is under way.
+        """
         self._require_started()
+        self._require_no_step()
         gym_actions = self._convert_actions(actions)
         try:
-            result = self._advance(gym_actions)
+            self._begin(gym_actions)
+        except BaseException:
+            self._abort()
+            raise
+        self._stepping_with = actions
+
+    def finish_step(self) -> StepResult:
+        """The second half of `step`: what the actions of `begin_step` led to.
+
+        Raises:
+            EnvError: As in `step`, and if no step is under way.
+        """
+        actions, self._stepping_with = self._stepping_with, None
+        if actions is None:
+            self._require_started()
+            raise EnvError("no step is under way", where="finish_step", fix="call begin_step(actions) before")
+        try:
+            result = self._finish()
             self._refuse_wrong_observations(result.next_observations, "step", actions)
             rewards = self._narrow(result.rewards, actions)
             episodes = self.tracker.update(result.rewards, result.terminated, result.truncated, result.valid)
@@ -263,9 +297,10 @@ class VectorEnv(ABC):
             The state; None where a sub-environment cannot be saved: `unsaved_because` says why then.
 
         Raises:
-            EnvError: If a sub-environment fails, or was not reset yet.
+            EnvError: If a sub-environment fails, a step is under way, or there was no reset yet.
         """
         self._require_started()
+        self._require_no_step()
         self.unsaved_because = ""
         try:
             envs = self._save_envs()
@@ -285,6 +320,7 @@ class VectorEnv(ABC):
             EnvError: If it is of another environment; a reset is needed then.
         """
         self._require_open()
+        self._require_no_step()
         self._started = False
         try:
             check_number(state, self.num_envs)
@@ -321,7 +357,9 @@ class VectorEnv(ABC):
         """Closes every sub-environment and ends its process; does nothing the second time."""
         if not self._closed:
             self._closed = True
-            self._close_all(failed=False)
+            # nobody waits for a step that is under way
+            stepping, self._stepping_with = self._stepping_with is not None, None
+            self._close_all(failed=stepping)
 
     def __enter__(self) -> Self:
         return self
@@ -337,11 +375,15 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def _convert_actions(self, actions: Batch) -> Any:
-        """Returns actions in Gymnasium's form, as `_advance` wants them."""
+        """Returns actions in Gymnasium's form, as `_begin` wants them."""
 
     @abstractmethod
-    def _advance(self, gym_actions: Any) -> Advance:
-        """Steps every sub-environment."""
+    def _begin(self, gym_actions: Any) -> None:
+        """Takes actions; sub-environments that step elsewhere begin to."""
+
+    @abstractmethod
+    def _finish(self) -> Advance:
+        """Steps every sub-environment, or waits until all have stepped."""
 
     @abstractmethod
     def _save_envs(self) -> Any:
@@ -383,6 +425,10 @@ class VectorEnv(ABC):
         if self._closed or not self._started:
             self._require_open()
             raise EnvError("the environment was not reset yet", fix="call reset() before the first step")
+
+    def _require_no_step(self) -> None:
+        if self._stepping_with is not None:
+            raise EnvError("a step is under way", where="begin_step", fix="call finish_step() before")
 
     def _info_of(self, episode: Episode, result: Advance) -> InfoNumbers:
         try:

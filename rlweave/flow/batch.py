@@ -171,16 +171,19 @@ class SampleBatch:
     def concat(batches: Sequence[SampleBatch]) -> SampleBatch:
         """Glues batches together in order: along N, or along B (fragments stay fragments; equal T is needed).
 
-        A single batch comes back as it is, without a copy.
+        A single batch comes back as it is, without a copy. Of one without data, only its environment steps count.
 
         Raises:
             SpaceError: If there is no batch, or if layouts, keys, shapes or numbers of steps differ.
         """
         if not batches:
             raise SpaceError("nothing to glue together", where="SampleBatch.concat", fix="give at least one batch")
-        first = batches[0]
         if len(batches) == 1:
-            return first
+            return batches[0]
+        declared = any(batch._env_steps is not None for batch in batches)
+        env_steps = sum(batch.num_steps for batch in batches) if declared else None
+        batches = [batch for batch in batches if batch.data] or batches[:1]
+        first = batches[0]
         for other in batches[1:]:
             same_time = first.layout == "rows" or other.leading[0] == first.leading[0]
             if other.layout != first.layout or other.per_trajectory != first.per_trajectory or not same_time:
@@ -198,8 +201,6 @@ class SampleBatch:
             )
             for key in first.data
         }
-        declared = any(batch._env_steps is not None for batch in batches)
-        env_steps = sum(batch.num_steps for batch in batches) if declared else None
         return SampleBatch(data, first.layout, first.per_trajectory, env_steps)
 
     def state_dict(self) -> dict[str, Any]:

@@ -57,6 +57,12 @@ class CountingEnv:
             episodes,
         )
 
+    def begin_step(self, actions):
+        self.actions = actions
+
+    def finish_step(self):
+        return self.step(self.actions)
+
     def close(self):
         self.closed = True
 

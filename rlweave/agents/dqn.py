@@ -34,8 +34,8 @@ from rlweave.components.schedules import make_schedule
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
-from rlweave.graph.ir import map_structure
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
+from rlweave.tree import tree_map
 
 #: Memories by place: without and with priorities.
 MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] = {
@@ -271,7 +271,7 @@ class DQN(Agent):
             actions, extra = self._act_by_name(batch, names, explore, preprocess)
             if explore:
                 for row, name in enumerate(names):
-                    self._acted[name] = map_structure(operator.itemgetter(row), extra)
+                    self._acted[name] = tree_map(operator.itemgetter(row), extra)
         else:
             actions = self.act(batch, explore)
         actions = self.env_actions(actions)

@@ -27,8 +27,8 @@ from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, shared
 from rlweave.graph.building import InputSpace
-from rlweave.graph.ir import leaves_of, map_structure
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space
+from rlweave.tree import leaves_of, tree_map
 
 
 class PPOConfig(AgentConfig):
@@ -292,7 +292,7 @@ class PPO(Agent):
         own, actions = actions, self.env_actions(actions)
         if explore:  # a greedy look is for evaluation, and no step of an environment
             for row, name in enumerate(names):
-                self._acted[name] = map_structure(operator.itemgetter(row), (own, extra, actions))
+                self._acted[name] = tree_map(operator.itemgetter(row), (own, extra, actions))
         return first_row(actions) if single else actions
 
     def observe(

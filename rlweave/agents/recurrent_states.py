@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlweave.agents.trajectories import stack
-from rlweave.graph.ir import map_structure
 from rlweave.spaces import Space
+from rlweave.tree import tree_map
 
 Names = Sequence[Any]
 
@@ -37,7 +37,7 @@ class RecurrentStates:
     def keep(self, names: Names, states: Any) -> None:
         """Takes over the states (B, ...) after a step of named environments."""
         for row, name in enumerate(names):
-            self._states[name] = map_structure(operator.itemgetter(row), states)
+            self._states[name] = tree_map(operator.itemgetter(row), states)
 
     def forget(self, names: Iterable[Any] | None = None) -> None:
         """The next step of these environments (None: of all) is the first of an episode."""

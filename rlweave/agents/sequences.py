@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave.errors import ConfigError
-from rlweave.graph.ir import flatten_structure, map_structure, unflatten_like
 from rlweave.spaces import BoolBox, Box, Dict, FloatBox, IntBox, Space
+from rlweave.tree import flatten_tree, tree_map, unflatten_like
 
 Nested = Any
 
@@ -141,9 +141,9 @@ class SequenceAccumulator:
             "mask": np.ones(self.num_envs, np.bool_),
             "initial_state": recurrent_state,
         }
-        flat = {path: np.asarray(value) for path, value in flatten_structure(step).items()}
+        flat = {path: np.asarray(value) for path, value in flatten_tree(step).items()}
         if self._nesting is None:
-            self._nesting = map_structure(lambda leaf: None, step)
+            self._nesting = tree_map(lambda leaf: None, step)
         if not self._buffers:
             self._buffers = {
                 path: np.zeros((self.num_envs, self.length, *value.shape[1:]), value.dtype)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import ExecutionError, SpaceError
-from rlweave.graph.ir import map_structure
 from rlweave.spaces import Box, IntBox, Space
+from rlweave.tree import tree_leaves, tree_map
 
 Step = dict[str, Any]
 
@@ -149,15 +149,11 @@ def finite(value: Any, where: str) -> np.float32:
 
 def same(first: Any, second: Any) -> bool:
     """Whether two nested values are equal."""
-    if isinstance(first, dict):
-        return all(same(item, second[key]) for key, item in first.items())
-    if isinstance(first, tuple):
-        return all(same(a, b) for a, b in zip(first, second, strict=True))
-    return bool(np.array_equal(first, second))
+    return all(tree_leaves(tree_map(np.array_equal, first, second)))
 
 
 def _copied(value: Any) -> Any:
-    return map_structure(np.array, value)
+    return tree_map(np.array, value)
 
 
 def stack(items: Sequence[Any]) -> Any:
@@ -166,12 +162,7 @@ def stack(items: Sequence[Any]) -> Any:
     >>> stack([{"a": np.zeros(2)}, {"a": np.ones(2)}])["a"].shape
     (2, 2)
     """
-    first = items[0]
-    if isinstance(first, dict):
-        return {key: stack([item[key] for item in items]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(stack([item[i] for item in items]) for i in range(len(first)))
-    return np.stack([np.asarray(item) for item in items])
+    return tree_map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *items)
 
 
 def is_single(space: Space, value: Any) -> bool:
@@ -185,9 +176,9 @@ def is_single(space: Space, value: Any) -> bool:
 
 def add_axis(value: Any) -> Any:
     """A batch of one."""
-    return map_structure(lambda leaf: np.asarray(leaf)[None], value)
+    return tree_map(lambda leaf: np.asarray(leaf)[None], value)
 
 
 def first_row(value: Any) -> Any:
     """The first row of a batch."""
-    return map_structure(lambda leaf: leaf[0], value)
+    return tree_map(lambda leaf: leaf[0], value)

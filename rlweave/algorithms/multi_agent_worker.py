@@ -20,7 +20,7 @@ from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.flow import Episode, PolicyBatches, SampleBatch
 from rlweave.flow.item_state import decode, encode
-from rlweave.graph.ir import map_structure
+from rlweave.tree import tree_map
 
 AgentT = TypeVar("AgentT", bound=Agent)
 Rows = dict[str, Any]
@@ -61,7 +61,7 @@ class Collector(ABC, Generic[AgentT]):
         chosen = self._choose(states)
         acted = {"states": states, **chosen}
         if self._acted is None:
-            self._acted = map_structure(np.array, acted)
+            self._acted = tree_map(np.array, acted)
         else:
             _write_rows(self._acted, acted, self.group.acting)
         return self.agent.env_actions(chosen["actions"])
@@ -76,11 +76,11 @@ class Collector(ABC, Generic[AgentT]):
         if len(rows):
             assert self._acted is not None
             transitions = {
-                **map_structure(lambda leaf: leaf[rows], self._acted),
+                **tree_map(lambda leaf: leaf[rows], self._acted),
                 "rewards": step.rewards[rows],
                 "terminated": step.terminated[rows],
                 "truncated": step.truncated[rows],
-                "next_states": map_structure(lambda leaf: leaf[rows], step.next_observations),
+                "next_states": tree_map(lambda leaf: leaf[rows], step.next_observations),
             }
             self._keep(rows, transitions)
             self._begins[rows] = False
@@ -139,7 +139,7 @@ class TransitionCollector(Collector[DQN]):
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
         self._steps += len(rows)
         for index, row in enumerate(rows.tolist()):
-            one = map_structure(operator.itemgetter(slice(index, index + 1)), transitions)
+            one = tree_map(operator.itemgetter(slice(index, index + 1)), transitions)
             complete = self._windows[row].add(*(one[key] for key in STEP_KEYS))
             if len(complete["rewards"]):
                 self._parts.append(SampleBatch(complete))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.pytree import tree_map
+from rlweave.tree import tree_map
 
 Rows = Mapping[str, Any]
 

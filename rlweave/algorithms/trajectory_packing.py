@@ -12,7 +12,7 @@ from rlweave.flow.envelope import Pulled, merge
 from rlweave.flow.item_state import decode_envelopes, encode_envelopes
 from rlweave.flow.item_types import Signature
 from rlweave.flow.operators import positive
-from rlweave.graph.ir import map_structure
+from rlweave.tree import tree_map
 
 #: Columns that say where a step belongs; they are left out of rollouts.
 SLOT, BEGINS = "slot", "begins"
@@ -118,13 +118,11 @@ def packed(rows: SampleBatch, columns: int) -> SampleBatch:
     slots, begins = slots[order], rows[BEGINS][order]
     meets = np.append((slots[1:] != slots[:-1]) | begins[1:], False)
     data = {
-        key: map_structure(lambda leaf: leaf[order], value)
-        for key, value in rows.data.items()
-        if key not in (SLOT, BEGINS)
+        key: tree_map(lambda leaf: leaf[order], value) for key, value in rows.data.items() if key not in (SLOT, BEGINS)
     }
     data["truncated"] = data["truncated"] | (meets & ~data["terminated"])
     return SampleBatch(
-        {key: map_structure(lambda leaf: _in_columns(leaf, columns), value) for key, value in data.items()},
+        {key: tree_map(lambda leaf: _in_columns(leaf, columns), value) for key, value in data.items()},
         "trajectories",
     )
 

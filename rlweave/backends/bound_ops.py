@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.pytree import tree_map
 from rlweave.errors import BackendError
 from rlweave.ops import OP_NAMES, RANDOM_NAMES
+from rlweave.tree import tree_map
 
 # Operators whose result is real even for integer arguments. In a float64 build their arguments must be converted
 # before and not their results after, or the result has only float32 precision.

@@ -1,12 +1,11 @@
-"""Trees of arrays (dicts, tuples, lists, None) for backends whose framework brings no tree functions of its own.
-
-Plain recursion: `torch.compile` traces through it, and small trees cost less than a general library's registry.
-"""
+"""Loops over trees of arrays, for backends whose framework brings none of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from rlweave.tree import tree_leaves, tree_map
 
 
 def in_order_of(first: Any, tree: Any) -> Any:
@@ -15,31 +14,6 @@ def in_order_of(first: Any, tree: Any) -> Any:
     A carry of `{"a", "b"}` may come back as `{"b", "a"}`; loops of some backends know leaves by their places only.
     """
     return tree_map(lambda _, leaf: leaf, first, tree)
-
-
-def tree_map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """Applies f to the leaves of one tree, or of several of equal structure; None stays None."""
-    if tree is None:
-        return None
-    if isinstance(tree, dict):
-        return {key: tree_map(f, value, *[other[key] for other in rest]) for key, value in tree.items()}
-    if isinstance(tree, (tuple, list)):
-        items = [tree_map(f, *values) for values in zip(tree, *rest, strict=True)]
-        if isinstance(tree, list):
-            return items
-        return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
-    return f(tree, *rest)
-
-
-def tree_leaves(tree: Any) -> list[Any]:
-    """All leaves in order."""
-    if tree is None:
-        return []
-    if isinstance(tree, dict):
-        return [leaf for value in tree.values() for leaf in tree_leaves(value)]
-    if isinstance(tree, (tuple, list)):
-        return [leaf for value in tree for leaf in tree_leaves(value)]
-    return [tree]
 
 
 def row_builder(tree: Any) -> Callable[[tuple[Any, ...]], Any]:

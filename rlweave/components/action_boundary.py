@@ -9,7 +9,8 @@ import numpy as np
 
 from rlweave import ops
 from rlweave.components.action_leaves import OWN_DTYPES, ActionLeaf, action_leaves, as_space
-from rlweave.spaces import Box, Dict, FloatBox, Space, Tuple
+from rlweave.spaces import Box, FloatBox, Space
+from rlweave.spaces.containers import space_of
 
 
 def to_environment(x: Any, leaf: ActionLeaf) -> Any:
@@ -113,17 +114,7 @@ class ActionBoundary:
 
 def own_space(action_space: Space, leaves: Sequence[ActionLeaf]) -> Space:
     """Space of the policy's own numbers, nested like the action space, without ranks."""
-    spaces = {leaf.path: leaf.own_space for leaf in leaves}
-    paths = action_space.unflatten({path: path for path in spaces})
-    return _spaces_at(paths, spaces)
-
-
-def _spaces_at(paths: Any, spaces: Mapping[str, Box]) -> Space:
-    if isinstance(paths, dict):
-        return Dict({key: _spaces_at(path, spaces) for key, path in paths.items()})
-    if isinstance(paths, tuple):
-        return Tuple(*[_spaces_at(path, spaces) for path in paths])
-    return spaces[paths]
+    return space_of(action_space.unflatten({leaf.path: leaf.own_space for leaf in leaves}))
 
 
 def _as_declared(x: Any, box: Box) -> Any:

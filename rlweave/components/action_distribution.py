@@ -25,8 +25,9 @@ from rlweave.components.distributions import (
     normal_sample,
 )
 from rlweave.graph import Component, api, graph_fn, register
-from rlweave.graph.ir import Unknown, flatten_structure, has_leaf
+from rlweave.graph.ir import Unknown
 from rlweave.spaces import Space
+from rlweave.tree import flatten_tree, has_leaf
 
 # Gauss-Hermite quadrature for the mean of f(x) over a standard normal x: the sum of weight * f(node).
 _HERMITE_NODES, _HERMITE_WEIGHTS = np.polynomial.hermite.hermgauss(16)
@@ -242,7 +243,7 @@ class Joint(Component):
     @api
     def log_prob(self, parameters: Any, actions: Any) -> Any:
         """Log-probability of nested actions: (...)."""
-        return self._log_prob(self._flat(parameters), flatten_structure(actions))
+        return self._log_prob(self._flat(parameters), flatten_tree(actions))
 
     @api
     def entropy(self, parameters: Any) -> Any:
@@ -269,12 +270,12 @@ class Joint(Component):
         Returns:
             The same nesting: int32, bool, float32.
         """
-        return self._nested(self._env_actions(flatten_structure(actions)))
+        return self._nested(self._env_actions(flatten_tree(actions)))
 
     @api
     def own_actions(self, actions: Any) -> Any:
         """The policy's own numbers for actions of the environment, nested (..., *shape) both."""
-        return self._nested(self._own_actions(flatten_structure(actions)))
+        return self._nested(self._own_actions(flatten_tree(actions)))
 
     # -- numbers -------------------------------------------------------------------------------------------------
 

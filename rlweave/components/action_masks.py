@@ -10,8 +10,9 @@ from rlweave.components.action_leaves import ActionLeaf
 from rlweave.components.distributions import MASKED
 from rlweave.errors import SpecError, nearest
 from rlweave.graph import graph_fn
-from rlweave.graph.ir import Unknown, flatten_structure, has_leaf
+from rlweave.graph.ir import Unknown
 from rlweave.spaces import BoolBox, Box, IntBox, Space
+from rlweave.tree import flatten_tree, has_leaf
 
 
 def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], state_space: Space | None, where: str) -> None:
@@ -63,7 +64,7 @@ class MaskUser:
         """Logits or Q-values (..., N) with `MASKED` for actions that are not allowed in the states."""
         if self.mask_leaf is None:
             return values
-        allowed = states if has_leaf(states, Unknown) else flatten_structure(states)[self.mask_leaf]
+        allowed = states if has_leaf(states, Unknown) else flatten_tree(states)[self.mask_leaf]
         return self._without_forbidden(values, allowed)
 
     @graph_fn

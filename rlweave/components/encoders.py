@@ -16,9 +16,10 @@ from rlweave.components.scopes import scope_of_path
 from rlweave.components.text import TokenEmbedding
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import api, graph_fn, register
-from rlweave.graph.ir import Unknown, Value, flatten_structure, has_leaf
+from rlweave.graph.ir import Unknown, Value
 from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space, TextBox
 from rlweave.spaces.box import FRAMES_FIRST, TOKENS
+from rlweave.tree import flatten_tree, has_leaf
 
 MAX_CATEGORIES = 65536
 """Integers with more values than this in one dimension are taken as numbers instead of being one-hot encoded."""
@@ -305,7 +306,7 @@ class StateEncoder(Network):
         """
         if has_leaf(inputs, Unknown):
             return self._joined({"": inputs}, (), 0)
-        flat = flatten_structure(inputs)
+        flat = flatten_tree(inputs)
         path, leaf = next(iter(self.leaves.items()))
         if len(flat) == 1 and not self.image_paths and leaf.is_identity:
             return flat[path]

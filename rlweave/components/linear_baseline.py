@@ -10,8 +10,8 @@ import numpy.typing as npt
 from rlweave.components.ranges import PROBABILITY
 from rlweave.components.returns import discounted_returns
 from rlweave.graph import Component, graph_fn, register
-from rlweave.graph.ir import flatten_structure
 from rlweave.spaces import FloatBox
+from rlweave.tree import flatten_tree
 
 #: What is added to the diagonal of the normal equations.
 _RIDGE = 1e-5
@@ -73,7 +73,7 @@ class LinearBaseline(Component):
 def _features(states: Any, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """(T, B, F)."""
     steps, columns = ended.shape
-    leaves = flatten_structure(states).values()
+    leaves = flatten_tree(states).values()
     numbers = [np.asarray(leaf, np.float64).reshape(steps, columns, -1) for leaf in leaves]
     time = np.zeros((steps, columns), np.float64)
     for step in range(1, steps):

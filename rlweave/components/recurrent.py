@@ -10,8 +10,9 @@ from rlweave.components.initializers import InitializerSpec, make_initializer
 from rlweave.components.layers import float_features
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, graph_fn, register
-from rlweave.graph.ir import Unknown, Value, has_leaf
+from rlweave.graph.ir import Unknown, Value
 from rlweave.spaces import Dict, FloatBox
+from rlweave.tree import has_leaf
 
 FORGET_BIAS = 1.0
 """Added to the LSTM's forget gate before its sigmoid, besides the learned bias (Jozefowicz et al. 2015)."""

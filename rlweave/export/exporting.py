@@ -20,10 +20,10 @@ from rlweave.errors import ConfigError, ExportError, nearest
 from rlweave.export.boundary import Boundary
 from rlweave.export.targets import TARGETS, Target
 from rlweave.export.verification import verify
-from rlweave.graph.ir import flatten_structure, unflatten_like
 from rlweave.graph.pure import PureMethod, pure_method
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.strict_json import to_json
+from rlweave.tree import flatten_tree, unflatten_like
 
 #: What says what an artefact is.
 DESCRIPTION = "policy.json"
@@ -119,7 +119,7 @@ def _description(
     ]
     rows = 2
     examples = {i["name"]: np.zeros([n if n != "batch" else rows for n in i["shape"]], i["dtype"]) for i in inputs}
-    results = flatten_structure(act(*_nested(method, examples)))
+    results = flatten_tree(act(*_nested(method, examples)))
     states = [name for name in examples if name.startswith("recurrent_state")]
     return {
         "format": FORMAT,

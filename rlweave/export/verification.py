@@ -14,8 +14,8 @@ from rlweave.errors import ExportError
 from rlweave.export.boundary import Boundary
 from rlweave.export.samples import sample_observations
 from rlweave.export.targets import Runner
-from rlweave.graph.ir import flatten_structure
 from rlweave.spaces import Space
+from rlweave.tree import flatten_tree
 
 #: Steps and rows of the rollouts: 1,000 observations, single ones among the batches.
 ROLLOUTS = ((10, 88), (16, 7), (8, 1))
@@ -59,11 +59,11 @@ def verify(
     for steps, rows in ROLLOUTS:
         state = recurrent_space.with_batch_rank().zeros(rows) if recurrent_space is not None else None
         own_state = None
-        carried = flatten_structure({"recurrent_state": state})
+        carried = flatten_tree({"recurrent_state": state})
         for step in range(steps):
             flat = sample_observations(agent.state_space, rows, rng, agent.config.mask_leaf)
             arguments = [boundary.observation(flat)]
-            given = flatten_structure({"observation": arguments[0]})
+            given = flatten_tree({"observation": arguments[0]})
             start = (rng.random(rows) < 0.1) | (step == 0)
             seen, mask = boundary.of_environment(flat)
             own_action, own_state = policy.act_with_state(seen, own_state, episode_start=start, mask=mask)
@@ -71,9 +71,9 @@ def verify(
                 arguments += [state, start]
                 given |= {**carried, "episode_start": start}
             nested = source(*arguments)
-            wanted, found = flatten_structure(nested), run(given)
+            wanted, found = flatten_tree(nested), run(given)
             comparison.add(found, wanted)
-            own_actions = flatten_structure({"action": own_action})
+            own_actions = flatten_tree({"action": own_action})
             actions = {name: np.asarray(x, wanted[name].dtype) for name, x in own_actions.items()}
             comparison.add(found, {**wanted, **actions}, counted=False)
             if policy.recurrent:

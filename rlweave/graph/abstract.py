@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 from rlweave.backends import Backend
 from rlweave.backends.base import ArrayUseError, Evaluation, Suspect
 from rlweave.errors import BuildError
-from rlweave.graph.ir import Structure, map_structure
+from rlweave.graph.ir import Structure
 from rlweave.graph.no_array import NoArray
 from rlweave.spaces import Box, Dim, from_axes
 from rlweave.spaces.dim import fixed_size
+from rlweave.tree import tree_map
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 _LARGEST_OFFSET = 8
@@ -234,7 +235,7 @@ class _Trial:
             if aliases - {cells_at + index}
         ]
         return Inference(
-            result=map_structure(
+            result=tree_map(
                 lambda leaf: leaf.value if isinstance(leaf, _Constant) else spaces[leaf.index], self.structure
             ),
             reads=tuple(dict.fromkeys(self.log.reads)),
@@ -276,7 +277,7 @@ class _Trial:
             flat.append(leaf)
             return _Slot(len(flat) - 1)
 
-        self.structure = map_structure(place, result)
+        self.structure = tree_map(place, result)
         self.constants.append(constants)
         self.written = list(self.log.written_values)
         self._note_shared(flat)

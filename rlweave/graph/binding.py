@@ -16,9 +16,9 @@ from rlweave.backends.base import is_user_file
 from rlweave.errors import ExecutionError
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import ApiMethod, GraphFunction
-from rlweave.graph.ir import has_leaf
 from rlweave.graph.stand_ins import stand_in
 from rlweave.graph.variable import Variable, VariableCollection
+from rlweave.tree import has_leaf
 
 CellOf = Callable[[Variable], Any]
 

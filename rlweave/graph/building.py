@@ -18,7 +18,7 @@ from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.explain import Round
 from rlweave.graph.failures import failed_method
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, has_leaf
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes
 from rlweave.graph.passes.partition import random_travels
 from rlweave.graph.passes.replication import replica_devices, replicate
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
@@ -26,6 +26,7 @@ from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Space
+from rlweave.tree import has_leaf
 
 InputSpace = Space | Callable[[Any], VariableCollection]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlweave.errors import BuildError, nearest
-from rlweave.graph.composition import COMPOSITION, ComponentBase, leaves_in, refuse_late
+from rlweave.graph.composition import COMPOSITION, ComponentBase, refuse_late
 from rlweave.graph.current import current_session, current_trace
 from rlweave.graph.decorators import ApiMethod, GraphFunction
 from rlweave.graph.ir import NotReady
 from rlweave.graph.specs import from_spec
 from rlweave.graph.sync import sync_variables
 from rlweave.graph.variable import Initializer, Variable, VariableCollection, variable_space
+from rlweave.tree import leaves_of
 
 if TYPE_CHECKING:
     from rlweave.graph.session import Session
@@ -66,7 +67,7 @@ class Component(ComponentBase):
             )
         session = current_session()
         if session is not None and session.creating is self:
-            if any(session.knows(c) is False for c in leaves_in(value, Component)):
+            if any(session.knows(c) is False for c in leaves_of(value, Component)):
                 refuse_late(f"{self.path}.{name}")
             session.record_attribute(self, name, value)
         elif current_trace() is not None:
@@ -83,7 +84,7 @@ class Component(ComponentBase):
                 fix="keep state in variables (self.variable in create_variables); API methods and graph functions "
                 "may run several times during a build and must be free of side effects",
             )
-        before = list(leaves_in(self.__dict__[name], Component)) if name in self.__dict__ else None
+        before = list(leaves_of(self.__dict__[name], Component)) if name in self.__dict__ else None
         object.__setattr__(self, name, self._adopt(value))
         if before:
             self._release(before)

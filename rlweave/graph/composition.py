@@ -16,6 +16,7 @@ import numpy as np
 from rlweave.errors import BuildError
 from rlweave.graph.no_array import NoArray
 from rlweave.spaces import Space
+from rlweave.tree import has_leaf, leaves_of
 
 #: Attributes of every component that say where it stands, and not what it computes.
 COMPOSITION = frozenset(
@@ -49,15 +50,6 @@ def items_of(value: Any) -> Any:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, (list, tuple)) else ()
-
-
-def leaves_in(value: Any, kind: Any) -> Iterator[Any]:
-    """All objects of a kind in nested lists, tuples and dicts."""
-    if isinstance(value, kind):
-        yield value
-    else:
-        for item in items_of(value):
-            yield from leaves_in(item, kind)
 
 
 def with_items(value: Any, change: Callable[[Any], Any], in_place: bool = False) -> Any:
@@ -126,7 +118,7 @@ class ComponentBase:
         self._shared: dict[int, ComponentBase] = {}  # what was assigned as shared(...), by identity
 
     def __delattr__(self, name: str) -> None:
-        before = list(leaves_in(self.__dict__.get(name), ComponentBase))
+        before = list(leaves_of(self.__dict__.get(name), ComponentBase))
         object.__delattr__(self, name)
         self._release(before)
 
@@ -140,7 +132,7 @@ class ComponentBase:
 
     def _holds(self, component: ComponentBase) -> bool:
         values = [value for name, value in self.__dict__.items() if not name.startswith("_")]
-        return any(found is component for found in leaves_in(values, ComponentBase))
+        return any(found is component for found in leaves_of(values, ComponentBase))
 
     def _adopt(self, value: Any, in_place: bool = False) -> Any:
         """Makes the components in a value sub-components, those apart that are marked as shared."""
@@ -214,7 +206,7 @@ class ComponentBase:
                 adopted = self._adopt(value, in_place=True)
                 if adopted is not value:
                     object.__setattr__(self, name, adopted)
-                for component in leaves_in(adopted, ComponentBase):
+                for component in leaves_of(adopted, ComponentBase):
                     found.setdefault(id(component), component)
         return list(found.values())
 
@@ -272,7 +264,7 @@ def clone_of(root: ComponentBase) -> ComponentBase:
             return clones.get(id(value), value)
         if isinstance(value, NoArray):
             return None  # made anew by the build
-        if next(leaves_in(value, (ComponentBase, NoArray)), None) is not None:
+        if has_leaf(value, (ComponentBase, NoArray)):
             made = with_items(value, convert)
             return made if made is not value else copying.copy(value)
         return copying.deepcopy(value) if isinstance(value, (list, dict, set)) else value

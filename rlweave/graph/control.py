@@ -14,21 +14,11 @@ from rlweave.graph.component import Component
 from rlweave.graph.current import require_trace
 from rlweave.graph.decorators import describe
 from rlweave.graph.differentiation import check_bodies, check_path
-from rlweave.graph.ir import (
-    Graph,
-    Node,
-    NotReady,
-    Structure,
-    Unknown,
-    Value,
-    has_leaf,
-    leaves_of,
-    map_structure,
-    unique,
-)
+from rlweave.graph.ir import Graph, Node, NotReady, Structure, Unknown, Value, unique
 from rlweave.graph.trace import Trace, lift, make_result, spaces_of
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Box, Dim, fixed_batch, fixed_time, from_axes
+from rlweave.tree import has_leaf, leaves_of, tree_map
 
 
 def gradients(loss: Value, variables: VariableCollection | Structure, allow_unused: bool = False) -> Any:
@@ -81,7 +71,7 @@ def gradients(loss: Value, variables: VariableCollection | Structure, allow_unus
         spaces: Structure = {path: variable.space for path, variable in variables.items()}
     else:
         node.extra["values"] = tuple(leaves_of(variables, Value))
-        spaces = map_structure(lambda leaf: leaf.space if isinstance(leaf, Value) else leaf, variables)
+        spaces = tree_map(lambda leaf: leaf.space if isinstance(leaf, Value) else leaf, variables)
     node.result = make_result(node, spaces)
     # which nodes the derivative goes through is found here, so that errors name the line of the user
     check_path(trace, node, allow_unused)
@@ -106,7 +96,7 @@ def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, len
         trace.unknown = True
         return (Unknown("scan"), Unknown("scan"))
     carry, xs = lift(carry), _arrays_to_values(xs)
-    xs_spaces = map_structure(lambda leaf: _without_first(leaf) if isinstance(leaf, Value) else leaf, xs)
+    xs_spaces = tree_map(lambda leaf: _without_first(leaf) if isinstance(leaf, Value) else leaf, xs)
     leading = _scan_length(trace, xs, length)
     body = trace.body("scan", method, (spaces_of(carry), xs_spaces))
     _forbid_host(body, "scan")
@@ -118,7 +108,7 @@ def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, len
             fix="return a pair; None as y where there is none",
         )
     _same_spaces(spaces_of(carry), spaces_of(body.outputs[0]), "carry of a scan", trace)
-    stacked = map_structure(lambda leaf: _with_first(leaf, leading), spaces_of(body.outputs[1]))
+    stacked = tree_map(lambda leaf: _with_first(leaf, leading), spaces_of(body.outputs[1]))
     metrics = tuple((metric.name, metric.reduce) for metric in body.metrics)
     stacked_metrics = tuple(_with_first(metric.value.space, leading) for metric in body.metrics)
     body.outputs = (body.outputs[0], (body.outputs[1], tuple(metric.value for metric in body.metrics)))
@@ -317,7 +307,7 @@ def vmap(
         metric_values = tuple(metric.value for metric in body.metrics)
         body.outputs, body.metrics = (body.outputs, metric_values), []
         node = _body_node("vmap", trace, {"body": body}, args, {"in_axes": axes, "axis_size": size})
-        node.result = make_result(node, map_structure(lambda leaf: _with_first(leaf, size), spaces_of(body.outputs)))
+        node.result = make_result(node, tree_map(lambda leaf: _with_first(leaf, size), spaces_of(body.outputs)))
         trace.emit(node)
         _reduce_metrics(trace, metrics, node.result[1])
         return node.result[0]
@@ -351,7 +341,7 @@ class SubstitutedComponent:
         """Sub-components, those in lists and dicts too, read the given values as well."""
         if isinstance(attribute, Component):
             return SubstitutedComponent(attribute, self._mapping)
-        return map_structure(self._view, attribute) if isinstance(attribute, list | tuple | dict) else attribute
+        return tree_map(self._view, attribute) if isinstance(attribute, list | tuple | dict) else attribute
 
 
 @contextmanager
@@ -449,7 +439,7 @@ def _with_ranks(name: str, structure: Structure, ranks: int) -> Structure:
             )
         return trace.relabel(value, space)
 
-    return map_structure(declare, structure)
+    return tree_map(declare, structure)
 
 
 def stop_gradient(structure: Structure) -> Structure:
@@ -463,7 +453,7 @@ def stop_gradient(structure: Structure) -> Structure:
     def stop(value: Any) -> Any:
         return trace.relabel(value, value.space, differentiable=False) if isinstance(value, Value) else value
 
-    return map_structure(stop, structure)
+    return tree_map(stop, structure)
 
 
 def metric(name: str, value: Any, reduce: str = "mean") -> None:
@@ -526,7 +516,7 @@ def _forbid_host(body: Graph, kind: str) -> None:
 
 def _arrays_to_values(structure: Structure) -> Structure:
     """Constant arrays become values (to be looped over, say); other leaves stay."""
-    return map_structure(lambda leaf: lift(leaf) if isinstance(leaf, np.ndarray) else leaf, structure)
+    return tree_map(lambda leaf: lift(leaf) if isinstance(leaf, np.ndarray) else leaf, structure)
 
 
 def _without_axis(space: Box, axis: int) -> Box:
@@ -536,7 +526,7 @@ def _without_axis(space: Box, axis: int) -> Box:
 
 
 def _without_axes(structure: Structure, axis: int) -> Structure:
-    return map_structure(lambda leaf: _without_axis(leaf.space, axis) if isinstance(leaf, Value) else leaf, structure)
+    return tree_map(lambda leaf: _without_axis(leaf.space, axis) if isinstance(leaf, Value) else leaf, structure)
 
 
 def _without_first(value: Value) -> Box:
@@ -551,7 +541,7 @@ def _with_first(space: Any, size: int | Dim) -> Any:
 
 def _same_spaces(before: Structure, after: Structure, what: str, trace: Trace) -> None:
     def plain(structure: Structure) -> Any:
-        return map_structure(lambda s: (s.axes, s.dtype) if isinstance(s, Box) else s, structure)
+        return tree_map(lambda s: (s.axes, s.dtype) if isinstance(s, Box) else s, structure)
 
     if plain(before) != plain(after):
         raise BuildError(

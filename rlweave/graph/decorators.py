@@ -9,7 +9,8 @@ from typing import Any, overload
 
 from rlweave.errors import BuildError, ExecutionError
 from rlweave.graph.current import TRACE
-from rlweave.graph.ir import Structure, Value, leaves_of
+from rlweave.graph.ir import Structure, Value
+from rlweave.tree import leaves_of
 
 
 class _Declared:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, flatten_structure, leaves_of, unique
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, unique
 from rlweave.graph.trace import Trace
+from rlweave.tree import flatten_tree, leaves_of
 
 
 def check_path(trace: Trace, gradient: Node, allow_unused: bool = False) -> None:
@@ -225,7 +226,7 @@ def _gradients_in(node: Node) -> list[Node]:
 
 def _pairs(of: Structure, to: Structure) -> list[tuple[Value, Value]]:
     """Values at the same places of two structures."""
-    left, right = flatten_structure(of), flatten_structure(to)
+    left, right = flatten_tree(of), flatten_tree(to)
     return [
         (value, right[key])
         for key, value in left.items()

@@ -16,22 +16,13 @@ from rlweave.graph.current import current_trace, tracing
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor, own, static_key
 from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import (
-    RANDOM,
-    Graph,
-    Node,
-    Structure,
-    Value,
-    all_nodes,
-    flatten_structure,
-    leaves_of,
-    map_structure,
-)
+from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, all_nodes
 from rlweave.graph.passes.places import place_node
 from rlweave.graph.session import Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, spaces_of
 from rlweave.spaces import Dim
+from rlweave.tree import flatten_tree, leaves_of, tree_leaves, tree_map
 
 Environment = dict[int, Any]
 
@@ -94,7 +85,7 @@ class _EagerMethod:
                     return executor.backend.boundary()["handed"](array)
                 return executor.backend.runtime()["copy"](array)
 
-            outputs = map_structure(hand_out, result)
+            outputs = tree_map(hand_out, result)
             if with_metrics:
                 return outputs, {metric.name: float(metric.value.array) for metric in graph.metrics}
             return outputs
@@ -130,7 +121,7 @@ class Interpreter:
         return environment.get(id(value), value.array)
 
     def fill(self, structure: Structure, environment: Environment) -> Structure:
-        return map_structure(lambda x: self.array(x, environment) if isinstance(x, Value) else x, structure)
+        return tree_map(lambda x: self.array(x, environment) if isinstance(x, Value) else x, structure)
 
     def run_node(self, node: Node, environment: Environment, recorded: dict[str, Any] | None = None) -> None:
         """Evaluates one node; its results go into the environment.
@@ -207,7 +198,7 @@ class Interpreter:
         return result
 
     def _loop(self, node: Node, environment: Environment, carry: Any, xs: Any) -> Any:
-        leaves = list(_arrays_of(xs))
+        leaves = [leaf for leaf in tree_leaves(xs) if not isinstance(leaf, str)]
         steps = leaves[0].shape[0] if leaves else node.extra["length"]
         outputs = []
         for step in range(steps):
@@ -215,8 +206,8 @@ class Interpreter:
             carry, y = self.run_graph(node.bodies["body"], (carry, row), environment)
             outputs.append(y)
         if not outputs:
-            return carry, map_structure(self._no_rows, node.result[1])
-        return carry, _stack(outputs, self.backend.ops.stack)
+            return carry, tree_map(self._no_rows, node.result[1])
+        return carry, tree_map(lambda *steps: self.backend.ops.stack(list(steps)), *outputs)
 
     def _no_rows(self, leaf: Any) -> Any:
         if not isinstance(leaf, Value):
@@ -262,7 +253,7 @@ class Interpreter:
         if "values" in node.extra:
             found = {id(v): x for v, x in zip(values, by_value, strict=True)}
             remaining = (found[id(v)] for v in node.extra["values"])
-            return map_structure(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
+            return tree_map(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
         return dict(zip(paths, by_path, strict=True))
 
     def _ordered(self, node: Node) -> list[Node]:
@@ -317,7 +308,7 @@ def _check_sizes(where: str, inputs: dict[str, Structure]) -> None:
     """Refuses arguments whose batch or time sizes differ."""
     sizes: dict[str, dict[str, int]] = {}
     for parameter, structure in inputs.items():
-        for path, value in flatten_structure(structure, parameter).items():
+        for path, value in flatten_tree(structure, parameter).items():
             if isinstance(value, Value):
                 for axis, dim in enumerate(value.space.axes[: value.space.ranks]):
                     if isinstance(dim, Dim) and len(dim.symbols) == 1 and dim.factor == 1 and dim.offset == 0:
@@ -328,42 +319,21 @@ def _check_sizes(where: str, inputs: dict[str, Structure]) -> None:
 
 
 def _give_arrays(structure: Structure, arrays: Any, backend: Any) -> None:
-    if isinstance(structure, Value):
-        on_host = not isinstance(arrays, np.ndarray) or arrays.dtype == object  # text stays there
-        structure.array = arrays if on_host else backend.from_numpy(arrays)
-    elif isinstance(structure, dict):
-        for key, item in structure.items():
-            _give_arrays(item, arrays[key], backend)
-    elif isinstance(structure, tuple | list):
-        for item, array in zip(structure, arrays, strict=True):
-            _give_arrays(item, array, backend)
+    def give(value: Any, array: Any) -> None:
+        if isinstance(value, Value):
+            on_host = not isinstance(array, np.ndarray) or array.dtype == object  # text stays there
+            value.array = array if on_host else backend.from_numpy(array)
+
+    tree_map(give, structure, arrays)
 
 
 def _place(structure: Structure, arrays: Any, environment: Environment) -> None:
-    if isinstance(structure, Value):
-        environment[id(structure)] = arrays
-    elif isinstance(structure, dict):
-        for key, item in structure.items():
-            _place(item, arrays[key], environment)
-    elif isinstance(structure, tuple | list):
-        for item, array in zip(structure, arrays, strict=True):
-            _place(item, array, environment)
+    def place(value: Any, array: Any) -> None:
+        if isinstance(value, Value):
+            environment[id(value)] = array
+
+    tree_map(place, structure, arrays)
 
 
 def _map_arrays(fn: Callable[[Any], Any], structure: Any) -> Any:
-    return map_structure(lambda leaf: leaf if leaf is None or isinstance(leaf, str) else fn(leaf), structure)
-
-
-def _arrays_of(structure: Any) -> Any:
-    flat: list[Any] = []
-    _map_arrays(flat.append, structure)
-    return flat
-
-
-def _stack(outputs: list[Any], stack: Callable[[list[Any]], Any]) -> Any:
-    first = outputs[0]
-    if isinstance(first, dict):
-        return {key: _stack([output[key] for output in outputs], stack) for key in first}
-    if isinstance(first, tuple | list):
-        return type(first)(_stack([output[i] for output in outputs], stack) for i in range(len(first)))
-    return None if first is None else stack(outputs)
+    return tree_map(lambda leaf: leaf if isinstance(leaf, str) else fn(leaf), structure)

@@ -17,7 +17,7 @@ from rlweave.graph.acting import refuse_learning
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure, map_structure
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure
 from rlweave.graph.lowering import identifier
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
@@ -27,6 +27,7 @@ from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
 from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder
+from rlweave.tree import tree_map
 
 _serial = itertools.count()
 
@@ -450,7 +451,7 @@ def _unshared(result: Any, cells: tuple[Cell, ...]) -> Any:
         )
         return leaf.copy() if held else leaf
 
-    return map_structure(fresh, result)
+    return tree_map(fresh, result)
 
 
 def _values(cells: tuple[Cell, ...]) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ and lists whose leaves are `Value` objects; state is named by variable paths in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,6 +15,7 @@ from rlweave.backends.base import operator_for, user_location
 from rlweave.errors import BuildError
 from rlweave.graph.no_array import Symbolic
 from rlweave.spaces import Box
+from rlweave.tree import leaves_of
 
 if TYPE_CHECKING:
     from rlweave.graph.composition import ComponentBase
@@ -166,10 +167,7 @@ class Node:
         """All values that it uses, those that its bodies take from outside included; of an emitted node."""
         # every pass asks for them, and arguments stay what they are; bodies lose their dead nodes later
         if self._used is None:
-            found: list[Value] = []
-            _collect(self.args, Value, found)
-            _collect(self.kwargs, Value, found)
-            self._used = (*found, *self.substitution.values())
+            self._used = (*leaves_of((self.args, self.kwargs), Value), *self.substitution.values())
         if not self.bodies:
             return self._used
         return (*self._used, *(value for body in self.bodies.values() for value in body.free_values()))
@@ -250,81 +248,3 @@ def all_nodes(graph: Graph) -> list[Node]:
 def unique(items: Any) -> tuple[Any, ...]:
     """Distinct items in first-seen order."""
     return tuple(dict.fromkeys(items))
-
-
-def leaves_of(structure: Structure, kind: Any) -> Iterator[Any]:
-    """All leaves of a nested dict / tuple / list that are of a kind, in order."""
-    found: list[Any] = []
-    _collect(structure, kind, found)
-    return iter(found)
-
-
-def _collect(structure: Structure, kind: Any, found: list[Any]) -> None:
-    if isinstance(structure, kind):
-        found.append(structure)
-    elif isinstance(structure, dict):
-        for value in structure.values():
-            _collect(value, kind, found)
-    elif isinstance(structure, (tuple, list)):
-        for value in structure:
-            _collect(value, kind, found)
-
-
-def has_leaf(structure: Structure, kind: Any) -> bool:
-    """Whether a nested structure has a leaf of a kind."""
-    if isinstance(structure, kind):
-        return True
-    inner: Any = structure.values() if isinstance(structure, dict) else structure
-    if inner is structure and not isinstance(structure, (tuple, list)):
-        return False
-    for value in inner:  # noqa: SIM110 - a generator takes twice as long, and this is called often
-        if has_leaf(value, kind):
-            return True
-    return False
-
-
-def map_structure(fn: Callable[[Any], Any], structure: Structure) -> Structure:
-    """Applies a function to every leaf of nested dicts, tuples and lists."""
-    if isinstance(structure, dict):
-        return {key: map_structure(fn, value) for key, value in structure.items()}
-    if isinstance(structure, tuple) and hasattr(structure, "_fields"):
-        return type(structure)(*(map_structure(fn, value) for value in structure))
-    if isinstance(structure, (tuple, list)):
-        return type(structure)(map_structure(fn, value) for value in structure)
-    return fn(structure)
-
-
-def map_with_key(
-    fn: Callable[[tuple[Any, ...], Any], Any], structure: Structure, key: tuple[Any, ...] = ()
-) -> Structure:
-    """`map_structure` with the path of keys to each leaf as first argument."""
-    if isinstance(structure, dict):
-        return {name: map_with_key(fn, value, (*key, name)) for name, value in structure.items()}
-    if isinstance(structure, (tuple, list)):
-        items = [map_with_key(fn, value, (*key, index)) for index, value in enumerate(structure)]
-        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
-    return fn(key, structure)
-
-
-def flatten_structure(structure: Structure, prefix: str = "") -> dict[str, Any]:
-    """Flat dict with path keys ("a/b", "0/x"); a single leaf has the key ""."""
-    if isinstance(structure, dict):
-        pairs: list[tuple[str, Any]] = [(str(key), value) for key, value in structure.items()]
-    elif isinstance(structure, (tuple, list)):
-        pairs = [(str(index), value) for index, value in enumerate(structure)]
-    else:
-        return {prefix: structure}
-    flat: dict[str, Any] = {}
-    for key, value in pairs:
-        flat.update(flatten_structure(value, f"{prefix}/{key}" if prefix else key))
-    return flat
-
-
-def unflatten_like(structure: Structure, flat: dict[str, Any], prefix: str = "") -> Structure:
-    """Nests a flat dict with path keys like a structure."""
-    if isinstance(structure, dict):
-        return {k: unflatten_like(v, flat, f"{prefix}/{k}" if prefix else str(k)) for k, v in structure.items()}
-    if isinstance(structure, (tuple, list)):
-        items = [unflatten_like(v, flat, f"{prefix}/{i}" if prefix else str(i)) for i, v in enumerate(structure)]
-        return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
-    return flat[prefix]

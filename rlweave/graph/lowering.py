@@ -6,28 +6,17 @@ import functools
 import keyword
 import linecache
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import (
-    RANDOM,
-    RANDOM_PATHS,
-    Graph,
-    Node,
-    Structure,
-    Value,
-    all_nodes,
-    has_leaf,
-    leaves_of,
-    map_structure,
-    unique,
-)
+from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, unique
 from rlweave.graph.passes.ordering import Piece, pieces, tape_order
 from rlweave.graph.trace import same
 from rlweave.graph.variable import VariableCollection
+from rlweave.tree import has_leaf, leaves_of, map_with_key, tree_map
 
 #: Up to so many cells are written out one by one; more are a named tuple of cells.
 INLINE_CELLS = 8
@@ -337,7 +326,7 @@ class BlockWriter:
                 return self.expressions[id(structure)]
             if not has_leaf(structure, (VariableCollection, np.ndarray)):
                 return self.expression(structure)
-            return self.expression(map_structure(bound, structure))
+            return self.expression(tree_map(bound, structure))
 
         def bound(leaf: Any) -> Any:
             if isinstance(leaf, VariableCollection):
@@ -372,14 +361,7 @@ class BlockWriter:
             self.out.line(f"{name} = {call}")
 
     def _name_leaves(self, structure: Structure, holder: str) -> None:
-        if isinstance(structure, Value):
-            self.expressions[id(structure)] = holder
-        elif isinstance(structure, dict):
-            for key, item in structure.items():
-                self._name_leaves(item, f"{holder}[{self.literal(key)}]")
-        elif isinstance(structure, (tuple, list)):
-            for index, item in enumerate(structure):
-                self._name_leaves(item, f"{holder}[{index}]")
+        self.expressions.update({id(v): text for text, v in leaves_in_source(holder, structure, self.literal)})
 
     def cell(self, path: str, host: bool = False) -> str:
         return self.names.constant(f"c_{path}", self.executor.working_cell(path, host))
@@ -607,6 +589,18 @@ class BlockWriter:
             parts = by_path.get(path)
             text = " + ".join(parts) if parts else f"zeros_like({self.cell(path)}.value)"
             self.expressions[id(value)] = f"({text})" if parts and len(parts) > 1 else text
+
+
+def leaves_in_source(holder: str, structure: Structure, literal: Callable[[Any], str]) -> list[tuple[str, Value]]:
+    """The values of a nested structure, each with the expression that takes it out of the variable that holds all."""
+    found: list[tuple[str, Value]] = []
+
+    def note(key: tuple[Any, ...], leaf: Any) -> None:
+        if isinstance(leaf, Value):
+            found.append((holder + "".join(f"[{literal(part)}]" for part in key), leaf))
+
+    map_with_key(note, structure)
+    return found
 
 
 def _rows_of(node: Node) -> list[tuple[tuple[int | None, ...], str]]:

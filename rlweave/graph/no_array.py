@@ -6,6 +6,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rlweave.tree import tree_leaves
+
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 _COMPARISONS = ("lt", "le", "gt", "ge")
 _OTHERS = ("neg", "pos", "abs", "invert", "bool", "int", "float", "index", "len", "iter", "getitem", "contains")
@@ -47,7 +49,7 @@ class Symbolic:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = next(x for x in _leaves((args, kwargs or {})) if isinstance(x, Symbolic))
+        found = next(x for x in tree_leaves((args, kwargs or {})) if isinstance(x, Symbolic))
         found.refuse_function(f"torch.{function.__name__}")
 
 
@@ -62,12 +64,6 @@ class NoArray(Symbolic):
 
     def refuse_function(self, function: str) -> NoReturn:
         self.refuse()
-
-
-def _leaves(tree: Any) -> list[Any]:
-    if isinstance(tree, (dict, list, tuple)):
-        return [leaf for item in (tree.values() if isinstance(tree, dict) else tree) for leaf in _leaves(item)]
-    return [tree]
 
 
 def _refusing(self: NoArray, *args: Any) -> Any:

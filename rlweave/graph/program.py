@@ -9,10 +9,20 @@ from typing import Any
 
 from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, has_leaf, leaves_of, map_structure, unique
-from rlweave.graph.lowering import INLINE_CELLS, BlockWriter, Names, Writer, identifier, register_source, tuple_text
+from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, unique
+from rlweave.graph.lowering import (
+    INLINE_CELLS,
+    BlockWriter,
+    Names,
+    Writer,
+    identifier,
+    leaves_in_source,
+    register_source,
+    tuple_text,
+)
 from rlweave.graph.passes.partition import runs_of
 from rlweave.spaces import BATCH, TIME, Box, Dim
+from rlweave.tree import has_leaf, leaves_of, tree_map
 
 #: Names that generated functions use besides those of the backend's runtime.
 _RESERVED = (
@@ -131,7 +141,7 @@ class _ProgramWriter:
                 self.out.line(f"{name} = {checker}({name})")
                 if convert:
                     self.out.line(f"{name} = convert_nested({name})")
-                leading += _leaves_by_expression(name, structure)
+                leading += [(text, value.space) for text, value in leaves_in_source(name, structure, repr)]
         self._agree(leading)
 
     def _array(self, name: str, space: Box, checker: str, convert: bool) -> None:
@@ -496,7 +506,7 @@ class _FunctionalProgram(_ProgramWriter):
                     arguments.append(text)
                     known.append(value)
                 block.expressions[id(value)] = parameter
-        self.run_inputs[name] = [map_structure(open_array, structure) for structure in known]
+        self.run_inputs[name] = [tree_map(open_array, structure) for structure in known]
         out.line(f"def {name}({', '.join([*states, *parameters])}):")
         out.indent += 1
         for group, paths in (("donated", donated), ("kept", kept)):
@@ -585,17 +595,6 @@ def open_array(leaf: Any) -> Any:
         for axis, known in zip(axes, fixed, strict=True)
     ]
     return OpenArray(tuple(sizes), leaf.space.dtype)
-
-
-def _leaves_by_expression(name: str, structure: Structure) -> list[tuple[str, Box]]:
-    """The leaves of a nested input, each with the expression that gives it."""
-    if isinstance(structure, Value):
-        return [(name, structure.space)]
-    if isinstance(structure, dict):
-        return [found for key, item in structure.items() for found in _leaves_by_expression(f"{name}[{key!r}]", item)]
-    if isinstance(structure, tuple | list):
-        return [found for i, item in enumerate(structure) for found in _leaves_by_expression(f"{name}[{i}]", item)]
-    return []
 
 
 def _common_axes(leading: Sequence[tuple[str, Box]]) -> dict[str, list[tuple[str, int]]]:

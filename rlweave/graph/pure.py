@@ -11,10 +11,10 @@ import numpy as np
 from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
 from rlweave.graph.executor import GraphExecutor
-from rlweave.graph.ir import flatten_structure, map_structure, unflatten_like
 from rlweave.graph.lowering import BlockWriter, Names, Writer, register_source
 from rlweave.graph.program import open_array
 from rlweave.graph.session import BUILD_LOCK
+from rlweave.tree import flatten_tree, tree_map, unflatten_like
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class PureMethod:
 
     def flat_inputs(self) -> dict[str, OpenArray]:
         """What is known of each array that comes in, by name: its parameter, and its path in there ("state/0")."""
-        return flatten_structure(dict(self.inputs))
+        return flatten_tree(dict(self.inputs))
 
     def call_flat(self, weights: Sequence[Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The function on arrays by name; results have the names of their paths."""
         given = unflatten_like(dict(self.inputs), dict(arrays))
-        return flatten_structure(self.function(tuple(weights), *given.values()))
+        return flatten_tree(self.function(tuple(weights), *given.values()))
 
 
 def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
@@ -92,5 +92,5 @@ def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
         exec(compile(out.source(), filename, "exec"), scope)
         top = f"{executor.root.path}/"
         weights = {path.removeprefix(top): executor.store.to_numpy(path) for path in paths}
-        inputs = {p: map_structure(open_array, structure) for p, structure in graph.inputs.items()}
+        inputs = {p: tree_map(open_array, structure) for p, structure in graph.inputs.items()}
         return PureMethod(scope[function], weights, inputs)

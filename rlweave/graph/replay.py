@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlweave.graph.ir import Node, Structure, Value, leaves_of, map_structure
+from rlweave.graph.ir import Node, Structure, Value
+from rlweave.tree import leaves_of, tree_map
 
 if TYPE_CHECKING:
     from rlweave.graph.composition import ComponentBase
@@ -68,8 +69,8 @@ class Recording:
                 old.label,
                 old.component,
                 old.function,
-                tuple([renewed(a) if type(a) is Value else map_structure(renewed, a) for a in old.args]),
-                map_structure(renewed, old.kwargs) if old.kwargs else {},
+                tuple([renewed(a) if type(a) is Value else tree_map(renewed, a) for a in old.args]),
+                tree_map(renewed, old.kwargs) if old.kwargs else {},
                 old.reads,
                 old.writes,
                 host=old.host,
@@ -78,9 +79,9 @@ class Recording:
                 aliases=old.aliases,
                 device=old.device,
             )
-            node.result = made(old.result) if type(old.result) is Value else map_structure(made, old.result)
+            node.result = made(old.result) if type(old.result) is Value else tree_map(made, old.result)
             trace.emit(node)
-        return map_structure(renewed, self.result)
+        return tree_map(renewed, self.result)
 
 
 def recording_key(trace: Trace, component: ComponentBase, declared: ApiMethod, arguments: dict[str, Any]) -> Any:

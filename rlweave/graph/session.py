@@ -20,23 +20,12 @@ from rlweave.graph.current import SESSION
 from rlweave.graph.decorators import GraphFunction, describe
 from rlweave.graph.explain import Round
 from rlweave.graph.failures import failed_call
-from rlweave.graph.ir import (
-    HOST_RANDOM,
-    RANDOM,
-    Node,
-    Structure,
-    Unknown,
-    Value,
-    flatten_structure,
-    has_leaf,
-    leaves_of,
-    map_structure,
-    unique,
-)
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Node, Structure, Unknown, Value, unique
 from rlweave.graph.replay import Recording
 from rlweave.graph.trace import make_result, spaces_of, variables_of_arguments
 from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.spaces import Box, Dict, Space, Tuple
+from rlweave.tree import flatten_tree, has_leaf, leaves_of, tree_map
 
 #: One build (or lowering) at a time: components hold what their last build gave them.
 BUILD_LOCK = threading.RLock()
@@ -587,8 +576,8 @@ def fill_arguments(
             return constant(leaf)
         return collection(leaf) if isinstance(leaf, VariableCollection) else leaf
 
-    args = map_structure(fill, node.args)
-    return args, map_structure(fill, node.kwargs)
+    args = tree_map(fill, node.args)
+    return args, tree_map(fill, node.kwargs)
 
 
 def to_space(argument: Structure) -> Any:
@@ -643,7 +632,7 @@ def _features(space: Any) -> Any:
     if isinstance(space, Space):
         return tuple((path, leaf.shape, leaf.dtype) for path, leaf in space.flatten().items())
     if isinstance(space, (dict, tuple, list)):
-        return tuple((path, _features(leaf)) for path, leaf in flatten_structure(space).items())
+        return tuple((path, _features(leaf)) for path, leaf in flatten_tree(space).items())
     return describe(space)
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from rlweave.errors import ConfigError, SpecError, nearest
 from rlweave.graph.composition import ComponentBase, Shared
 from rlweave.plugins import import_named, load_plugin
+from rlweave.tree import tree_map
 
 _registry: dict[str, type] = {}
 _entry_points_loaded = False
@@ -41,7 +42,12 @@ def register(name: str) -> Callable[[T], T]:
         original = cls.__init__  # type: ignore[misc]
 
         def remember(self: Any, *args: Any, **kwargs: Any) -> None:
-            given = _kept((args, kwargs)) if type(self) is cls and "_spec_arguments" not in self.__dict__ else None
+            # copies of lists and dicts: constructors may change those that they are given
+            given = (
+                tree_map(_itself, (args, kwargs))
+                if type(self) is cls and "_spec_arguments" not in self.__dict__
+                else None
+            )
             original(self, *args, **kwargs)
             if given is not None:
                 bound = _signature(original).bind(self, *given[0], **given[1])
@@ -173,14 +179,8 @@ def _names_component(value: Any) -> bool:
     return isinstance(name, str) and (":" in name or name in _registry)
 
 
-def _kept(value: Any) -> Any:
-    """Arguments as they are now: constructors may change the lists and dicts that they are given."""
-    if isinstance(value, dict):
-        return {key: _kept(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [_kept(item) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return value
+def _itself(leaf: Any) -> Any:
+    return leaf
 
 
 def _constructor(cls: Any) -> inspect.Signature:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlweave.errors import ExecutionError
-from rlweave.graph.ir import Graph, Structure, Value, leaves_of
+from rlweave.graph.ir import Graph, Structure, Value
 from rlweave.graph.passes.places import HOST, place_of
+from rlweave.tree import leaves_of, tree_map
 
 if TYPE_CHECKING:
     from rlweave.graph.executor import GraphExecutor
@@ -66,13 +67,10 @@ def _places(graph: Graph, home: str) -> dict[int, str]:
 
 
 def _put(executor: GraphExecutor, structure: Structure, argument: Any, places: dict[int, str]) -> Any:
-    if isinstance(structure, Value):
-        place = places.get(id(structure), HOST)
-        if place == HOST:
-            return np.array(argument)
-        return executor.backend.stage(argument, None if place == "device" else place)
-    if isinstance(structure, dict):
-        return {key: _put(executor, item, argument[key], places) for key, item in structure.items()}
-    if isinstance(structure, tuple | list):
-        return tuple(_put(executor, item, argument[i], places) for i, item in enumerate(structure))
-    return argument
+    def put(value: Any, array: Any) -> Any:
+        if not isinstance(value, Value):
+            return array
+        place = places.get(id(value), HOST)
+        return np.array(array) if place == HOST else executor.backend.stage(array, None if place == "device" else place)
+
+    return tree_map(put, structure, argument)

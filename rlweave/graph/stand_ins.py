@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.base import ArrayUseError, clock_error, numpy_error, random_error
-from rlweave.backends.pytree import tree_leaves
+from rlweave.tree import tree_leaves
 
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 _CLOCKS = {id(value) for value in vars(time).values() if isinstance(value, types.BuiltinFunctionType)}

@@ -16,25 +16,11 @@ from rlweave import ops
 from rlweave.errors import BuildError
 from rlweave.graph.current import require_trace, tracing
 from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
-from rlweave.graph.ir import (
-    RANDOM_PATHS,
-    Graph,
-    Metric,
-    Node,
-    NotReady,
-    Structure,
-    Unknown,
-    Value,
-    flatten_structure,
-    has_leaf,
-    leaves_of,
-    map_structure,
-    map_with_key,
-    unflatten_like,
-)
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Metric, Node, NotReady, Structure, Unknown, Value
 from rlweave.graph.replay import Recording, recording_key
 from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.spaces import Box
+from rlweave.tree import flatten_tree, has_leaf, leaves_of, map_with_key, tree_map, unflatten_like
 
 if TYPE_CHECKING:
     from rlweave.graph.composition import ComponentBase
@@ -103,8 +89,7 @@ class Trace:
             containers = (a for a in arguments.values() if isinstance(a, (dict, tuple, list)))
             like = next(containers, next((a for a in arguments.values() if _is_data(a)), None))
             arguments = {
-                name: flatten_structure(argument) if _is_data(argument) else argument
-                for name, argument in arguments.items()
+                name: flatten_tree(argument) if _is_data(argument) else argument for name, argument in arguments.items()
             }
         result = self._run(component, declared, arguments)
         if like is not None:
@@ -145,7 +130,7 @@ class Trace:
         if not containers:
             return self._run(component, declared, arguments, "" if declared.with_key else None)
         name, pattern = next(iter(containers.items()))
-        flat = {name: flatten_structure(argument) for name, argument in containers.items()}
+        flat = {name: flatten_tree(argument) for name, argument in containers.items()}
         keys = list(flat[name])
         for other, leaves in flat.items():
             if list(leaves) != keys:
@@ -365,7 +350,7 @@ def spaces_of(structure: Structure) -> Structure:
             return from_axes(array.shape, kind)
         return leaf
 
-    return map_structure(convert, structure)
+    return tree_map(convert, structure)
 
 
 def _is_data(argument: Any) -> bool:
@@ -373,7 +358,7 @@ def _is_data(argument: Any) -> bool:
 
 
 def _nest_again(result: Structure, like: Structure) -> Structure:
-    keys = list(flatten_structure(like))
+    keys = list(flatten_tree(like))
 
     def nest(item: Any) -> Any:
         return unflatten_like(like, item) if isinstance(item, dict) and sorted(item) == sorted(keys) else item
@@ -445,7 +430,7 @@ def lift(structure: Structure) -> Structure:
         space = spaces_of(leaf)
         return trace.call_internal(_constant, "constant", (), kwargs={"value": leaf, "dtype": space.dtype})
 
-    return map_structure(lift, structure)
+    return tree_map(lift, structure)
 
 
 def _constant(value: Any, dtype: str) -> Any:

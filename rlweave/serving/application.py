@@ -19,10 +19,10 @@ from starlette.routing import Route
 import rlweave
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import RlweaveError, SpaceError, nearest
-from rlweave.graph.ir import flatten_structure, unflatten_like
 from rlweave.serving.json_values import array_from_json, batch_from_json, rows_to_json, value_from_json, value_to_json
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.strict_json import to_json
+from rlweave.tree import flatten_tree, unflatten_like
 
 #: What a request may hold; `observations` is a batch, and so are masks, state and episode_start beside it.
 FIELDS = ("observation", "observations", "deterministic", "mask", "state", "episode_start", "policy")
@@ -111,7 +111,7 @@ class _Service:
             return {"action": value_to_json(action)} if rows is None else {"actions": rows_to_json(action, rows)}
         before, start = _state(policy, asked, rows), _starts(asked, rows)
         action, after = policy.act_with_state(observation, before, episode_start=start, **options)
-        state = {path: x[0] if rows is None else x for path, x in flatten_structure(after).items()}
+        state = {path: x[0] if rows is None else x for path, x in flatten_tree(after).items()}
         found = {"action": value_to_json(action)} if rows is None else {"actions": rows_to_json(action, rows)}
         return {**found, "state": value_to_json(state)}
 
@@ -163,7 +163,7 @@ def _state(policy: TrainedPolicy, asked: Mapping[str, Any], rows: int | None) ->
     if given is None:
         return None
     first = policy.initial_state(rows or 1)
-    known = flatten_structure(first)
+    known = flatten_tree(first)
     if not isinstance(given, dict) or given.keys() != known.keys():
         raise SpaceError("another state is expected", where="state", fix=f"what the step before had: {sorted(known)}")
     arrays = {}

@@ -295,3 +295,17 @@ def _with_ranks(children: dict[Any, Space], batch: Rank, time: Rank) -> dict[Any
     if not isinstance(time, bool) or time:
         children = {key: child.with_time_rank(time) for key, child in children.items()}
     return children
+
+
+def space_of(nested: Any) -> Space:
+    """The space of nested dicts and tuples of spaces: the inverse of what `Space.unflatten` makes of leaves.
+
+    >>> from rlweave.spaces import IntBox
+    >>> space_of({"a": (IntBox(2), IntBox(3))})
+    Dict(a=Tuple(IntBox(() int32 in [0, 2)), IntBox(() int32 in [0, 3))))
+    """
+    if isinstance(nested, dict):
+        return Dict({key: space_of(child) for key, child in nested.items()})
+    if isinstance(nested, tuple):
+        return Tuple(*[space_of(child) for child in nested])
+    return checked_space(nested, "A leaf is no space.")

@@ -17,7 +17,7 @@ from gymnasium import spaces as gym
 from rlweave.errors import SpaceError, nearest
 from rlweave.spaces.box import LAYOUTS, TOKENS, Box
 from rlweave.spaces.boxes import BoolBox, FloatBox, IntBox
-from rlweave.spaces.containers import Dict, Tuple
+from rlweave.spaces.containers import Dict, Tuple, space_of
 from rlweave.spaces.space import Space, at_path, join_path
 from rlweave.spaces.text import TextBox
 
@@ -178,17 +178,7 @@ def _declare_layout(space: Space, layout: str | Mapping[str, str]) -> Space:
                 fix=nearest(path, images) if images else "leave layout out",
             )
     declared = {path: leaf._replace(layout=wanted.get(path, leaf.layout)) for path, leaf in leaves.items()}
-    nested = space.unflatten(declared)
-    return _space_of(nested)
-
-
-def _space_of(nested: Any) -> Space:
-    if isinstance(nested, dict):
-        return Dict({key: _space_of(child) for key, child in nested.items()})
-    if isinstance(nested, tuple):
-        return Tuple(*[_space_of(child) for child in nested])
-    space: Space = nested
-    return space
+    return space_of(space.unflatten(declared))
 
 
 def to_gymnasium(space: Space) -> gymnasium.Space[Any]:

@@ -14,10 +14,11 @@ import numpy as np
 
 from rlweave import ops
 from rlweave.graph import Component, GraphExecutor, api, build, gradients, graph_fn
-from rlweave.graph.ir import Unknown, Value, flatten_structure, has_leaf, leaves_of, map_structure, unique
+from rlweave.graph.ir import Unknown, Value, unique
 from rlweave.spaces import Dict, Space
 from rlweave.testing.component_test import assert_close
 from rlweave.testing.descriptors import Descriptor
+from rlweave.tree import flatten_tree, has_leaf, leaves_of, tree_map
 
 #: Step of central differences in float64: the error is about 1e-10 of a smooth function of order 1.
 _STEP = 1e-6
@@ -143,8 +144,8 @@ def _compare(
 
 
 def _assert_same_types(result: Result, expected: Result, where: str) -> None:
-    flat = flatten_structure(expected)
-    for path, array in flatten_structure(result).items():
+    flat = flatten_tree(expected)
+    for path, array in flatten_tree(result).items():
         if array is None:
             continue
         assert np.shape(array) == np.shape(flat[path]), f"{where}/{path}: {np.shape(array)} / {np.shape(flat[path])}"
@@ -189,7 +190,7 @@ class GradientProbe(Component):
         if self.differentiated is not None:
             result = self.differentiated(result)
         # by path: entries of a dict come in an order of their own from each backend
-        leaves = [leaf for _, leaf in sorted(flatten_structure(result).items()) if isinstance(leaf, Value)]
+        leaves = [leaf for _, leaf in sorted(flatten_tree(result).items()) if isinstance(leaf, Value)]
         return self._project([leaf for leaf in leaves if leaf.space.dtype.startswith("float")])
 
     @api
@@ -202,7 +203,7 @@ class GradientProbe(Component):
         by_variables = gradients(loss, variables, allow_unused=True) if len(variables) else {}
         inputs = {
             path: value
-            for path, value in flatten_structure(arguments).items()
+            for path, value in flatten_tree(arguments).items()
             if isinstance(value, Value) and value.space.dtype.startswith("float")
         }
         by_inputs = gradients(loss, inputs, allow_unused=True) if inputs else {}
@@ -306,8 +307,8 @@ class _Differences:
             array = np.asarray(leaf)
             return array.astype(np.float64) if array.dtype == np.float32 else array
 
-        self.arguments = map_structure(widen, arguments)
-        self.inputs = flatten_structure(self.arguments)
+        self.arguments = tree_map(widen, arguments)
+        self.inputs = flatten_tree(self.arguments)
         self.state = {**self.executor.state_dict(), **{path: widen(array) for path, array in weights.items()}}
         self.weights = self.state
 

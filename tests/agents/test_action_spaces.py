@@ -18,9 +18,9 @@ from rlweave.agents.maml import MAML
 from rlweave.agents.ppo import PPO
 from rlweave.components.action_boundary import to_environment
 from rlweave.envs.in_graph import GraphEnvironment
-from rlweave.graph.ir import flatten_structure, map_structure
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.spaces.gymnasium_spaces import from_gymnasium, value_from_gymnasium, value_to_gymnasium
+from rlweave.tree import flatten_tree, tree_map
 from tests.envs.acting import COUNTABLE, EVERYTHING, SPACES, check_covered
 
 STATES = FloatBox(-1, 1, shape=(2,))
@@ -44,7 +44,7 @@ def environments_actions(agent, whole, **options):
     states = STATES.sample(ROWS, rng=np.random.default_rng(0))
     actions = agent.get_actions(states, env_ids=range(ROWS), **options)
     assert agent.action_space.with_batch_rank().why_not(actions) is None
-    return [value_to_gymnasium(whole, map_structure(operator.itemgetter(row), actions)) for row in range(ROWS)]
+    return [value_to_gymnasium(whole, tree_map(operator.itemgetter(row), actions)) for row in range(ROWS)]
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_a_loop_of_ones_own_learns_from_the_actions_that_it_hands_on(kind, netwo
             assert np.isfinite(list(agent.update().values())).all()
     for path, box in agent.own_action_space.flatten().items():
         # PPO's are (T, 1, ...), DQN's (1, ...), or of recurrent networks (1, T, ...)
-        parts = [flatten_structure(own)[path].reshape(-1, *box.shape) for own in learned_from]
+        parts = [flatten_tree(own)[path].reshape(-1, *box.shape) for own in learned_from]
         assert all(part.dtype == box.dtype for part in parts)
         own = np.concatenate(parts)
         assert box.with_batch_rank().contains(own)
         if network is FEED_FORWARD or kind is PPO:
-            wanted = np.stack([flatten_structure(action)[path] for action in taken])
+            wanted = np.stack([flatten_tree(action)[path] for action in taken])
             leaf = next(leaf for leaf in agent._boundary.leaves if leaf.path == path)
             np.testing.assert_array_equal(to_environment(own, leaf).astype(wanted.dtype), wanted, err_msg=path)
 
@@ -141,7 +141,7 @@ class Keeper(GraphEnvironment):
         return {name: ops.zeros((self.num_envs, *shape)) for name, shape in shapes.items()}
 
     def transition(self, state, actions):
-        flat = flatten_structure(actions)
+        flat = flatten_tree(actions)
         taken = {path: ops.astype(flat[path], "float32") for path in self.action_space.flatten()}
         new = {**taken, "seen": ops.random.uniform((self.num_envs, 2))}
         return new, ops.ones((self.num_envs,)), ops.zeros((self.num_envs,), dtype="bool")

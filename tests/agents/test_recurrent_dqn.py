@@ -7,8 +7,8 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.envs.in_graph import CartPole
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.graph.ir import map_structure
 from rlweave.spaces import FloatBox, IntBox
+from rlweave.tree import tree_map
 from tests.agents.rollouts import NESTED_STATES, SMALL_CONV
 
 LEARNING = ["torch", "jax", "tensorflow"]
@@ -110,9 +110,9 @@ def test_padded_episodes_have_the_gradient_of_the_unpadded_ones(backend):
     found["mask"][0, 3:] = False
     found["rewards"][0, 3:] = 1e3
     both = whole.compute_gradients(found)
-    rows = [map_structure(lambda x: x[:1, :3], {k: v for k, v in found.items() if k != "initial_state"})]
-    rows[0]["initial_state"] = map_structure(lambda x: x[:1], found["initial_state"])
-    rows.append(map_structure(lambda x: x[1:], found))
+    rows = [tree_map(lambda x: x[:1, :3], {k: v for k, v in found.items() if k != "initial_state"})]
+    rows[0]["initial_state"] = tree_map(lambda x: x[:1], found["initial_state"])
+    rows.append(tree_map(lambda x: x[1:], found))
     first, second = short.compute_gradients(rows[0]), whole.compute_gradients(rows[1])
     assert max(np.abs(value).max() for value in both.values()) > 0.01
     for path, value in both.items():  # means over 3, 5 and 8 steps
@@ -129,11 +129,11 @@ def test_burn_in_is_without_a_gradient_but_not_without_effect(backend):
     state = found["initial_state"]
     for t in range(2):
         _, state = agent.executor.q_values(found["states"][:, t], state, found["episode_start"][:, t])
-    rest = {k: map_structure(lambda x: x[:, 2:], v) for k, v in found.items() if k != "initial_state"}
+    rest = {k: tree_map(lambda x: x[:, 2:], v) for k, v in found.items() if k != "initial_state"}
     expected = later.compute_gradients({**rest, "initial_state": state})
     for path, value in agent.compute_gradients(found).items():
         np.testing.assert_allclose(value, expected[path], rtol=1e-3, atol=1e-6, err_msg=path)
-    poisoned = map_structure(np.zeros_like, found["initial_state"])
+    poisoned = tree_map(np.zeros_like, found["initial_state"])
     found["episode_start"][:, :3] = False
     changed = agent.compute_gradients({**found, "initial_state": poisoned})
     assert any(not np.allclose(changed[path], value) for path, value in agent.compute_gradients(found).items())
@@ -195,7 +195,7 @@ def test_observed_steps_become_the_sequences_that_were_played(acting):
             assert rows["actions"][0, position] == action
             assert rows["episode_start"][0, position] == began
         # the stored state is the one that acting began this sequence with
-        state_now = map_structure(np.array, rows["initial_state"])
+        state_now = tree_map(np.array, rows["initial_state"])
         if real.all() and not rows["episode_start"][0, 0]:
             carried = agent.initial_state(1)
             for s, _, began in played[name][: last - 5]:

@@ -6,8 +6,8 @@ import pytest
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.graph.ir import leaves_of, map_structure
 from rlweave.spaces import FloatBox, IntBox
+from rlweave.tree import leaves_of, tree_map
 from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL_CONV, row, stacked
 
 LEARNING = ["torch", "jax", "tensorflow"]
@@ -179,7 +179,7 @@ def test_states_are_kept_by_environment_and_start_anew_with_episodes(acting):
         start = np.zeros(2, bool)
         for column, name in enumerate("ab"):
             chosen, stored, _ = agent._acted[name]
-            equal(stored["recurrent_state"], map_structure(lambda x, c=column: x[c], before), skip=began[column])
+            equal(stored["recurrent_state"], tree_map(lambda x, c=column: x[c], before), skip=began[column])
             assert stored["episode_start"] == began[column]
             ended = ends.get(t) == name
             # a greedy look at the same environment in between disturbs nothing

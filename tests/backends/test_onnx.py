@@ -19,10 +19,10 @@ from rlweave.backends import get_backend
 from rlweave.components import Conv2D, DuelingPolicy, Policy
 from rlweave.errors import BackendError, BuildError
 from rlweave.graph import Component, GraphExecutor, api, build, graph_fn
-from rlweave.graph.ir import flatten_structure
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
 from rlweave.testing.component_descriptors import DESCRIPTORS
 from rlweave.testing.parity import assert_close, run_round
+from rlweave.tree import flatten_tree
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
@@ -138,7 +138,7 @@ def test_samples_come_from_the_random_state_of_the_store(name: str, mode: str) -
 
 
 def leaves(tree: Any) -> list[np.ndarray]:
-    return list(flatten_structure(tree).values())
+    return list(flatten_tree(tree).values())
 
 
 #: Components that act, or are parts of what acts.

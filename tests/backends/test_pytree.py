@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rlweave.backends.numpy_ import ops
-from rlweave.backends.pytree import row_builder, tree_leaves, tree_map
+from rlweave.backends.pytree import row_builder
+from rlweave.tree import tree_leaves, tree_map
 
 
 class Pair(NamedTuple):

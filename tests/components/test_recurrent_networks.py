@@ -7,9 +7,9 @@ from rlweave import graph
 from rlweave.components import Network, Policy, PPOLoss, QPolicy, StateEncoder, ValueFunction
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, build
-from rlweave.graph.ir import map_structure
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
+from rlweave.tree import tree_map
 from tests.agents.rollouts import NESTED_STATES, SMALL_CONV, row
 from tests.components.gradient_probes import BACKENDS, DIFFERENTIABLE
 
@@ -200,8 +200,8 @@ def test_padded_episodes_have_the_gradient_of_the_unpadded_ones(backend):
     mask = np.arange(5)[:, None] < np.array([3, 5])
     batch["returns"][3:, 0], batch["log_probs"][3:, 0] = 1e4, -500.0  # rubbish, with an infinite ratio
     both = executor.masked(batch, state, mask)
-    short = executor.unmasked(map_structure(lambda x: x[:3, :1], batch), map_structure(lambda x: x[:1], state))
-    long = executor.unmasked(map_structure(lambda x: x[:, 1:], batch), map_structure(lambda x: x[1:], state))
+    short = executor.unmasked(tree_map(lambda x: x[:3, :1], batch), tree_map(lambda x: x[:1], state))
+    long = executor.unmasked(tree_map(lambda x: x[:, 1:], batch), tree_map(lambda x: x[1:], state))
     assert max(np.abs(value).max() for value in both.values()) > 0.01
     for path, value in both.items():
         expected = (3 * short[path] + 5 * long[path]) / 8

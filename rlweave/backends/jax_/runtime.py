@@ -25,7 +25,7 @@ from rlweave.backends.base import (
 )
 from rlweave.backends.jax_ import ops
 from rlweave.backends.jax_.loops import bind, loop_of_unknown_length, scan, values_of
-from rlweave.backends.pytree import tree_map
+from rlweave.tree import tree_map
 
 
 class JaxCell(Cell):

@@ -22,9 +22,9 @@ from rlweave.backends.base import (
     untouched,
     user_location,
 )
-from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.errors import BackendError
 from rlweave.ops import OP_NAMES
+from rlweave.tree import tree_leaves, tree_map
 
 
 class NumpyCell(Cell):

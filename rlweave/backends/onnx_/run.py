@@ -18,7 +18,8 @@ from rlweave.backends.onnx_.ops.control import as_symbols
 from rlweave.backends.onnx_.random import source_of
 from rlweave.backends.onnx_.session import make_session
 from rlweave.backends.onnx_.symbol import EXAMPLE_SIZES, Symbol
-from rlweave.backends.pytree import in_order_of, row_builder, tree_leaves, tree_map
+from rlweave.backends.pytree import in_order_of, row_builder
+from rlweave.tree import tree_leaves, tree_map
 
 
 class OnnxRun:

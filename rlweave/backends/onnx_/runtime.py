@@ -14,7 +14,7 @@ from rlweave.backends.onnx_.run import OnnxRun
 from rlweave.backends.onnx_.session import set_threads
 from rlweave.backends.onnx_.symbol import Symbol
 from rlweave.backends.onnx_.symbolic import model_of, no_form
-from rlweave.backends.pytree import tree_map
+from rlweave.tree import tree_map
 
 
 class OnnxBackend(NumpyBackend):

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.base import OpenArray
-from rlweave.backends.pytree import row_builder, tree_leaves
+from rlweave.backends.pytree import row_builder
 from rlweave.backends.tensorflow_.array import TensorFlowArray, dtype_of, tensor_of
 from rlweave.backends.tensorflow_.framework import tf
+from rlweave.tree import tree_leaves
 
 #: Which axes are open, from the most general to the most special signature.
 _OPEN: tuple[Callable[[str], bool], ...] = (lambda name: True, lambda name: "T" not in name, lambda name: False)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlweave.backends.pytree import in_order_of, row_builder, tree_leaves, tree_map
+from rlweave.backends.pytree import in_order_of, row_builder
 from rlweave.backends.tensorflow_.array import Array, OpenAxisError, TensorFlowArray, tensor_of
 from rlweave.backends.tensorflow_.framework import tf
+from rlweave.tree import tree_leaves, tree_map
 
 #: Shape (None: open) and dtype of each row of a result, in the order of its leaves.
 Rows = Sequence[tuple[tuple[int | None, ...], str]]

@@ -20,12 +20,12 @@ from rlweave.backends.base import (
     truth_error,
 )
 from rlweave.backends.portable_random import PortableRandom
-from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.tensorflow_ import loops, ops
 from rlweave.backends.tensorflow_.array import OpenAxisError, TensorFlowArray, dtype_of, tensor_of
 from rlweave.backends.tensorflow_.cipher import encrypted
 from rlweave.backends.tensorflow_.compilation import CompiledRun
 from rlweave.backends.tensorflow_.framework import tf
+from rlweave.tree import tree_leaves, tree_map
 
 
 class TensorFlowCell(Cell):

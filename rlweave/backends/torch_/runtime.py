@@ -27,10 +27,10 @@ from rlweave.backends.base import (
     untouched,
     user_location,
 )
-from rlweave.backends.pytree import tree_leaves, tree_map
 from rlweave.backends.torch_ import ops
 from rlweave.backends.torch_.grad_mode import EnableGrad, NoGrad, inference_mode
 from rlweave.backends.torch_.ops.control import readable
+from rlweave.tree import tree_leaves, tree_map
 
 DTYPES = {
     name: getattr(torch, name) for name in ("float32", "float64", "int32", "int64", "uint8", "bool", "int8", "int16")

@@ -9,7 +9,7 @@ from rlweave import ops
 from rlweave.components.ranges import AT_LEAST_ONE, POSITIVE, PROBABILITY
 from rlweave.errors import BuildError, ConfigError, nearest
 from rlweave.graph import Component, api, graph_fn, register
-from rlweave.graph.ir import flatten_structure
+from rlweave.tree import flatten_tree
 
 REDUCTIONS = ("loss", "td")
 
@@ -160,7 +160,7 @@ class DQNLoss(Component):
                 else "leave it out, or set double=True",
             )
         chosen, targets = [], []
-        for path, taken in flatten_structure(actions).items():
+        for path, taken in flatten_tree(actions).items():
             chosen.append(self._chosen(self._leaf(q_values, path), taken, rewards))
             online = None if online_q_next is None else self._leaf(online_q_next, path)
             targets.append(target_of(self._leaf(target_q_next, path), online))
@@ -170,7 +170,7 @@ class DQNLoss(Component):
 
     def _leaf(self, nested: Any, path: str) -> Any:
         """The Q values of one action; a value that is not known yet stands for all of its leaves."""
-        flat = flatten_structure(nested)
+        flat = flatten_tree(nested)
         if path in flat or "" in flat:
             return flat.get(path, flat.get(""))
         raise BuildError(

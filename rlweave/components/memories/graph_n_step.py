@@ -7,9 +7,9 @@ from typing import Any
 from rlweave import graph, ops
 from rlweave.errors import BuildError
 from rlweave.graph import Component, api, graph_fn
-from rlweave.graph.ir import map_structure
 from rlweave.graph.variable import Variable
 from rlweave.spaces import Space
+from rlweave.tree import tree_map
 
 Array = Any
 
@@ -71,7 +71,7 @@ class NStepWindow(Component):
             window[path] = ops.concat([cell.value[1:], ops.expand_dims(new, 0)], axis=0)
             cell.assign(window[path])
 
-        _for_each(shift, self.nesting, steps)
+        tree_map(shift, self.nesting, steps)
         ended = ops.logical_or(window["terminated"], window["truncated"])
         # which steps of the window belong to the episode of its first one
         alive = [ops.ones_like(ended[0])]
@@ -92,22 +92,10 @@ class NStepWindow(Component):
             discounts = ops.where(alive[k], self.discount ** (k + 1), discounts)
         terminated = of_last("terminated")
         return {
-            "states": map_structure(lambda path: window[path][0], self.nesting["states"]),
-            "actions": map_structure(lambda path: window[path][0], self.nesting["actions"]),
+            "states": tree_map(lambda path: window[path][0], self.nesting["states"]),
+            "actions": tree_map(lambda path: window[path][0], self.nesting["actions"]),
             "rewards": rewards,
             "terminated": terminated,
             "discounts": ops.where(terminated, 0.0, discounts),
-            "next_states": map_structure(of_last, self.nesting["next_states"]),
+            "next_states": tree_map(of_last, self.nesting["next_states"]),
         }
-
-
-def _for_each(fn: Any, paths: Any, arrays: Any) -> None:
-    """Calls a function for each leaf of two equally nested structures."""
-    if isinstance(paths, dict):
-        for key, inner in paths.items():
-            _for_each(fn, inner, arrays[key])
-    elif isinstance(paths, tuple | list):
-        for inner, array in zip(paths, arrays, strict=True):
-            _for_each(fn, inner, array)
-    else:
-        fn(paths, arrays)

@@ -8,9 +8,9 @@ from typing import Any
 from rlweave import graph, ops
 from rlweave.components.memories.replay import check_rows, checked_batch_size, checked_capacity, record_space
 from rlweave.graph import Component, api, graph_fn, register
-from rlweave.graph.ir import map_structure
 from rlweave.graph.variable import Variable
 from rlweave.spaces import Space
+from rlweave.tree import tree_map
 
 Array = Any
 
@@ -66,7 +66,7 @@ class GraphRing(Component):
 
     def _gather(self, slots: Array) -> Any:
         """Records at some slots, nested (inside a graph function)."""
-        return map_structure(lambda path: ops.take(self.ring[path].value, slots, axis=0), self.nesting)
+        return tree_map(lambda path: ops.take(self.ring[path].value, slots, axis=0), self.nesting)
 
 
 @register("fifo_queue")

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave.errors import CheckpointError, ConfigError, ExecutionError
-from rlweave.graph.ir import flatten_structure, map_structure, unflatten_like
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space
+from rlweave.tree import flatten_tree, tree_map, unflatten_like
 
 Nested = Any
 Bools = npt.NDArray[np.bool_]
@@ -176,14 +176,14 @@ class NStepAccumulator:
             arrays.update({p.removeprefix(prefix): np.array(x) for p, x in state.items() if p.startswith(prefix)})
 
     def _write(self, slot: int, first: Nested, present: Nested) -> None:
-        flat_first, flat_present = flatten_structure(first), flatten_structure(present)
+        flat_first, flat_present = flatten_tree(first), flatten_tree(present)
         if not self._rings:
             for path, value in flat_first.items():
                 array = np.asarray(value)
                 self._rings[path] = np.zeros((self.n, *array.shape), array.dtype)
             self._present.update({path: np.array(value) for path, value in flat_present.items()})
         if self._nesting is None:
-            self._nesting = map_structure(lambda leaf: None, (first, present))
+            self._nesting = tree_map(lambda leaf: None, (first, present))
         for path, ring in self._rings.items():
             ring[slot] = flat_first[path]
         for path, array in self._present.items():

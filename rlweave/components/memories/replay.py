@@ -12,9 +12,10 @@ from rlweave import ops
 from rlweave.components.memories.pictures import PictureRing, picture_shape
 from rlweave.errors import BuildError, ExecutionError, SpaceError
 from rlweave.graph import Component, api, graph_fn, register
-from rlweave.graph.ir import Value, flatten_structure, map_structure
+from rlweave.graph.ir import Value
 from rlweave.graph.variable import Variable
 from rlweave.spaces import Box, FloatBox, IntBox, Space
+from rlweave.tree import flatten_tree, tree_map
 
 
 @register("replay")
@@ -172,7 +173,7 @@ class ReplayMemory(Component):
         taken = {path: cell.value.take(indices, axis=0) for path, cell in self.ring.items()}
         for ring, cells in zip(self.picture_rings, self.picture_cells, strict=True):
             taken |= {path: ring.take(cells, path, indices) for path in ring.columns}
-        return map_structure(taken.__getitem__, self.nesting)
+        return tree_map(taken.__getitem__, self.nesting)
 
     # -- result spaces -------------------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class ReplayMemory(Component):
 
 def check_rows(records: Any, where: str) -> None:
     """Refuses records (spaces, or values while a graph is traced) whose leaves differ in their batch rank."""
-    flat = records.flatten() if isinstance(records, Space) else flatten_structure(records)
+    flat = records.flatten() if isinstance(records, Space) else flatten_tree(records)
     leaves = {path: leaf.space if isinstance(leaf, Value) else leaf for path, leaf in flat.items()}
     leaves = {path: leaf for path, leaf in leaves.items() if isinstance(leaf, Box)}
     first = next(iter(leaves), "")

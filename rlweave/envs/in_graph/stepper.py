@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import graph, ops
-from rlweave.backends.pytree import tree_map
 from rlweave.components.scopes import scope_of_path
 from rlweave.envs.in_graph.environment import GraphEnvironment
 from rlweave.envs.in_graph.external import ExternalEnvironment
 from rlweave.errors import EnvError
 from rlweave.graph import Component, api, graph_fn, shared
-from rlweave.graph.ir import flatten_structure
 from rlweave.spaces import Box, Space
+from rlweave.tree import flatten_tree, tree_map
 
 
 class EnvironmentStepper(Component):
@@ -129,7 +128,7 @@ class EnvironmentStepper(Component):
     @graph_fn(differentiable=False)
     def _keep(self, state: Any, terminated: Any, truncated: Any) -> None:
         """Takes over the state after a step; where an episode ended the next step begins one."""
-        for path, value in flatten_structure(state).items():
+        for path, value in flatten_tree(state).items():
             self.recurrent_state[path].assign(value)
         self.episode_start.assign(ops.logical_or(terminated, truncated))
 

@@ -19,8 +19,9 @@ from rlweave.graph.composition import ComponentBase
 from rlweave.graph.drawing.captions import EMPTY_NAMES, label_of, plural
 from rlweave.graph.drawing.parts import Part, keep_used, read_parts
 from rlweave.graph.executor import GraphExecutor
-from rlweave.graph.ir import Graph, Node, Structure, Value, flatten_structure, leaves_of, unique
+from rlweave.graph.ir import Graph, Node, Structure, Value, unique
 from rlweave.graph.trace import variables_of_arguments
+from rlweave.tree import flatten_tree, leaves_of
 
 
 @dataclass
@@ -137,13 +138,13 @@ class _FlowReader:
         self.method, self._sources, self._counts = method, {}, {}
         entry, end = f"in:{method}", f"out:{method}"
         for parameter, structure in graph.inputs.items():
-            for path, value in flatten_structure(structure).items():
+            for path, value in flatten_tree(structure).items():
                 if isinstance(value, Value):
                     name = path.rsplit("/", 1)[-1]
                     self._sources[id(value)] = [_Source(entry, parameter if not name or name.isdecimal() else name)]
         starts: list[str] = []
         self._visit(graph, starts)
-        for path, value in flatten_structure(graph.outputs).items():
+        for path, value in flatten_tree(graph.outputs).items():
             if isinstance(value, Value):
                 name = path.rsplit("/", 1)[-1]
                 self._consume(value, end, "" if name.isdecimal() else name)
@@ -227,8 +228,8 @@ class _FlowReader:
                 self._hand_on(body.outputs, node.result)
 
     def _hand_on(self, given: Structure, taken: Structure) -> None:
-        flat = flatten_structure(given)
-        for path, value in flatten_structure(taken).items():
+        flat = flatten_tree(given)
+        for path, value in flatten_tree(taken).items():
             if isinstance(value, Value) and isinstance(flat.get(path), Value):
                 before = self._sources.get(id(value), [])
                 name = path.rsplit("/", 1)[-1]
@@ -290,7 +291,7 @@ def _arguments(node: Node) -> Iterator[tuple[str, Value]]:
     names = _parameter_names(node.function)
     positional = [(names[i] if i < len(names) else "", a) for i, a in enumerate(node.args)]
     for parameter, argument in [*positional, *node.kwargs.items()]:
-        for path, leaf in flatten_structure(argument).items():
+        for path, leaf in flatten_tree(argument).items():
             if isinstance(leaf, Value):
                 name = path.rsplit("/", 1)[-1]
                 yield parameter if not name or name.isdecimal() else name, leaf

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlweave.graph.ir import Graph, Node, Value, map_structure
+from rlweave.graph.ir import Graph, Node, Value
+from rlweave.tree import tree_map
 
 
 def copy_node(
@@ -32,8 +33,8 @@ def copy_node(
         node.label if inner else f"{path}.{name}_{replica}",
         node.component,
         node.function,
-        map_structure(chosen, node.args),
-        map_structure(chosen, node.kwargs),
+        tree_map(chosen, node.args),
+        tree_map(chosen, node.kwargs),
         differentiable=node.differentiable,
         substitution={key: chosen(value) for key, value in node.substitution.items()},
         extra={**node.extra, "replica": replica},
@@ -53,7 +54,7 @@ def copy_node(
         values[id(leaf)] = value = Value(leaf.space, copy, leaf.key, leaf.name)
         return value
 
-    copy.result = map_structure(made, node.result)
+    copy.result = tree_map(made, node.result)
     return copy
 
 
@@ -64,7 +65,7 @@ def _copy_body(body: Graph, values: dict[int, Value], variables: dict[str, Value
         values[id(leaf)] = value = Value(leaf.space, None, leaf.key, leaf.name)
         return value
 
-    copy = Graph(body.name, body.parameters, map_structure(entering, body.inputs), static=body.static)
+    copy = Graph(body.name, body.parameters, tree_map(entering, body.inputs), static=body.static)
     copy.nodes = [copy_node(node, values, variables, device, replica, inner=True) for node in body.nodes]
-    copy.outputs = map_structure(lambda x: values.get(id(x), x) if isinstance(x, Value) else x, body.outputs)
+    copy.outputs = tree_map(lambda x: values.get(id(x), x) if isinstance(x, Value) else x, body.outputs)
     return copy

@@ -8,10 +8,11 @@ from typing import Any
 from rlweave.backends import Backend
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
-from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Graph, Node, Structure, Value, leaves_of, map_structure
+from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Graph, Node, Structure, Value
 from rlweave.graph.passes.ordering import by_place, run_of
 from rlweave.graph.passes.places import HOST, place_of
 from rlweave.graph.store import Store
+from rlweave.tree import leaves_of, tree_map
 
 #: Where an input of an API method is, as long as nobody has put it anywhere.
 CALLER = "caller"
@@ -132,7 +133,7 @@ class _Partition:
             self.moved[id(leaf), place] = value = Value(leaf.space, node, leaf.key, leaf.name)
             return value
 
-        node.result = map_structure(arrived, moving)
+        node.result = tree_map(arrived, moving)
         self.nodes.append(node)
 
 
@@ -142,8 +143,8 @@ def replace_inputs(node: Node, values: dict[int, Value]) -> None:
     def chosen(leaf: Any) -> Any:
         return values.get(id(leaf), leaf) if isinstance(leaf, Value) else leaf
 
-    node.args = map_structure(chosen, node.args)
-    node.kwargs = map_structure(chosen, node.kwargs)
+    node.args = tree_map(chosen, node.args)
+    node.kwargs = tree_map(chosen, node.kwargs)
     node.substitution = {path: chosen(value) for path, value in node.substitution.items()}
     node._used = None
     if node.kind == "gradient":
@@ -153,7 +154,7 @@ def replace_inputs(node: Node, values: dict[int, Value]) -> None:
     for body in node.bodies.values():
         for inner in body.nodes:
             replace_inputs(inner, values)
-        body.outputs = map_structure(chosen, body.outputs)
+        body.outputs = tree_map(chosen, body.outputs)
 
 
 def random_travels(backend: Backend, device_places: Sequence[str]) -> bool:

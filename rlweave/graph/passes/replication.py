@@ -18,12 +18,13 @@ from typing import Any
 from rlweave import ops
 from rlweave.backends import Backend
 from rlweave.errors import BuildError, ExecutionError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, leaves_of, unique
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, unique
 from rlweave.graph.passes.copying import copy_node
 from rlweave.graph.passes.splitting import batch_axis, batch_size, may_be_split
 from rlweave.graph.session import Session, device_name
 from rlweave.graph.trace import make_result
 from rlweave.graph.variable import Variable, VariableCollection, read_variables
+from rlweave.tree import leaves_of
 
 
 def replicate(graph: Graph, session: Session) -> Graph:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlweave.graph.ir import Node, Value, leaves_of
+from rlweave.graph.ir import Node, Value
 from rlweave.graph.session import Session, bind_node_function, fill_arguments
 from rlweave.graph.trace import same
 from rlweave.spaces import Box, Dim
+from rlweave.tree import leaves_of
 
 if TYPE_CHECKING:
     from rlweave.graph.variable import Variable

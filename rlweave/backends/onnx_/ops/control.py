@@ -14,7 +14,8 @@ from rlweave.backends.onnx_.ops.creation import asarray
 from rlweave.backends.onnx_.ops.shapes import stack, unstack
 from rlweave.backends.onnx_.symbol import EXAMPLES, Size, Symbol
 from rlweave.backends.onnx_.symbolic import Target, model_of
-from rlweave.backends.pytree import in_order_of, row_builder, scan_loop, tree_leaves
+from rlweave.backends.pytree import in_order_of, row_builder, scan_loop
+from rlweave.tree import tree_leaves
 
 Array = Any
 

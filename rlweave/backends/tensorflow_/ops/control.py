@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlweave.backends.pytree import tree_map
 from rlweave.backends.tensorflow_ import loops
 from rlweave.backends.tensorflow_.array import TensorFlowArray, tensor_of
 from rlweave.backends.tensorflow_.framework import tf
+from rlweave.tree import tree_map
 
 Array = Any
 

@@ -34,10 +34,8 @@ from alternating import judged, report  # noqa: E402
 from rlweave.algorithms.ape_x import (  # noqa: E402
     ApeXLearner,
     ApeXTrainConfig,
-    ape_x_plan,
-    make_agent,
+    ape_x,
     make_shards,
-    make_worker,
 )
 from rlweave.algorithms.config import resolve_config  # noqa: E402
 from rlweave.algorithms.placement import place  # noqa: E402
@@ -113,7 +111,7 @@ class Parts:
 
     def __init__(self, config):
         self.config = config
-        self.agent, self.group, _ = place(config, make_agent, make_worker)
+        self.agent, self.group = place(config, ape_x.make_agent, ape_x.worker)
         set_threads(config, self.agent)
         self.agent.build()
         self.learner = ApeXLearner(self.agent, counts=True)
@@ -125,7 +123,7 @@ class Plan(Parts):
 
     def __init__(self, engine, config):
         super().__init__(config)
-        self.plan = ape_x_plan(config, self.group, self.learner, self.shards).start(engine)
+        self.plan = ape_x.plan_of(config, self.group, self.learner, self.shards).start(engine)
 
     def run(self, steps):
         """Runs for so many environment steps; what was stepped and trained."""

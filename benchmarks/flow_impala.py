@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def rlweave(case: str, seconds: float, warm_up: float, learner: str) -> dict[str, float]:
     """Our plan: steps and samples in a stretch of time, lag and fill of the learner's queue."""
     from rlweave.algorithms.config import resolve_config
-    from rlweave.algorithms.impala import IMPALATrainConfig, make_trainer
+    from rlweave.algorithms.impala import IMPALATrainConfig, impala
 
     chosen = CASES[case]
     images = [
@@ -55,7 +55,7 @@ def rlweave(case: str, seconds: float, warm_up: float, learner: str) -> dict[str
         "agent.entropy_coefficient": ENTROPY_COEFFICIENT, "agent.value_coefficient": VALUE_COEFFICIENT,
         "agent.max_grad_norm": MAX_GRAD_NORM,
     }  # fmt: skip
-    trainer = make_trainer(resolve_config(IMPALATrainConfig, sets=sets), None)
+    trainer = impala.make_trainer(resolve_config(IMPALATrainConfig, sets=sets))
     try:
         plan, fills = trainer.plan, []
         begin, until = None, time.perf_counter() + warm_up

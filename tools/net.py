@@ -39,7 +39,6 @@ from safetensors.numpy import load_file
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the code beside this file, whichever is installed
 
 import rlweave
-from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.cli.main import main as rlweave_command
@@ -204,7 +203,7 @@ def entries(only: list[str], kinds: list[str]) -> Iterator[tuple[str, Any, str]]
             spec = get_algorithm(algorithm)
             config = resolve_config(spec.config_class, file=settings_of(name, "torch"))
             with contextlib.suppress(RlweaveError):  # no plan to be looked at
-                yield text(f"plan/{name}", compose_plan(spec, config).explain())
+                yield text(f"plan/{name}", spec.compose(config).explain())
         for backend in LOWERED if "code" in kinds and name != "pbt" else ():  # its trials are in processes
             if backend != "tensorflow" or name in ("ppo", "dqn"):
                 for method, code in codes(name, backend):

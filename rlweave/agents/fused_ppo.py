@@ -77,6 +77,9 @@ class FusedPPO(PPO):
         seed: As in `Agent`.
     """
 
+    #: Rollouts, each with its update, in one call of the graph.
+    iterations_per_call = 1
+
     def __init__(
         self,
         environment: GraphEnvironment,

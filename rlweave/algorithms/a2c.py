@@ -1,28 +1,28 @@
-"""A2C as something to train: agent, plan, defaults; with micro-batches where a batch is too large for a device."""
+"""A2C as something to train: settings, and a plan of rounds, with micro-batches for devices with little memory."""
 
 from __future__ import annotations
 
-from rlweave.agents.a2c import A2C as A2CAgent  # noqa: N811 - a class of that name
-from rlweave.agents.a2c import A2CConfig
+from typing import Any
+
+from rlweave.agents.a2c import A2C, A2CConfig
 from rlweave.agents.config import setting
-from rlweave.algorithms.actor_critic import ActorCriticLearner, make_trajectory_worker, with_schedules
-from rlweave.algorithms.agent_making import make_agent_of
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.learners import AgentLearner
+from rlweave.algorithms.placement import RolloutWorkers
+from rlweave.algorithms.ppo import columns
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer
-from rlweave.envs import VectorEnv
+from rlweave.algorithms.rollout_workers import trajectory_worker
+from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.errors import ConfigError
 from rlweave.flow import (
     ApplyGradients,
     ComputeGradients,
     ConcatBatches,
+    Gradients,
     ReportMetrics,
+    SampleBatch,
     TrainOneStep,
-    Workers,
 )
 
 
@@ -35,65 +35,76 @@ class A2CTrainConfig(TrainConfig):
     )  # fmt: skip
     agent: A2CConfig = setting(A2CConfig(), "the agent")
 
-
-def make_agent(config: A2CTrainConfig, env: VectorEnv, seed: int) -> A2CAgent:
-    """The agent for an environment; not built yet."""
-    return make_agent_of(A2CAgent, config, env, seed, num_envs=config.num_envs)
-
-
-def a2c_plan(config: A2CTrainConfig, workers: Workers, learner: ActorCriticLearner) -> ReportMetrics:
-    """Rollouts of all workers, then one optimizer step on them."""
-    steps = config.agent.rollout_steps * config.num_envs
-    batches = gathered(config, rollouts(config, workers), "sync").for_each(ConcatBatches(min_steps=steps))
-    if config.microbatch_size is None:
-        return ReportMetrics(batches.for_each(TrainOneStep(learner, workers)), workers)
-    grads = batches.for_each(ComputeGradients(learner, config.microbatch_size))
-    return ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers)
+    @property
+    def batch_steps(self) -> int:
+        """Environment steps of an update: a rollout of every environment."""
+        return self.agent.rollout_steps * self.num_envs
 
 
-def check_microbatches(config: A2CTrainConfig) -> None:
-    """Checks that rollouts can be cut into micro-batches without changing what is learned.
+def complete(config: A2CTrainConfig) -> A2CTrainConfig:
+    """The settings with schedules that count updates.
 
     Raises:
-        ConfigError: They would be cut within trajectories, or statistics of observations are to be kept.
+        ConfigError: Micro-batches would be cut within trajectories, or statistics of observations are to be kept.
     """
-    if config.microbatch_size is None:
-        return
-    if config.microbatch_size % config.agent.rollout_steps:
+    size, own = config.microbatch_size, config.agent
+    if size is not None and size % own.rollout_steps:
         raise ConfigError(
             "micro-batches are whole trajectories",
             where="microbatch_size",
-            received=f"{config.microbatch_size}, with agent.rollout_steps {config.agent.rollout_steps}",
-            fix=f"choose a multiple of {config.agent.rollout_steps}",
+            received=f"{size}, with agent.rollout_steps {own.rollout_steps}",
+            fix=f"choose a multiple of {own.rollout_steps}",
         )
-    if config.agent.normalize_observations:
+    if size is not None and own.normalize_observations:
         raise ConfigError(
             "micro-batches give the learner gradients, and no observations to keep statistics of",
             where="microbatch_size",
-            received=f"{config.microbatch_size}, with agent.normalize_observations",
+            received=f"{size}, with agent.normalize_observations",
             fix="leave one of them out",
         )
+    return fill_schedules(config, updates_of_batches(config, config.batch_steps))
 
 
-def make_parts(config: A2CTrainConfig) -> Parts:
-    """Agent, workers and plan of a training."""
-    check_microbatches(config)
-    config = with_schedules(config, config.agent.rollout_steps * config.num_envs)
-    agent, workers, elsewhere = place(config, make_agent, make_trajectory_worker)
-    return Parts(agent, workers, lambda: a2c_plan(config, workers, ActorCriticLearner(agent, counts=elsewhere)))
+def gradients_of(agent: A2C, batch: SampleBatch) -> Gradients:
+    """The gradients that an agent's loss has on a rollout (T, B, ...), at its present weights."""
+    values, metrics = agent.rollout_gradients(batch.data)
+    return Gradients(values, batch.num_steps, metrics)
 
 
-def make_trainer(config: A2CTrainConfig, run: RunDirectory | None) -> PlanTrainer:
-    """A trainer."""
-    return PlanTrainer(config, run, make_parts)
+class ActorCriticLearner(AgentLearner[A2C]):
+    """The agent as a plan's learner: takes rollouts, or gradients."""
+
+    def compute_gradients(self, batch: SampleBatch) -> Gradients:
+        """The gradients of a rollout, or of some of its columns."""
+        return gradients_of(self.agent, batch)
+
+    def apply_gradients(self, gradients: Gradients) -> dict[str, Any]:
+        """One optimizer step with gradients of each environment step once."""
+        self._count(gradients.num_steps)
+        self.agent.apply_gradients(gradients.values)
+        return {}
 
 
-A2C = AlgorithmSpec(
+def a2c_plan(
+    workers: RolloutWorkers, learner: ActorCriticLearner, *, batch_steps: int, microbatch_size: int | None
+) -> ReportMetrics:
+    """Rollouts of all workers, then one optimizer step on them."""
+    batches = workers.rollouts().gather("sync").for_each(ConcatBatches(min_steps=batch_steps))
+    if microbatch_size is None:
+        return ReportMetrics(batches.for_each(TrainOneStep(learner, workers)), workers)
+    gradients = batches.for_each(ComputeGradients(learner, microbatch_size))
+    return ReportMetrics(gradients.for_each(ApplyGradients(learner, workers)), workers)
+
+
+a2c = Algorithm(
     "a2c",
     "advantage actor-critic, in rounds; also with micro-batches",
     A2CTrainConfig,
-    make_trainer,
+    agent=A2C,
+    agent_arguments=columns,
+    worker=trajectory_worker,
+    learner=ActorCriticLearner,
+    plan=a2c_plan,
+    complete=complete,
     presets=PresetFile(__file__),
-    make_parts=make_parts,
-    evaluate=evaluate_player,
 )

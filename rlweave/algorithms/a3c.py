@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from rlweave.agents.a2c import A3C as A3CAgent  # noqa: N811 - a class of that name
-from rlweave.agents.a2c import A3CConfig
+from typing import ClassVar
+
+from rlweave.agents.a2c import A2C, A3C, A3CConfig
 from rlweave.agents.config import setting
-from rlweave.algorithms.actor_critic import ActorCriticLearner, GradientWorker, with_schedules
-from rlweave.algorithms.agent_making import make_agent_of
+from rlweave.algorithms.a2c import ActorCriticLearner, gradients_of
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import gradients_config
-from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.placement import RolloutWorkers
+from rlweave.algorithms.ppo import columns
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer
+from rlweave.algorithms.rollout_workers import TrajectoryWorker
+from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.envs import VectorEnv
-from rlweave.flow import ApplyGradients, AverageGradients, ComputeGradients, ReportMetrics, Workers
+from rlweave.flow import ApplyGradients, AverageGradients, ComputeGradients, Gradients, ReportMetrics, SampleBatch
 
 
 class A3CTrainConfig(TrainConfig):
@@ -28,43 +27,45 @@ class A3CTrainConfig(TrainConfig):
     agent: A3CConfig = setting(A3CConfig(), "the agent")
 
 
-def make_agent(config: A3CTrainConfig, env: VectorEnv, seed: int) -> A3CAgent:
-    """The agent for an environment; not built yet."""
-    return make_agent_of(A3CAgent, config, env, seed, num_envs=config.num_envs)
+def complete(config: A3CTrainConfig) -> A3CTrainConfig:
+    """The settings with schedules that count updates: one for each rollout of a worker, or for each round."""
+    envs = config.num_envs if config.gather == "sync" else config.num_envs // config.workers
+    return fill_schedules(config, updates_of_batches(config, config.agent.rollout_steps * envs))
 
 
-def make_worker(config: A3CTrainConfig, agent: A3CAgent, env: VectorEnv) -> GradientWorker:
+class GradientWorker(TrajectoryWorker):
+    """Collects rollouts, and computes gradients of them with the weights that it acted with."""
+
+    agent: A2C
+    computes_gradients: ClassVar[bool] = True
+
+    def compute_gradients(self, batch: SampleBatch) -> Gradients:
+        """The gradients of one of its rollouts."""
+        return gradients_of(self.agent, batch)
+
+
+def gradient_worker(config: A3CTrainConfig, agent: A3C, env: VectorEnv) -> GradientWorker:
     """A worker that collects rollouts and computes gradients of them."""
     return GradientWorker(agent, env, config.agent.rollout_steps)
 
 
-def a3c_plan(config: A3CTrainConfig, workers: Workers, learner: ActorCriticLearner) -> ReportMetrics:
+def a3c_plan(workers: RolloutWorkers, learner: ActorCriticLearner) -> ReportMetrics:
     """Gradients of every worker's rollouts, applied one by one as they come; of rounds their average, without a lag."""
-    grads = gathered(config, rollouts(config, workers).par_for_each(ComputeGradients()), "async")
-    if config.gather == "sync":
-        grads = grads.batch_rounds().for_each(AverageGradients())
-    return ReportMetrics(grads.for_each(ApplyGradients(learner, workers)), workers)
+    gradients = workers.rollouts().par_for_each(ComputeGradients()).gather("async")
+    if workers.gather == "sync":
+        gradients = gradients.batch_rounds().for_each(AverageGradients())
+    return ReportMetrics(gradients.for_each(ApplyGradients(learner, workers)), workers)
 
 
-def make_parts(config: A3CTrainConfig) -> Parts:
-    """Agent, workers and plan of a training."""
-    envs = config.num_envs if config.gather == "sync" else config.num_envs // config.workers
-    config = with_schedules(config, config.agent.rollout_steps * envs)
-    agent, workers, elsewhere = place(config, make_agent, make_worker, gradients_config)
-    return Parts(agent, workers, lambda: a3c_plan(config, workers, ActorCriticLearner(agent, counts=elsewhere)))
-
-
-def make_trainer(config: A3CTrainConfig, run: RunDirectory | None) -> PlanTrainer:
-    """A trainer."""
-    return PlanTrainer(config, run, make_parts)
-
-
-A3C = AlgorithmSpec(
+a3c = Algorithm(
     "a3c",
     "asynchronous advantage actor-critic: workers send gradients",
     A3CTrainConfig,
-    make_trainer,
+    agent=A3C,
+    agent_arguments=columns,
+    worker=gradient_worker,
+    learner=ActorCriticLearner,
+    plan=a3c_plan,
+    complete=complete,
     presets=PresetFile(__file__),
-    make_parts=make_parts,
-    evaluate=evaluate_player,
 )

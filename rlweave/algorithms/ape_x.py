@@ -1,4 +1,7 @@
-"""Ape-X as something to train: agent, plan, defaults (Horgan et al. 2018, https://arxiv.org/abs/1803.00933)."""
+"""Ape-X as something to train: settings, and a plan with a memory in shards.
+
+Horgan et al. 2018, https://arxiv.org/abs/1803.00933.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,16 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from rlweave.agents.ape_x import ApeX as ApeXAgent
-from rlweave.agents.ape_x import ApeXConfig
+from rlweave.agents.ape_x import ApeX, ApeXConfig
 from rlweave.agents.config import setting
-from rlweave.algorithms.agent_learner import AgentLearner
-from rlweave.algorithms.agent_making import completed, make_agent_of
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acts_elsewhere, worker_failure
-from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.learners import AgentLearner
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker, derived_seed
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.schedule_lengths import replay_updates
-from rlweave.algorithms.trainer import Parts, PlanTrainer
+from rlweave.algorithms.schedule_lengths import fill_replay_schedules
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
     ComputePriorities,
@@ -37,7 +34,6 @@ from rlweave.flow import (
     Union,
     UpdatePriorities,
     UpdateWeights,
-    Workers,
 )
 
 Item = TypeVar("Item", SampleBatch, ItemReference[SampleBatch])
@@ -83,6 +79,16 @@ class ApeXTrainConfig(TrainConfig):
     )
     agent: ApeXConfig = setting(ApeXConfig(), "the agent")
 
+    @property
+    def items_asked_ahead(self) -> int:
+        """As `items_ahead`; in this process nobody acts meanwhile."""
+        return 1 if self.engine == "local" else self.items_ahead
+
+    @property
+    def batches_drawn_together(self) -> int:
+        """As `batches_per_call`; in this process a call costs nothing."""
+        return 1 if self.engine == "local" else self.batches_per_call
+
 
 class ApeXWorker(TransitionWorker):
     """Collects n-step transitions; every environment of the whole training explores by an epsilon of its own.
@@ -94,9 +100,9 @@ class ApeXWorker(TransitionWorker):
         total: Environments of all workers.
     """
 
-    def __init__(self, agent: ApeXAgent, env: VectorEnv, steps: int, total: int) -> None:
+    def __init__(self, agent: ApeX, env: VectorEnv, steps: int, total: int) -> None:
         super().__init__(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
-        self.agent: ApeXAgent = agent
+        self.agent: ApeX = agent
         self.epsilons = agent.epsilons(env.worker * env.num_envs, env.num_envs, total)
 
     def act(self, observations: Any) -> Any:
@@ -107,7 +113,7 @@ class ApeXWorker(TransitionWorker):
         return self.agent.priorities(batch.data)
 
 
-class ApeXLearner(AgentLearner[ApeXAgent]):
+class ApeXLearner(AgentLearner[ApeX]):
     """The agent as a plan's learner. Environment steps are counted as they come, not by updates."""
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
@@ -121,18 +127,13 @@ class ApeXLearner(AgentLearner[ApeXAgent]):
         return item
 
 
-def make_agent(config: ApeXTrainConfig, env: VectorEnv, seed: int) -> ApeXAgent:
-    """The agent for an environment; not built yet."""
-    return make_agent_of(ApeXAgent, config, env, seed)
-
-
-def make_worker(config: ApeXTrainConfig, agent: ApeXAgent, env: VectorEnv) -> ApeXWorker:
+def ape_x_worker(config: ApeXTrainConfig, agent: ApeX, env: VectorEnv) -> ApeXWorker:
     """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
-    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if acts_elsewhere(config) else 1
+    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if config.has_remote_actors else 1
     return ApeXWorker(agent, env, steps, config.num_envs)
 
 
-def make_shards(config: ApeXTrainConfig, agent: ApeXAgent) -> ReplayShards:
+def make_shards(config: ApeXTrainConfig, agent: ApeX) -> ReplayShards:
     """The replay memory, in shards that an engine makes when the plan starts."""
     memory, records, size = agent.memory_factory(config.shards), agent.record_space(), config.agent.batch_size
     factories = [
@@ -142,50 +143,42 @@ def make_shards(config: ApeXTrainConfig, agent: ApeXAgent) -> ReplayShards:
     return ReplayShards(factories, size, config.agent.memory_capacity, Resources(cpus=config.shard_cpus))
 
 
-def ape_x_plan(config: ApeXTrainConfig, workers: Workers, learner: ApeXLearner, shards: ReplayShards) -> ReportMetrics:
+def ape_x_plan(
+    workers: RolloutWorkers,
+    learner: ApeXLearner,
+    shards: ReplayShards,
+    *,
+    items_asked_ahead: int,
+    weight_interval: int,
+    save_memory: bool,
+    batches_ahead: int,
+    batches_drawn_together: int,
+) -> ReportMetrics:
     """Transitions with priorities into shards; samples of shards train, and their new priorities go back there."""
-    failure = worker_failure(config)
-    made = rollouts(config, workers).par_for_each(ComputePriorities())
-    ahead = 1 if config.engine == "local" else config.items_ahead  # in this process nobody acts meanwhile
-    items = gathered(config, made, "async", ahead, by_reference=True)  # from worker to shard, and not through here
+    own, failure = learner.agent.config, workers.failure
+    made = workers.rollouts().par_for_each(ComputePriorities())
+    items = made.gather("async", items_asked_ahead, by_reference=True)  # from worker to shard, and not through here
     stored = items.for_each(StoreToBuffer(shards)).for_each(learner.count_steps)
-    every = config.weight_interval if learner.counts else 0  # on the learner's own agent, weights are always the newest
+    every = weight_interval if learner.counts else 0  # on the learner's own agent, weights are always the newest
     store_op = stored.for_each(UpdateWeights(learner, workers, every_steps=every))
 
-    drawn_together = 1 if config.engine == "local" else config.batches_per_call  # in this process a call costs nothing
-    samples = ParallelReplay(shards, config.agent.learning_starts, config.save_memory, drawn_together)
-    drawn = samples.on_error(failure.on_error, failure.timeout).gather_async(config.batches_ahead)
+    samples = ParallelReplay(shards, own.learning_starts, save_memory, batches_drawn_together)
+    drawn = samples.on_error(failure.on_error, failure.timeout).gather_async(batches_ahead)
     # the slides' listing sets priorities before it trains; there are no TD errors before that
     trained = drawn.for_each(TrainOneStep(learner)).for_each(UpdatePriorities(shards))
-    replay_op = trained.rate_limit(config.agent.samples_per_step, min_size=config.agent.learning_starts)
+    replay_op = trained.rate_limit(own.samples_per_step, min_size=own.learning_starts)
     return ReportMetrics(Union(store_op, replay_op), workers)
 
 
-def make_parts(config: ApeXTrainConfig) -> Parts:
-    """Agent, workers and plan of a training.
-
-    A schedule of the learning rate without a length of its own counts the updates of the training: `samples_per_step /
-    batch_size` for every environment step after the first `learning_starts`, which make none.
-    """
-    own = config.agent
-    updates = replay_updates(config.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
-    config = completed(config, updates)
-    agent, workers, elsewhere = place(config, make_agent, make_worker)
-    learner = ApeXLearner(agent, counts=elsewhere)
-    return Parts(agent, workers, lambda: ape_x_plan(config, workers, learner, make_shards(config, agent)))
-
-
-def make_trainer(config: ApeXTrainConfig, run: RunDirectory | None) -> PlanTrainer:
-    """A trainer."""
-    return PlanTrainer(config, run, make_parts)
-
-
-APE_X = AlgorithmSpec(
+ape_x = Algorithm(
     "ape-x",
     "distributed prioritized replay: DQN with a memory in shards, priorities from the workers",
     ApeXTrainConfig,
-    make_trainer,
+    agent=ApeX,
+    worker=ape_x_worker,
+    learner=ApeXLearner,
+    memory=make_shards,
+    plan=ape_x_plan,
+    complete=fill_replay_schedules,
     presets=PresetFile(__file__),
-    make_parts=make_parts,
-    evaluate=evaluate_player,
 )

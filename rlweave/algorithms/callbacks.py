@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from rlweave.algorithms.metrics import Report
 from rlweave.errors import ConfigError, ExecutionError, nearest
 from rlweave.plugins import import_named
 
 if TYPE_CHECKING:
     from rlweave.algorithms.run import Run
-
-Report = Mapping[str, float | int]
 
 
 class Callback:

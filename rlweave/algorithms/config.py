@@ -150,6 +150,11 @@ class TrainConfig(Config):
     tensorboard: bool | None = setting(None, "write TensorBoard events; null: when tensorboardX is installed")
 
     @property
+    def has_remote_actors(self) -> bool:
+        """Whether workers have agents of their own, in other processes or in this one."""
+        return self.engine != "local" or self.placement == "single_learner_coarse"
+
+    @property
     def schedule_length(self) -> int:
         """Environment steps over which schedules run that have no length of their own."""
         return self.schedule_steps or self.steps

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlweave.agents.config import describe_settings
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.backends import BACKENDS, best_backend, get_backend, is_installed
 from rlweave.errors import BackendError, ConfigError, EnvError, install_command
 
 
-def check_environment(spec: AlgorithmSpec, env_id: str) -> None:
+def check_environment(spec: Algorithm, env_id: str) -> None:
     """Checks that there is an environment of this name for an algorithm.
 
     Raises:
@@ -43,7 +43,7 @@ def check_backend(name: str) -> None:
     )
 
 
-def check_learning_backend(spec: AlgorithmSpec, name: str) -> None:
+def check_learning_backend(spec: Algorithm, name: str) -> None:
     """Checks that an algorithm can learn on a backend, which `check_backend` has accepted.
 
     Raises:

@@ -1,4 +1,4 @@
-"""DQN as something to train: agent, plan, defaults."""
+"""DQN as something to train: settings, memories as a plan sees them, and a plan of two branches in a fixed ratio."""
 
 from __future__ import annotations
 
@@ -7,23 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave.agents.config import setting
-from rlweave.agents.dqn import DQN as DQNAgent  # noqa: N811 - a class of that name
-from rlweave.agents.dqn import DQNConfig, DrawnBatch
+from rlweave.agents.dqn import DQN, DQNConfig, DrawnBatch
 from rlweave.agents.fused_dqn import FusedDQN
-from rlweave.algorithms.agent_making import completed, make_agent_of
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acts_elsewhere
-from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.fused import FusedLearner, describe_fused, fused_plan
-from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.schedule_lengths import replay_updates
-from rlweave.algorithms.trainer import Parts, PlanTrainer
+from rlweave.algorithms.schedule_lengths import fill_replay_schedules
 from rlweave.envs import VectorEnv
-from rlweave.envs.in_graph import make_graph_environment
 from rlweave.flow import (
     Prefetch,
     Replay,
@@ -71,7 +63,7 @@ class GraphMemory:
         counts: Whether it counts environment steps, because the workers do not do so on this very agent.
     """
 
-    def __init__(self, agent: DQNAgent, counts: bool = False) -> None:
+    def __init__(self, agent: DQN, counts: bool = False) -> None:
         self.agent, self.counts = agent, counts
         self.capacity, self.batch_size = agent.config.memory_capacity, agent.config.batch_size
 
@@ -101,10 +93,19 @@ class HostMemory(GraphMemory):
 
 
 class GraphLearner:
-    """The agent as a learner that draws from its own memory, or is given what was drawn and staged before."""
+    """The agent as a learner that draws from its own memory, or is given what was drawn and staged before.
 
-    def __init__(self, agent: DQNAgent) -> None:
-        self.agent = agent
+    Args:
+        agent: The agent.
+        counts: As in `GraphMemory`.
+    """
+
+    def __init__(self, agent: DQN, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
+
+    def memory(self) -> GraphMemory:
+        """Its memory, for a plan that fills it."""
+        return (HostMemory if self.agent.config.prefetch else GraphMemory)(self.agent, self.counts)
 
     def update(self, batch: DrawInGraph | DrawnBatch) -> dict[str, Any]:
         """One update from the memory, or from a batch drawn before."""
@@ -119,72 +120,37 @@ class GraphLearner:
         return acting_state(self.agent)
 
 
-def make_agent(config: DQNTrainConfig, env: VectorEnv, seed: int) -> DQNAgent:
-    """The agent for an environment; not built yet."""
-    return make_agent_of(DQNAgent, config, env, seed)
-
-
-def make_worker(config: DQNTrainConfig, agent: DQNAgent, env: VectorEnv) -> TransitionWorker:
+def transition_worker(config: DQNTrainConfig, agent: DQN, env: VectorEnv) -> TransitionWorker:
     """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
-    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if acts_elsewhere(config) else 1
+    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if config.has_remote_actors else 1
     return TransitionWorker(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
 
 
-def dqn_plan(config: DQNTrainConfig, workers: Workers, agent: DQNAgent, counts: bool = False) -> ReportMetrics:
-    """Rollouts of all workers, as they come, to learn from."""
-    transitions = gathered(config, rollouts(config, workers), "async")
-    return ReportMetrics(dqn_branch(transitions, workers, GraphLearner(agent), counts), workers)
+def dqn_plan(workers: RolloutWorkers, learner: GraphLearner) -> ReportMetrics:
+    """Transitions of all workers, as they come, to learn from."""
+    return ReportMetrics(dqn_branch(workers.rollouts().gather("async"), workers, learner), workers)
 
 
-def dqn_branch(
-    transitions: Stream,
-    workers: Workers,
-    learner: GraphLearner,
-    counts: bool = False,
-    name: str = "train_one_step",
-) -> Stream:
+def dqn_branch(transitions: Stream, workers: Workers, learner: GraphLearner, name: str = "train_one_step") -> Stream:
     """Transitions into the memory, and updates from it in a fixed ratio; with `prefetch` on batches under way."""
-    agent = learner.agent
-    ahead = agent.config.prefetch
-    memory = (HostMemory if ahead else GraphMemory)(agent, counts)
+    memory, own = learner.memory(), learner.agent.config
     store = transitions.for_each(StoreToBuffer(memory))
-    samples = Replay(memory)
-    staged = samples.for_each(Prefetch(ahead, learner.stage)) if ahead else samples
-    train = staged.for_each(TrainOneStep(learner, workers)).named(name)
-    limited = train.rate_limit(agent.config.samples_per_step, min_size=agent.config.learning_starts)
-    return Union(store, limited)
+    samples: Stream = Replay(memory)
+    if own.prefetch:
+        samples = samples.for_each(Prefetch(own.prefetch, learner.stage))
+    train = samples.for_each(TrainOneStep(learner, workers)).named(name)
+    return Union(store, train.rate_limit(own.samples_per_step, min_size=own.learning_starts))
 
 
-def make_parts(config: DQNTrainConfig) -> Parts:
-    """Agent, workers and plan of a training.
-
-    A schedule of the learning rate without a length of its own counts the updates of the training: `samples_per_step /
-    batch_size` for every environment step after the first `learning_starts`, which make none.
-    """
-    own = config.agent
-    updates = replay_updates(config.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
-    config = completed(config, updates)
-    if config.placement == "fused":
-        environment = make_graph_environment(config.env, config.num_envs, config.env_options)
-        fused = FusedDQN(environment, config.agent, backend=config.backend, seed=config.seed)
-        fused.made_for = describe_fused(config, environment)
-        learner = FusedLearner(fused, fused.iterations_per_call)
-        return Parts(fused, [learner], lambda: fused_plan(learner))
-    agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: dqn_plan(config, workers, agent, counts=elsewhere))
-
-
-def make_trainer(config: DQNTrainConfig, run: RunDirectory | None) -> PlanTrainer:
-    """A trainer."""
-    return PlanTrainer(config, run, make_parts)
-
-
-DQN = AlgorithmSpec(
+dqn = Algorithm(
     "dqn",
     "deep Q-learning: double, dueling, prioritized, n-step",
     DQNTrainConfig,
-    make_trainer,
+    agent=DQN,
+    worker=transition_worker,
+    learner=GraphLearner,
+    plan=dqn_plan,
+    complete=fill_replay_schedules,
+    fused=FusedDQN,
     presets=PresetFile(__file__),
-    make_parts=make_parts,
-    evaluate=evaluate_player,
 )

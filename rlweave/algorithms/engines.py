@@ -13,11 +13,6 @@ from rlweave.flow import Engine, FailureRule, LocalEngine, Resources
 ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 
 
-def acts_elsewhere(config: TrainConfig) -> bool:
-    """Whether workers have agents of their own, in other processes or in this one."""
-    return config.engine != "local" or config.placement == "single_learner_coarse"
-
-
 def check_engine(config: TrainConfig) -> None:
     """Checks settings that depend on each other.
 
@@ -39,9 +34,8 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{config.num_envs} environments for {config.workers} workers",
             fix=f"--num-envs {config.num_envs + config.workers}",
         )
-    elsewhere = acts_elsewhere(config)
     agent = getattr(config, "agent", None)  # several agents have settings of their own
-    if elsewhere and agent is not None and agent.acting_backend == AUTO:
+    if config.has_remote_actors and agent is not None and agent.acting_backend == AUTO:
         raise ConfigError(
             "who acts fastest is measured on the agent that learns, and workers have agents of their own",
             where="agent.acting_backend",

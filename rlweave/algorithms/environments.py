@@ -1,18 +1,23 @@
-"""The environments of a training and of its evaluations: made with one set of options."""
+"""The environments of a training: made with one set of options, known wherever they travel, described in models."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
+import gymnasium
+
 from rlweave.agents.agent import AgentConfig
-from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.config import TrainConfig, import_modules
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act
 from rlweave.envs.info_masks import MASK
+from rlweave.envs.registration import receive_registration, registration_to_ship
 from rlweave.errors import ConfigError, EnvError, RlweaveError
 from rlweave.spaces import Space
+from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
 
 
@@ -93,3 +98,36 @@ def make_training_env(config: TrainConfig, number: int = 0) -> VectorEnv:
                 fix="env_options are keyword arguments of the environment",
             ) from error
         raise  # with its traceback: a fault inside the environment
+
+
+def describe_environment(
+    config: TrainConfig, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+) -> dict[str, Any]:
+    """What a model says of the environment that it was trained in, as plain data."""
+    return {
+        "id": config.env,
+        "options": config.env_options,
+        "info_mask": config.info_mask,
+        "observation_space": gymnasium_to_json(observation_space),
+        "action_space": gymnasium_to_json(action_space),
+    }
+
+
+class ShipsEnvironment:
+    """Base of factories with a ``config``: an id that only the user's script registers is known where they arrive.
+
+    The modules of the setting ``imports`` are imported there, too.
+    """
+
+    config: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_registration": registration_to_ship(self.config.env)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        kept = dict(state)
+        import_modules(kept["config"].imports)
+        registration = kept.pop("_registration")
+        if registration is not None:
+            receive_registration(registration)
+        self.__dict__.update(kept)

@@ -1,4 +1,4 @@
-"""Evolution strategies as something to train: agent, plan, defaults."""
+"""Evolution strategies as something to train: settings, workers that play their share, and a plan of generations."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from typing import Any
 import numpy as np
 
 from rlweave.agents.config import setting
-from rlweave.agents.es import ES as ESAgent  # noqa: N811 - a class of that name
-from rlweave.agents.es import ESConfig
+from rlweave.agents.es import ES, ESConfig
 from rlweave.agents.generation import Generation
-from rlweave.algorithms.agent_learner import AgentLearner
-from rlweave.algorithms.agent_making import completed, make_agent_of
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.placement import place, rollouts, shared_out
+from rlweave.algorithms.learners import AgentLearner
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer
+from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
-from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep, Workers
+from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep
 
 
 class ESTrainConfig(TrainConfig):
@@ -48,9 +44,9 @@ class PopulationWorker(EnvWorker):
         pairs: Mirrored pairs in its share.
     """
 
-    def __init__(self, agent: ESAgent, env: VectorEnv, pairs: int) -> None:
+    def __init__(self, agent: ES, env: VectorEnv, pairs: int) -> None:
         super().__init__(agent, env)
-        self.agent: ESAgent = agent
+        self.agent: ES = agent
         self.pairs = pairs
         self._noise = np.random.default_rng(derived_seed(agent.seed, f"noise of worker {env.worker}"))
 
@@ -86,25 +82,18 @@ class PopulationWorker(EnvWorker):
         return SampleBatch({"offsets": generation.offsets, "returns": generation.returns}, env_steps=steps)
 
 
-def make_agent(config: ESTrainConfig, env: VectorEnv, seed: int) -> ESAgent:
-    """The agent for an environment; not built yet."""
-    return make_agent_of(ESAgent, config, env, seed, slots=env.num_envs)
-
-
-def make_worker(config: ESTrainConfig, agent: ESAgent, env: VectorEnv) -> PopulationWorker:
+def population_worker(config: ESTrainConfig, agent: ES, env: VectorEnv) -> PopulationWorker:
     """A worker that has its share of the population play."""
     return PopulationWorker(agent, env, config.agent.pairs // config.workers)
 
 
-def es_plan(config: ESTrainConfig, workers: Workers, learner: AgentLearner[ESAgent]) -> ReportMetrics:
-    """Every worker has its share of a generation play; one step along the gradient that all of it gives."""
-    shares = shared_out(config, rollouts(config, workers))
-    train = shares.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
-    return ReportMetrics(train, workers)
+def slots(config: ESTrainConfig, env: VectorEnv) -> dict[str, Any]:
+    """A member plays in each environment."""
+    return {"slots": env.num_envs}
 
 
-def make_parts(config: ESTrainConfig) -> Parts:
-    """Agent, workers and plan of a training.
+def complete(config: ESTrainConfig) -> ESTrainConfig:
+    """The settings, checked. A schedule has to say its length: how many updates there will be depends on episodes.
 
     Raises:
         ConfigError: The population cannot be shared out, or has fewer members than there are environments.
@@ -117,23 +106,24 @@ def make_parts(config: ESTrainConfig) -> Parts:
             received=f"{pairs} pairs for {config.workers} workers and {config.num_envs} environments",
             fix="choose a multiple of the number of workers, with at least as many members as environments",
         )
-    config = completed(config)  # a schedule has to say its length: how many updates there will be depends on episodes
-    agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: es_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
+    return fill_schedules(config)
 
 
-def make_trainer(config: ESTrainConfig, run: RunDirectory | None) -> PlanTrainer:
-    """A trainer."""
-    return PlanTrainer(config, run, make_parts)
+def es_plan(workers: RolloutWorkers, learner: AgentLearner[ES]) -> ReportMetrics:
+    """Every worker has its share of a generation play; one step along the gradient that all of it gives."""
+    generations = workers.rollouts().per_worker_shares().for_each(SampleBatch.concat)
+    return ReportMetrics(generations.for_each(TrainOneStep(learner, workers)), workers)
 
 
-ES = AlgorithmSpec(
+es = Algorithm(
     "es",
     "evolution strategies with mirrored sampling and shared noise",
     ESTrainConfig,
-    make_trainer,
+    agent=ES,
+    agent_arguments=slots,
+    worker=population_worker,
+    plan=es_plan,
+    complete=complete,
     presets=PresetFile(__file__),
     needs_gradients=False,
-    make_parts=make_parts,
-    evaluate=evaluate_player,
 )

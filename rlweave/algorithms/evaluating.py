@@ -13,11 +13,11 @@ import numpy as np
 from rlweave.agents.agent import AUTO
 from rlweave.agents.model_files import Model
 from rlweave.agents.trained_policy import TrainedPolicy
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.checkpoint import read_what_acts
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import making_options
 from rlweave.algorithms.loading import load, policy_of
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.backends import is_installed
 from rlweave.envs import Evaluation, evaluate, resolve
 from rlweave.envs.atari import is_atari
@@ -26,7 +26,7 @@ from rlweave.errors import CheckpointError, ConfigError
 
 
 def evaluate_model(
-    spec: AlgorithmSpec, config: TrainConfig, model: Model, where: str | Path, episodes: int, seed: int
+    spec: Algorithm, config: TrainConfig, model: Model, where: str | Path, episodes: int, seed: int
 ) -> Evaluation:
     """Plays episodes greedily with a model, on the backend that acted in training, or else on NumPy.
 
@@ -41,7 +41,8 @@ def evaluate_model(
     Raises:
         CheckpointError: The model is of another environment than the settings.
     """
-    if spec.evaluate is None:
+    play = spec.evaluator()
+    if play is None:
         trainer: Any = spec.make_trainer(config, None)
         try:
             trainer.take_model(model, where)
@@ -58,15 +59,13 @@ def evaluate_model(
         )
     policies = policy_of(model, where, acting_backend(config))
     if isinstance(policies, Mapping):
-        return spec.evaluate(config, {name: policy.player() for name, policy in policies.items()}, episodes, seed)
-    return spec.evaluate(config, policies.player(), episodes, seed)
+        return play(config, {name: policy.player() for name, policy in policies.items()}, episodes, seed)
+    return play(config, policies.player(), episodes, seed)
 
 
-def evaluate_checkpoint(
-    spec: AlgorithmSpec, config: TrainConfig, checkpoint: Path, episodes: int, seed: int
-) -> Evaluation:
+def evaluate_checkpoint(spec: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int) -> Evaluation:
     """As `evaluate_model`, with the model of a checkpoint; of an algorithm of somebody else also without one."""
-    if spec.evaluate is not None:
+    if spec.evaluator() is not None:
         return evaluate_model(spec, config, read_what_acts(checkpoint), checkpoint, episodes, seed)
     trainer = spec.make_trainer(config, None)
     try:
@@ -84,7 +83,7 @@ def _environment_of(model: Model) -> str | None:
 
 
 def watch_checkpoint(
-    spec: AlgorithmSpec, config: TrainConfig, checkpoint: Path, episodes: int, seed: int, show: Show | None
+    spec: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int, show: Show | None
 ) -> Evaluation:
     """As `evaluate_checkpoint`, in one environment that somebody watches.
 
@@ -99,7 +98,7 @@ def watch_checkpoint(
     Raises:
         ConfigError: Several policies play, or what was learned has to be adapted first.
     """
-    policy = load(checkpoint, acting_backend(config)) if spec.evaluate is not None else None
+    policy = load(checkpoint, acting_backend(config)) if spec.evaluator() is not None else None
     if not isinstance(policy, TrainedPolicy):
         raise ConfigError(
             "only one policy in one environment can be watched",

@@ -7,9 +7,11 @@ from typing import Any
 
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.fused_ppo import FusedPPO
-from rlweave.algorithms.agent_making import describe_environment
 from rlweave.algorithms.config import TrainConfig
-from rlweave.envs.in_graph import GraphEnvironment
+from rlweave.algorithms.environments import describe_environment
+from rlweave.algorithms.parts import Parts
+from rlweave.envs.in_graph import make_graph_environment
+from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
 from rlweave.spaces.gymnasium_spaces import to_gymnasium
 
@@ -21,13 +23,14 @@ class FusedLearner:
 
     Args:
         agent: The agent.
-        iterations: How many rounds of steps and updates are one call of the graph.
     """
 
     shares_weights = True
 
-    def __init__(self, agent: FusedPPO | FusedDQN, iterations: int = 1) -> None:
-        self.agent, self.iterations = agent, iterations
+    def __init__(self, agent: FusedPPO | FusedDQN) -> None:
+        self.agent = agent
+        #: How many rounds of steps and updates are one call of the graph.
+        self.iterations = agent.iterations_per_call
         self._episodes: list[Episode] = []
 
     def start(self, seed: int | None = None) -> None:
@@ -76,7 +79,27 @@ def fused_plan(learner: FusedLearner) -> ReportMetrics:
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
 
 
-def describe_fused(config: TrainConfig, environment: GraphEnvironment) -> dict[str, Any]:
-    """What a model says of the environment, see `describe_environment`."""
-    spaces = environment.observation_space, environment.action_space
-    return describe_environment(config, *(to_gymnasium(space) for space in spaces))
+def fused_parts(config: TrainConfig, agent_class: type[FusedPPO] | type[FusedDQN] | None) -> Parts:
+    """Agent and plan of a training whose environments are in the graph.
+
+    Args:
+        config: Settings of the training.
+        agent_class: Class of the agent; None where the algorithm has none of this kind.
+
+    Raises:
+        ConfigError: It has none, or the environment cannot be in a graph.
+    """
+    if agent_class is None:
+        raise ConfigError(
+            "this algorithm has no fused form: its environments step outside of the graph",
+            where="placement",
+            received="fused",
+            fix="use local or single_learner_coarse; ppo and dqn can be fused",
+        )
+    environment = make_graph_environment(config.env, config.num_envs, config.env_options)
+    own = config.agent  # type: ignore[attr-defined]
+    agent = agent_class(environment, own, backend=config.backend, seed=config.seed)
+    spaces = to_gymnasium(environment.observation_space), to_gymnasium(environment.action_space)
+    agent.made_for = describe_environment(config, *spaces)
+    learner = FusedLearner(agent)
+    return Parts(agent, [learner], lambda: fused_plan(learner))

@@ -1,28 +1,21 @@
-"""IMPALA as something to train: agent, plan, defaults."""
+"""IMPALA as something to train: settings, and a plan from workers through a bounded queue to the learner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from rlweave.agents.config import setting
-from rlweave.agents.impala import IMPALA as IMPALAAgent  # noqa: N811 - a class of that name
-from rlweave.agents.impala import IMPALAConfig
-from rlweave.algorithms.agent_learner import AgentLearner
-from rlweave.algorithms.agent_making import completed, make_agent_of
+from rlweave.agents.impala import IMPALA, IMPALAConfig
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acts_elsewhere
-from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.placement import gathered, place, rollouts
+from rlweave.algorithms.learners import AgentLearner
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec
-from rlweave.algorithms.remote_learner import RemoteLearner
-from rlweave.algorithms.rollout_workers import TrajectoryWorker
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import Parts, PlanTrainer
+from rlweave.algorithms.rollout_workers import trajectory_worker
+from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
-from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep, Workers
+from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep
 
 
 class OffPolicyTrainConfig(TrainConfig):
@@ -69,6 +62,21 @@ class OffPolicyTrainConfig(TrainConfig):
         unit="trajectories",
     )  # fmt: skip
 
+    @property
+    def new_trajectories(self) -> int:
+        """New trajectories in the batch of an update."""
+        return self.rollouts_per_update * self.num_envs // self.workers
+
+    @property
+    def batch_steps(self) -> int:
+        """New environment steps in the batch of an update."""
+        return self.new_trajectories * self.agent.rollout_steps  # type: ignore[attr-defined]
+
+    @property
+    def updates(self) -> int:
+        """Updates of the whole training."""
+        return max(1, self.schedule_length // self.batch_steps)
+
 
 ConfigT = TypeVar("ConfigT", bound=OffPolicyTrainConfig)
 
@@ -79,34 +87,8 @@ class IMPALATrainConfig(OffPolicyTrainConfig):
     agent: IMPALAConfig = setting(IMPALAConfig(), "the agent")
 
 
-def impala_plan(
-    config: OffPolicyTrainConfig, workers: Workers, learner: AgentLearner[Any] | LearnerActor
-) -> ReportMetrics:
-    """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
-    steps = trajectories_per_update(config) * config.agent.rollout_steps  # type: ignore[attr-defined]
-    items = gathered(config, rollouts(config, workers), "async", config.rollouts_ahead)
-    batches = items.for_each(ConcatBatches(min_steps=steps))
-    if config.replay_proportion:
-        batches = batches.for_each(MixInReplay(config.replay_capacity, config.replay_proportion, config.seed))
-    queued = batches.queue(config.learner_queue, config.queue_policy)
-    train = queued.for_each(TrainOneStep(learner, workers, publish_every=config.broadcast_interval))
-    if isinstance(learner, LearnerActor):
-        train.on_error(config.learner_failure, config.learner_timeout)
-    return ReportMetrics(train, workers)
-
-
-def trajectories_per_update(config: OffPolicyTrainConfig) -> int:
-    """New trajectories in the batch of an update."""
-    return config.rollouts_per_update * config.num_envs // config.workers
-
-
-def updates_of(config: OffPolicyTrainConfig) -> int:
-    """Updates of a whole training."""
-    return max(1, config.schedule_length // (trajectories_per_update(config) * config.agent.rollout_steps))  # type: ignore[attr-defined]
-
-
-def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:
-    """Trajectories in the batch of an update, replayed ones included.
+def columns(config: OffPolicyTrainConfig, env: VectorEnv | None = None) -> dict[str, Any]:
+    """An update has a column for each trajectory, replayed ones included.
 
     Raises:
         ConfigError: That is no whole number, or replay and statistics of observations are both asked for.
@@ -118,7 +100,7 @@ def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:
             received=f"{config.replay_proportion:g}, with agent.normalize_observations",
             fix="leave one of them out",
         )
-    new = trajectories_per_update(config)
+    new = config.new_trajectories
     trajectories = new * (1.0 + config.replay_proportion)
     if not trajectories.is_integer():
         raise ConfigError(
@@ -127,23 +109,23 @@ def trajectories_of_a_batch(config: OffPolicyTrainConfig) -> int:
             received=f"{config.replay_proportion:g} replayed trajectories for each of {new} new ones",
             fix=f"choose a multiple of {1 / new:g}",
         )
-    return int(trajectories)
+    return {"num_envs": int(trajectories)}
 
 
-def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
-    """The settings with schedules as long as the training, and the mask of actions named.
+def check_off_policy(config: OffPolicyTrainConfig) -> None:
+    """Checks settings that depend on each other.
 
     Raises:
-        ConfigError: Settings contradict each other.
+        ConfigError: They contradict each other.
     """
-    if config.broadcast_interval > 1 and not acts_elsewhere(config):
+    if config.broadcast_interval > 1 and not config.has_remote_actors:
         raise ConfigError(
             "workers that act on the learner's own agent always have the newest weights",
             where="broadcast_interval",
             received=f"{config.broadcast_interval} with engine local, placement local",
             fix="--placement single_learner_coarse gives them agents of their own; or leave it out",
         )
-    if config.learner == "actor" and not acts_elsewhere(config):
+    if config.learner == "actor" and not config.has_remote_actors:
         raise ConfigError(
             "workers cannot act on the agent of a learner that lives elsewhere",
             where="learner",
@@ -171,53 +153,46 @@ def scheduled(config: ConfigT, optimizer_steps: int) -> ConfigT:
             received=f"{config.rollouts_ahead} with gather sync",
             fix="leave one of them out",
         )
-    return completed(config, optimizer_steps)
 
 
-def parts_of(config: ConfigT, make_agent: Any, make_worker: Any, plan: Callable[..., ReportMetrics]) -> Parts:
-    """Agent, workers, learner and plan, each in the place that the settings say.
-
-    Args:
-        config: Settings of the training, schedules completed.
-        make_agent: Makes an agent; see `place`.
-        make_worker: Makes a worker; see `place`.
-        plan: Composes the plan of settings, workers and learner.
-    """
-    agent, workers, elsewhere = place(config, make_agent, make_worker)
-    if config.learner == "here":
-        learner = AgentLearner(agent, counts=elsewhere)
-        return Parts(agent, workers, lambda: plan(config, workers, learner))
-    remote = RemoteLearner(config, make_agent, agent, config.learner_cpus, config.learner_snapshots)
-    return Parts(agent, workers, lambda: plan(config, workers, remote.actor), remote)
+def complete(config: IMPALATrainConfig) -> IMPALATrainConfig:
+    """The settings, checked, with schedules that count updates."""
+    check_off_policy(config)
+    return fill_schedules(config, config.updates)
 
 
-def make_agent(config: IMPALATrainConfig, env: VectorEnv, seed: int) -> IMPALAAgent:
-    """The agent for an environment; not built yet."""
-    return make_agent_of(IMPALAAgent, config, env, seed, num_envs=trajectories_of_a_batch(config))
+def impala_plan(
+    workers: RolloutWorkers,
+    learner: AgentLearner[Any] | LearnerActor,
+    *,
+    batch_steps: int,
+    rollouts_ahead: int,
+    replay_proportion: float,
+    replay_capacity: int,
+    seed: int,
+    learner_queue: int,
+    queue_policy: Literal["block", "drop_oldest", "drop_newest"],
+    broadcast_interval: int,
+    learner_failure: Literal["stop", "replace"],
+    learner_timeout: float,
+) -> ReportMetrics:
+    """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
+    batches = workers.rollouts().gather("async", rollouts_ahead).for_each(ConcatBatches(min_steps=batch_steps))
+    if replay_proportion:
+        batches = batches.for_each(MixInReplay(replay_capacity, replay_proportion, seed))
+    queued = batches.queue(learner_queue, queue_policy)
+    train = queued.for_each(TrainOneStep(learner, workers, publish_every=broadcast_interval))
+    return ReportMetrics(train.on_error(learner_failure, learner_timeout), workers)
 
 
-def make_worker(config: IMPALATrainConfig, agent: IMPALAAgent, env: VectorEnv) -> TrajectoryWorker:
-    """A worker that collects trajectories."""
-    return TrajectoryWorker(agent, env, config.agent.rollout_steps)
-
-
-def make_parts(config: IMPALATrainConfig) -> Parts:
-    """Agent, workers and plan of a training."""
-    config = scheduled(config, updates_of(config))
-    return parts_of(config, make_agent, make_worker, impala_plan)
-
-
-def make_trainer(config: IMPALATrainConfig, run: RunDirectory | None) -> PlanTrainer:
-    """A trainer."""
-    return PlanTrainer(config, run, make_parts)
-
-
-IMPALA = AlgorithmSpec(
+impala = Algorithm(
     "impala",
     "importance-weighted actor-learners: V-trace",
     IMPALATrainConfig,
-    make_trainer,
+    agent=IMPALA,
+    agent_arguments=columns,
+    worker=trajectory_worker,
+    plan=impala_plan,
+    complete=complete,
     presets=PresetFile(__file__),
-    make_parts=make_parts,
-    evaluate=evaluate_player,
 )

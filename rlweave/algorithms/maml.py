@@ -1,4 +1,4 @@
-"""Model-agnostic meta-learning as something to train: agent, plan, defaults."""
+"""Model-agnostic meta-learning as something to train: settings, a plan of tasks, and evaluation on new ones."""
 
 from __future__ import annotations
 
@@ -9,41 +9,28 @@ import gymnasium
 import numpy as np
 
 from rlweave.agents.config import setting
-from rlweave.agents.maml import MAML as MAMLAgent  # noqa: N811 - a class of that name
-from rlweave.agents.maml import MAMLConfig
-from rlweave.algorithms.agent_learner import AgentLearner
-from rlweave.algorithms.agent_making import completed, make_agent_of
+from rlweave.agents.maml import MAML, MAMLConfig
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import making_options
-from rlweave.algorithms.placement import place, rollouts, shared_out
+from rlweave.algorithms.learners import AgentLearner
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
-from rlweave.algorithms.trainer import Parts, PlanTrainer
+from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs import Episode, Evaluation, VectorEnv, make_env, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.errors import ConfigError
-from rlweave.flow import ReportMetrics, SampleBatch, TrainOneStep, Workers
+from rlweave.flow import ReportMetrics, SampleBatch, TrainOneStep
 
 
 class MAMLTrainConfig(TrainConfig):
     """Settings of a MAML training. `num_envs` is the number of tasks in a batch; each has an environment."""
 
     agent: MAMLConfig = setting(MAMLConfig(), "the agent")
-
-
-def make_agent(config: MAMLTrainConfig, env: VectorEnv, seed: int) -> MAMLAgent:
-    """The agent for an environment; not built yet."""
-    return make_agent_of(MAMLAgent, config, env, seed, tasks=env.num_envs)
-
-
-def make_worker(config: MAMLTrainConfig, agent: MAMLAgent, env: VectorEnv) -> EnvWorker:
-    """A worker that meets new tasks."""
-    if config.agent.problem == "regression":
-        return RegressionWorker(agent, env, draw_of(config.env))
-    return NavigationWorker(agent, env)
 
 
 def kind_of(env_id: str) -> Any:
@@ -87,30 +74,42 @@ def draw_of(env_id: str) -> Callable[..., Any]:
     return found
 
 
-def maml_plan(config: MAMLTrainConfig, workers: Workers, learner: AgentLearner[MAMLAgent]) -> ReportMetrics:
-    """Every worker meets new tasks, adapts to them and meets them again; one update through all adaptations."""
-    tasks = shared_out(config, rollouts(config, workers))
-    train = tasks.for_each(SampleBatch.concat).for_each(TrainOneStep(learner, workers))
-    return ReportMetrics(train, workers)
-
-
-def make_parts(config: MAMLTrainConfig) -> Parts:
-    """Agent, workers and plan of a training."""
+def complete(config: MAMLTrainConfig) -> MAMLTrainConfig:
+    """The settings, checked, with schedules that count optimizer steps."""
     if config.agent.problem == "reinforcement":
         check_tasks(config.env)
-    updates = -(-config.schedule_length // (2 * config.agent.shots * config.num_envs))
-    config = completed(config, max(1, updates * config.agent.epochs))
-    agent, workers, elsewhere = place(config, make_agent, make_worker)
-    return Parts(agent, workers, lambda: maml_plan(config, workers, AgentLearner(agent, counts=elsewhere)))
+    updates = updates_of_batches(config, 2 * config.agent.shots * config.num_envs)
+    return fill_schedules(config, updates * config.agent.epochs)
+
+
+def tasks(config: MAMLTrainConfig, env: VectorEnv) -> dict[str, Any]:
+    """Each environment is in a task of its own."""
+    return {"tasks": env.num_envs}
+
+
+def task_worker(config: MAMLTrainConfig, agent: MAML, env: VectorEnv) -> EnvWorker:
+    """A worker that meets new tasks."""
+    if config.agent.problem == "regression":
+        return RegressionWorker(agent, env, draw_of(config.env))
+    return NavigationWorker(agent, env)
+
+
+def maml_plan(workers: RolloutWorkers, learner: AgentLearner[MAML]) -> ReportMetrics:
+    """Every worker meets new tasks, adapts to them and meets them again; one update through all adaptations."""
+    met = workers.rollouts().per_worker_shares().for_each(SampleBatch.concat)
+    return ReportMetrics(met.for_each(TrainOneStep(learner, workers)), workers)
 
 
 class MetaTrainer(PlanTrainer):
     """Evaluates on tasks that are met for the first time: after adaptation, and before it for comparison."""
 
-    agent: MAMLAgent
+    agent: MAML
     config: MAMLTrainConfig
     evaluation_changes_nothing = False
     _unadapted_return = float("nan")
+
+    def __init__(self, config: MAMLTrainConfig, run: RunDirectory | None) -> None:
+        super().__init__(config, run, maml.parts)
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
         """Adapts to `episodes` new tasks.
@@ -162,16 +161,15 @@ class MetaTrainer(PlanTrainer):
         return {**super()._evaluation_row(), "unadapted_return": self._unadapted_return}
 
 
-def make_trainer(config: MAMLTrainConfig, run: RunDirectory | None) -> MetaTrainer:
-    """A trainer."""
-    return MetaTrainer(config, run, make_parts)
-
-
-MAML = AlgorithmSpec(
+maml = Algorithm(
     "maml",
     "model-agnostic meta-learning, of regression and reinforcement",
     MAMLTrainConfig,
-    make_trainer,
+    agent=MAML,
+    agent_arguments=tasks,
+    worker=task_worker,
+    plan=maml_plan,
+    complete=complete,
+    trainer=MetaTrainer,
     presets=PresetFile(__file__),
-    make_parts=make_parts,
 )

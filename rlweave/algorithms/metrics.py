@@ -27,7 +27,8 @@ RETURN_COLUMN = "episode_return"
 #: The mean return of the latest greedy evaluation.
 EVALUATION_COLUMN = "evaluation_return"
 
-Row = Mapping[str, float | int]
+#: A line of metrics: has `env_steps_sampled`, and `episode_return` once an episode has ended. Names never change.
+Report = Mapping[str, float | int]
 
 
 class MetricsLog:
@@ -59,7 +60,7 @@ class MetricsLog:
             rows = _read_rows(self.path)
             self._columns = rows[0] if rows else []
 
-    def write(self, row: Row) -> None:
+    def write(self, row: Report) -> None:
         """Appends a row, all of it or nothing.
 
         Raises:
@@ -130,7 +131,7 @@ class MetricsLog:
             self._events.write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
         self._events.flush()
 
-    def _write_events(self, row: Row) -> None:
+    def _write_events(self, row: Report) -> None:
         if self.tensorboard is None:
             return
         if self._events is None:

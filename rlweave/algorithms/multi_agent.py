@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.agents.config import Config, setting
 from rlweave.agents.dqn import DQN, DQNConfig
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
-from rlweave.algorithms.agent_making import describe_environment
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acts_elsewhere, worker_resources, worker_seed
-from rlweave.algorithms.environments import state_space_of
-from rlweave.algorithms.multi_agent_plan import multi_agent_plan
+from rlweave.algorithms.dqn import GraphLearner, dqn_branch
+from rlweave.algorithms.engines import worker_resources, worker_seed
+from rlweave.algorithms.environments import describe_environment, state_space_of
+from rlweave.algorithms.learners import AgentLearner
+from rlweave.algorithms.metrics import Report
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
+from rlweave.algorithms.parts import Parts
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec, Report
 from rlweave.algorithms.rollout_workers import build_acting, derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.threads import set_threads
-from rlweave.algorithms.trainer import Parts, PlanTrainer
+from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.algorithms.trajectory_packing import PackTrajectories
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act
@@ -32,7 +36,7 @@ from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
 from rlweave.errors import ConfigError, EnvError, RlweaveError
-from rlweave.flow import WorkerGroup
+from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers
 
 AGENT_CONFIGS: dict[str, type[AgentConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}
 
@@ -214,16 +218,16 @@ def make_parts(config: MultiAgentTrainConfig, rule: MappingRule | None = None) -
     """
     _check(config)
     mapping = PolicyMapping(config.mapping if rule is None else rule, list(config.policies))
-    if acts_elsewhere(config):
+    if config.has_remote_actors:
         with make_training_env(config, mapping) as env:
             agents = make_agents(config, env, config.seed)
         factories = [MultiAgentWorkerFactory(config, mapping, number) for number in range(config.workers)]
         group = WorkerGroup(factories, worker_resources(config))
-        return Parts(agents, group, lambda: multi_agent_plan(config, group, agents, counts=True))
+        return Parts(agents, group, lambda: multi_agent_plan(RolloutWorkers(group, config), agents, counts=True))
     envs = [make_training_env(config, mapping, number) for number in range(config.workers)]
     agents = make_agents(config, envs[0], config.seed)
     workers = [MultiAgentWorker(agents, env, config.steps_per_item, number) for number, env in enumerate(envs)]
-    return Parts(agents, workers, lambda: multi_agent_plan(config, workers, agents))
+    return Parts(agents, workers, lambda: multi_agent_plan(RolloutWorkers(workers, config), agents))
 
 
 def _check(config: MultiAgentTrainConfig) -> None:
@@ -242,6 +246,76 @@ def _check(config: MultiAgentTrainConfig) -> None:
                 received=repr(value),
                 fix="leave it out" + ("; masks are a leaf of observations" if name == "info_mask" else ""),
             )
+
+
+class PPOOfPolicy(AgentLearner[PPO]):
+    """A PPO agent as a learner whose weights say which policy they are of."""
+
+    def __init__(self, agent: PPO, policy: str, counts: bool) -> None:
+        super().__init__(agent, counts)
+        self.policy = policy
+
+    def get_weights(self) -> dict[str, Any]:
+        """What acting needs, and the name of the policy."""
+        return {"policy": self.policy, **super().get_weights()}
+
+
+class DQNOfPolicy(GraphLearner):
+    """A DQN agent as a learner whose weights say which policy they are of."""
+
+    def __init__(self, agent: DQN, policy: str, counts: bool) -> None:
+        super().__init__(agent, counts)
+        self.policy = policy
+
+    def get_weights(self) -> dict[str, Any]:
+        """What acting needs, and the name of the policy."""
+        return {"policy": self.policy, **super().get_weights()}
+
+
+class CountJointSteps(Operator):
+    """Counts steps of environments, all agents together."""
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, agents: PolicyAgents) -> None:
+        self.agents = agents
+
+    def __call__(self, item: PolicyBatches) -> PolicyBatches:
+        """Counts, and passes the item on."""
+        self.agents.joint_steps += item.joint_steps
+        return item
+
+
+def ppo_branch(steps: Stream, workers: Workers, learner: PPOOfPolicy) -> Stream:
+    """Steps packed into rollouts, then one update on each."""
+    agent = learner.agent
+    packed = steps.for_each(PackTrajectories(agent.config.rollout_steps, agent.num_envs))
+    return packed.for_each(TrainOneStep(learner, workers)).named(f"train_{learner.policy}")
+
+
+def policy_branch(selected: Stream, workers: Workers, agent: Agent, policy: str, counts: bool) -> Stream:
+    """What trains one policy, of its part of the rollouts."""
+    if isinstance(agent, DQN):
+        return dqn_branch(selected, workers, DQNOfPolicy(agent, policy, counts), name=f"train_{policy}")
+    assert isinstance(agent, PPO)
+    return ppo_branch(selected, workers, PPOOfPolicy(agent, policy, counts))
+
+
+def multi_agent_plan(workers: RolloutWorkers, agents: PolicyAgents, counts: bool = False) -> ReportMetrics:
+    """Every policy is trained by its own algorithm on its part of the same rollouts.
+
+    The slides split the stream while it still is at its sources. Here a split gathers first, in rounds, so that no
+    policy's rollouts are sampled anew for another, and branches get copies, so that none sees another's changes.
+    """
+    joint = workers.rollouts().gather("sync").for_each(CountJointSteps(agents))
+    branches = [
+        policy_branch(stream.select(policy), workers, agents[policy], policy, counts)
+        for policy, stream in zip(agents, joint.split(len(agents)), strict=True)
+    ]
+    return ReportMetrics(Union(*branches), workers)
+
+
+# -- training ----------------------------------------------------------------------------------------------------
 
 
 def evaluate_players(
@@ -314,18 +388,13 @@ class MultiAgentTrainer(PlanTrainer):
         return (next(iter(self.agent.values())), "") if method is None else self.agent.find(method)
 
 
-def make_trainer(config: MultiAgentTrainConfig, run: RunDirectory | None) -> MultiAgentTrainer:
-    """A trainer."""
-    return MultiAgentTrainer(config, run)
-
-
-MULTI_AGENT = AlgorithmSpec(
+multi_agent = Algorithm(
     "multi-agent",
     "several policies side by side, each trained by PPO or DQN, on environments with PettingZoo's parallel API",
     MultiAgentTrainConfig,
-    make_trainer,
-    presets=PresetFile(__file__),
-    find_env=resolve_parallel,
     make_parts=make_parts,
+    trainer=MultiAgentTrainer,
     evaluate=evaluate_players,
+    find_env=resolve_parallel,
+    presets=PresetFile(__file__),
 )

@@ -11,15 +11,15 @@ import numpy as np
 
 from rlweave.agents.config import setting
 from rlweave.agents.model_files import Model
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.checkpoint import open_model
-from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.placement import gathered, rollouts
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.population import Population
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
+from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
@@ -28,7 +28,7 @@ from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.components.ranges import POSITIVE
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError
-from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup, Workers
+from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup
 
 #: Settings of the population that its trials have too, unless they are as they are by default.
 _SHARED = (
@@ -159,9 +159,9 @@ def make_trial(config: PBTTrainConfig, number: int) -> TrialWorker:
     )
 
 
-def pbt_plan(config: PBTTrainConfig, trials: Workers, population: Population) -> ReportMetrics:
-    """Each trial trains for a while; then the population says whether it goes on, or from whom and with what."""
-    results = gathered(config, rollouts(config, trials), "async")
+def pbt_plan(trials: RolloutWorkers, population: Population) -> ReportMetrics:
+    """Each trial trains for a while; then the population decides whether it goes on, or copies which other one."""
+    results = trials.rollouts().gather("async")
     return ReportMetrics(results.for_each(TrainOneStep(population, trials)), trials)
 
 
@@ -199,7 +199,7 @@ def make_parts(config: PBTTrainConfig) -> PopulationParts:
     makers = [functools.partial(make_trial, config, number) for number in range(config.population)]
     plan_needs = PlanNeeds(get_algorithm(config.trial_algorithm), first)
     trials = WorkerGroup([TrialFactory(first, make, config.worker_cpus, plan_needs) for make in makers])
-    return PopulationParts(population, trials, lambda: pbt_plan(config, trials, population), first)
+    return PopulationParts(population, trials, lambda: pbt_plan(RolloutWorkers(trials, config), population), first)
 
 
 class PopulationTrainer(PlanTrainer):
@@ -222,8 +222,8 @@ class PopulationTrainer(PlanTrainer):
         self._shown_is_loaded = False
         plan, trials = made.plan(), get_algorithm(config.trial_algorithm)
         plan.warn_after = config.warn_after
-        if trials.make_parts is not None:
-            compose_plan(trials, made.first)  # what a trial would refuse, before there are processes
+        if trials.has_plan:
+            trials.compose(made.first)  # what a trial would refuse, before there are processes
         self.engine = make_engine(config)
         # holds the cluster that trials share whose workers live on Ray
         self._inner_engine = make_engine(made.first)
@@ -236,9 +236,8 @@ class PopulationTrainer(PlanTrainer):
         self.best_return = -np.inf
 
     def _composed(self) -> ReportMetrics:
-        return pbt_plan(self.config, self._trials, self.population).start(
-            self.engine, episode_window=self.config.return_window
-        )
+        plan = pbt_plan(RolloutWorkers(self._trials, self.config), self.population)
+        return plan.start(self.engine, episode_window=self.config.return_window)
 
     def _evaluation_row(self) -> dict[str, float]:
         """The best of the last scores of all trials. A better one than ever before is kept as the best checkpoint."""
@@ -257,7 +256,7 @@ class PopulationTrainer(PlanTrainer):
 
     def _identity(self) -> dict[str, Any]:
         settings = dict(self._best_member()["settings"])
-        return {"algorithm": PBT.name, "backend": self.config.backend, "env": self.config.env, "settings": settings}
+        return {"algorithm": pbt.name, "backend": self.config.backend, "env": self.config.env, "settings": settings}
 
     def _memory_bytes(self) -> int:
         """All trials' together; the states of those that go on from one another have one memory."""
@@ -288,7 +287,7 @@ class PopulationTrainer(PlanTrainer):
         Raises:
             CheckpointError: It is of another algorithm, backend or environment.
         """
-        check_same_training(PBT.name, self.config, state, where)
+        check_same_training(pbt.name, self.config, state, where)
         self.population.load_state_dict(state["population"])
         self.plan.close()
         self.plan = self._composed()
@@ -370,12 +369,12 @@ class PopulationTrainer(PlanTrainer):
         self._close_engines()
 
 
-PBT = AlgorithmSpec(
+pbt = Algorithm(
     "pbt",
     "population-based training: trials that are trainings, the worse ones go on from the better ones",
     PBTTrainConfig,
-    PopulationTrainer,
-    presets=PresetFile(__file__),
     make_parts=make_parts,
+    trainer=PopulationTrainer,
     evaluate=evaluate_player,
+    presets=PresetFile(__file__),
 )

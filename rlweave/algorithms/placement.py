@@ -1,32 +1,27 @@
-"""Where the workers of a training live: beside the learner on its own agent, or elsewhere with agents of their own."""
+"""Where the workers of a training live, and how what they sample reaches the learner."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, cast
 
-from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acting_config, acts_elsewhere, worker_failure, worker_resources, worker_seed
-from rlweave.algorithms.environments import make_training_env, make_training_envs
+from rlweave.algorithms.engines import acting_config, gradients_config, worker_failure, worker_resources, worker_seed
+from rlweave.algorithms.environments import ShipsEnvironment, make_training_env, make_training_envs
 from rlweave.algorithms.rollout_workers import AlternatingWorker, EnvWorker, build_acting
-from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.threads import set_threads
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
-from rlweave.flow import ParallelRollouts, Stream, WorkerGroup, Workers
+from rlweave.flow import Operator, ParallelRollouts, Stream, WorkerGroup, Workers
 from rlweave.flow.item_types import signature_of
 
-ConfigT = TypeVar("ConfigT", bound=TrainConfig)
-AgentT = TypeVar("AgentT", bound=Agent)
-
-#: Makes an agent for an environment and a seed; it is not built yet.
-MakeAgent = Callable[[ConfigT, VectorEnv, int], AgentT]
-#: Makes the worker that acts with an agent in an environment. Its return annotation says which kind.
-MakeWorker = Callable[[ConfigT, AgentT, VectorEnv], EnvWorker]
+#: Makes an agent for an environment and a seed, of settings; it is not built yet.
+MakeAgent = Callable[[Any, VectorEnv, int], Any]
+#: Makes the worker that acts with an agent in an environment, of settings. Its return annotation says which kind.
+MakeWorker = Callable[[Any, Any, VectorEnv], EnvWorker]
 
 
-class WorkerFactory(ShipsEnvironment, Generic[ConfigT, AgentT]):
+class WorkerFactory(ShipsEnvironment):
     """Makes a worker in the process where it is to live, with an agent of its own of which only acting is built.
 
     Args:
@@ -34,19 +29,11 @@ class WorkerFactory(ShipsEnvironment, Generic[ConfigT, AgentT]):
         number: Number of the worker.
         make_agent: Makes its agent.
         make_worker: Makes the worker.
-        worker_config: What the settings are for its agent.
     """
 
-    def __init__(
-        self,
-        config: ConfigT,
-        number: int,
-        make_agent: MakeAgent[ConfigT, AgentT],
-        make_worker: MakeWorker[ConfigT, AgentT],
-        worker_config: Callable[[ConfigT], ConfigT] = acting_config,
-    ) -> None:
+    def __init__(self, config: TrainConfig, number: int, make_agent: MakeAgent, make_worker: MakeWorker) -> None:
         self.config, self.number = config, number
-        self.make_agent, self.make_worker, self.worker_config = make_agent, make_worker, worker_config
+        self.make_agent, self.make_worker = make_agent, make_worker
 
     @property
     def makes(self) -> Any:
@@ -56,7 +43,8 @@ class WorkerFactory(ShipsEnvironment, Generic[ConfigT, AgentT]):
     def __call__(self) -> EnvWorker:
         """The worker."""
         envs = make_training_envs(self.config, self.number)
-        agent = self.make_agent(self.worker_config(self.config), envs[0], worker_seed(self.config, self.number))
+        settings = (gradients_config if self.makes.computes_gradients else acting_config)(self.config)
+        agent = self.make_agent(settings, envs[0], worker_seed(self.config, self.number))
         build_acting(agent)
         set_threads(self.config, agent)
         worker = worker_in(envs, self.config, agent, self.make_worker)
@@ -64,12 +52,10 @@ class WorkerFactory(ShipsEnvironment, Generic[ConfigT, AgentT]):
         return worker
 
 
-def worker_in(
-    envs: Sequence[VectorEnv], config: ConfigT, agent: AgentT, make_worker: MakeWorker[ConfigT, AgentT]
-) -> EnvWorker:
+def worker_in(envs: Sequence[VectorEnv], config: TrainConfig, agent: Any, make_worker: MakeWorker) -> EnvWorker:
     """A worker in one vector environment, or in two halves of its environments."""
     workers = [make_worker(config, agent, env) for env in envs]
-    if acts_elsewhere(config):
+    if config.has_remote_actors:
         for worker in workers:
             worker.workers = config.workers
     if len(workers) == 2:
@@ -78,38 +64,21 @@ def worker_in(
     return workers[0]
 
 
-class Placed(NamedTuple, Generic[AgentT]):
-    """What was put in its place.
-
-    Attributes:
-        agent: The agent that learns; not built yet.
-        workers: Worker objects that act on this very agent, or a group of factories.
-        elsewhere: Whether workers have agents of their own: then the learner counts environment steps, and its weights
-            travel.
-    """
-
-    agent: AgentT
-    workers: list[EnvWorker] | WorkerGroup
-    elsewhere: bool
-
-
 def place(
-    config: ConfigT,
-    make_agent: MakeAgent[ConfigT, AgentT],
-    make_worker: MakeWorker[ConfigT, AgentT],
-    worker_config: Callable[[ConfigT], ConfigT] = acting_config,
-) -> Placed[AgentT]:
-    """Makes the agent that learns, and workers where the settings have them.
+    config: TrainConfig, make_agent: MakeAgent, make_worker: MakeWorker
+) -> tuple[Any, list[EnvWorker] | WorkerGroup]:
+    """Makes the agent that learns, and workers where the settings have them; the agent is not built yet.
+
+    Workers are objects that act on this very agent; or a group of factories of workers with agents of their own: then
+    the learner counts environment steps, and its weights travel.
 
     Args:
         config: Settings of the training.
         make_agent: Makes an agent.
-        make_worker: Makes a worker. Both travel to other processes, so they are functions of a module.
-        worker_config: Makes the settings of a worker's agent elsewhere; `gradients_config` where it is to learn, too.
+        make_worker: Makes a worker. Both travel to other processes.
 
     Raises:
-        ConfigError: The placement is fused: who has one does not come here for it. Or environments are to step by turns
-            where workers have no halves.
+        ConfigError: Environments are to step by turns where workers have no halves.
     """
     kind = signature_of(make_worker).gives
     if config.alternating_sampling and not (isinstance(kind, type) and issubclass(kind, AlternatingWorker)):
@@ -119,69 +88,84 @@ def place(
             received="true",
             fix="leave it out; workers that collect rollouts or transitions have it",
         )
-    if config.placement == "fused":
-        raise ConfigError(
-            "this algorithm has no fused form: its environments step outside of the graph",
-            where="placement",
-            received="fused",
-            fix="leave it out, or use single_learner_coarse",
-        )
-    if acts_elsewhere(config):
+    if config.has_remote_actors:
         with make_training_env(config) as env:
             agent = make_agent(config, env, config.seed)
-        factories = [WorkerFactory(config, n, make_agent, make_worker, worker_config) for n in range(config.workers)]
-        return Placed(agent, WorkerGroup(factories, worker_resources(config)), True)
+        factories = [WorkerFactory(config, number, make_agent, make_worker) for number in range(config.workers)]
+        return agent, WorkerGroup(factories, worker_resources(config))
     envs = [make_training_envs(config, number) for number in range(config.workers)]
     agent = make_agent(config, envs[0][0], config.seed)
-    return Placed(agent, [worker_in(own, config, agent, make_worker) for own in envs], False)
+    return agent, [worker_in(own, config, agent, make_worker) for own in envs]
 
 
-def rollouts(config: TrainConfig, workers: Workers, fragments: int = 1) -> Stream:
-    """What the workers sample, as a parallel stream that treats failures as the settings say."""
-    failure = worker_failure(config)
-    return ParallelRollouts(workers, fragments=fragments).on_error(failure.on_error, failure.timeout)
-
-
-def gathered(
-    config: TrainConfig,
-    stream: Stream,
-    default: Literal["sync", "async"],
-    num_async: int = 1,
-    by_reference: bool = False,
-) -> Stream:
-    """Gathers a parallel stream as the settings say, or else as the algorithm has it.
+class RolloutWorkers(WorkerGroup):
+    """The workers of a training, as a plan sees them: where they live and how they are gathered is settled.
 
     Args:
+        workers: Worker objects, or a group of factories.
         config: Settings of the training.
-        stream: The stream.
-        default: ``"sync"``, a barrier, or ``"async"``, items as they come.
-        num_async: Items that an asynchronous gather asks each worker for ahead.
-        by_reference: Whether it leaves items where they are made.
 
-    Raises:
-        ConfigError: A bound on the lag of a barrier, whose items are made with the same weights.
+    Attributes:
+        gather: What the settings say of gathering; None: each algorithm's own way.
+        failure: What becomes of the plan when a worker fails.
     """
-    if (config.gather or default) == "sync":
-        if config.max_lag is not None:
+
+    def __init__(self, workers: Workers, config: TrainConfig) -> None:
+        group = WorkerGroup.of(workers, "parallel_rollouts")
+        super().__init__(group.factories, group.resources)
+        self.key = group.key
+        self.gather, self.max_lag = config.gather, config.max_lag
+        self.failure = worker_failure(config)
+
+    def rollouts(self) -> Rollouts:
+        """What the workers sample, as a parallel stream that treats failures as the settings say."""
+        return Rollouts(ParallelRollouts(self).on_error(self.failure.on_error, self.failure.timeout), self)
+
+
+class Rollouts(Stream):
+    """What workers sample, on its way to where it is gathered.
+
+    Args:
+        stream: A parallel stream.
+        workers: The workers at its beginning.
+    """
+
+    def __init__(self, stream: Stream, workers: RolloutWorkers) -> None:
+        super().__init__(stream.port)
+        self._workers = workers
+
+    def par_for_each(self, operator: Operator | Callable[[Any], Any]) -> Rollouts:
+        """Puts every item through an operator at its worker."""
+        return Rollouts(super().par_for_each(operator), self._workers)
+
+    def gather(self, default: Literal["sync", "async"], num_async: int = 1, by_reference: bool = False) -> Stream:
+        """Gathers as the settings say, or else as the algorithm has it.
+
+        Args:
+            default: ``"sync"``, a barrier, or ``"async"``, items as they come.
+            num_async: Items that an asynchronous gather asks each worker for ahead.
+            by_reference: Whether it leaves items where they are made.
+
+        Raises:
+            ConfigError: A bound on the lag of a barrier, whose items are made with the same weights.
+        """
+        how, max_lag = self._workers.gather or default, self._workers.max_lag
+        if how == "async":
+            return self.gather_async(num_async, max_lag, by_reference=by_reference)
+        if max_lag is not None:
             raise ConfigError(
                 "items gathered in rounds have no lag to be bounded",
                 where="max_lag",
-                received=f"{config.max_lag}, with gather {config.gather or default}",
+                received=f"{max_lag}, with gather {how}",
                 fix="--set gather=async, or leave max_lag out",
             )
-        return stream.gather_sync()
-    return stream.gather_async(num_async, config.max_lag, by_reference=by_reference)
+        return self.gather_sync()
 
+    def per_worker_shares(self) -> Stream:
+        """Lists of the items between two updates, where each worker does its share of the work for one.
 
-def shared_out(config: TrainConfig, stream: Stream) -> Stream:
-    """Lists of the items that the workers made between two updates, where each does its share of the work for one.
-
-    A list is what a round brought: the shares of all workers that are there. Gathered asynchronously, it has as many
-    items as there are workers.
-
-    Args:
-        config: Settings of the training.
-        stream: The workers' shares, as a parallel stream.
-    """
-    items = gathered(config, stream, "sync")
-    return items.batch(config.workers) if config.gather == "async" else items.batch_rounds()
+        A list is what a round brought: the shares of all workers that are there. Gathered asynchronously, it has as
+        many items as there are workers.
+        """
+        items = self.gather("sync")
+        return items.batch(len(self._workers)) if self._workers.gather == "async" else items.batch_rounds()

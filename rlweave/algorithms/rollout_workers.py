@@ -6,7 +6,7 @@ import abc
 import copy
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,6 +34,9 @@ class EnvWorker(abc.ABC):
         workers: How many workers there are where each has an agent of its own: steps of the others are counted as many
             as its own until the next weights say how many they were. (Schedules depend on the sum.)
     """
+
+    #: Whether it computes gradients, so that an agent of its own is on the backend that learns.
+    computes_gradients: ClassVar[bool] = False
 
     def __init__(self, agent: Agent, env: VectorEnv) -> None:
         self.agent, self.env = agent, env
@@ -287,6 +290,11 @@ class TrajectoryWorker(AlternatingWorker):
             if batch is not None:
                 timeless = ("initial_state",) if self.agent.recurrent else ()
                 return SampleBatch(with_initial_state(batch), "trajectories", timeless)
+
+
+def trajectory_worker(config: Any, agent: PPO, env: VectorEnv) -> TrajectoryWorker:
+    """A worker that collects rollouts of the agent's length."""
+    return TrajectoryWorker(agent, env, config.agent.rollout_steps)
 
 
 class TransitionWorker(AlternatingWorker):

@@ -12,12 +12,13 @@ from typing import Any, Self
 import numpy as np
 
 from rlweave.agents.model_files import Model
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.callbacks import Callbacks, StopAtReturn, make_callback
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.evaluating import evaluate_checkpoint, evaluate_model, final_evaluation_seed
 from rlweave.algorithms.loading import find_playing, load, policy_of
-from rlweave.algorithms.metrics import MetricsLog
-from rlweave.algorithms.registry import AlgorithmSpec, Report, Trainer
+from rlweave.algorithms.metrics import MetricsLog, Report
+from rlweave.algorithms.parts import Trainer
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs import Evaluation
 from rlweave.errors import CheckpointError, ConfigError, RlweaveError
@@ -49,7 +50,7 @@ class Run(Iterator[Report]):
 
     def __init__(
         self,
-        spec: AlgorithmSpec,
+        spec: Algorithm,
         config: TrainConfig,
         trainer: Trainer,
         directory: RunDirectory | None = None,

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.environments import mask_leaf_of
 from rlweave.errors import ConfigError
+
+ConfigT = TypeVar("ConfigT", bound=TrainConfig)
+
+
+def fill_schedules(config: ConfigT, optimizer_steps: int | None = None) -> ConfigT:
+    """The settings with what an agent cannot know: how long the training is, and where observations have their mask.
+
+    Args:
+        config: Settings of the training, with a section `agent`.
+        optimizer_steps: Those of the training, for a schedule of the learning rate without a length of its own; None
+            where nobody knows them beforehand.
+    """
+    agent: Any = config.agent  # type: ignore[attr-defined]
+    update: dict[str, Any] = {"mask_leaf": mask_leaf_of(config, agent)}
+    if optimizer_steps is not None:
+        update["lr"] = linear_schedule(agent.lr, optimizer_steps)
+    return config.model_copy(update={"agent": agent.model_copy(update=update)})
 
 
 def linear_schedule(value: Any, steps: int) -> Any:
@@ -52,6 +71,22 @@ def kept_schedules(settings: Mapping[str, Any], planned: int, steps: int) -> Ite
     for key, end in open_schedules(dict(settings)):
         after = ", and has this value from there on" if steps > planned else ""
         yield f"{key} stays as it was planned: it reaches {end} at {planned:,} environment steps{after}"
+
+
+def updates_of_batches(config: TrainConfig, steps: int) -> int:
+    """Updates of a training that takes so many new environment steps for each; the last one may be shorter."""
+    return max(1, -(-config.schedule_length // steps))
+
+
+def fill_replay_schedules(config: ConfigT) -> ConfigT:
+    """As `fill_schedules`, for updates from a memory.
+
+    A schedule of the learning rate without a length of its own counts the updates of the training: `samples_per_step /
+    batch_size` for every environment step after the first `learning_starts`, which make none.
+    """
+    own: Any = config.agent  # type: ignore[attr-defined]
+    updates = replay_updates(config.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
+    return fill_schedules(config, updates)
 
 
 def replay_updates(steps: int, learning_starts: int, samples_per_step: float, batch_size: int) -> int:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from rlweave.agents.agent import AUTO, Agent
+from rlweave.agents.agent import AUTO
 from rlweave.agents.model_files import Model, write_model
-from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.checkpoint import load_checkpoint, read_what_acts, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.registry import Report
+from rlweave.algorithms.metrics import Report
+from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.rescue import Rescue
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
@@ -33,33 +32,6 @@ from rlweave.flow import Report as PlanReport
 
 #: Replay memories above this size are not copied, in case that a step takes long.
 _MOST_KEPT = 1 << 27
-
-
-class LearnerElsewhere(Protocol):
-    """A learner that lives in an actor of a plan; the agent here evaluates, and is saved, in its stead."""
-
-    def fetch(self, plan: ReportMetrics) -> None:
-        """Brings the agent here to the state of the learner."""
-
-    def push(self, plan: ReportMetrics) -> None:
-        """Brings the learner to the state of the agent here."""
-
-
-@dataclasses.dataclass
-class Parts:
-    """What an algorithm hands to its trainer.
-
-    Attributes:
-        agent: Learns and acts; several where policies learn side by side.
-        workers: Act in environments; each has `start(seed)` and `close()`. A group of factories lives on Ray.
-        plan: Composes the plan anew (a plan is started once).
-        remote: The learner, where it lives in an actor of its own; None where the agent here learns.
-    """
-
-    agent: Agent | PolicyAgents
-    workers: list[Any] | WorkerGroup
-    plan: Callable[[], ReportMetrics]
-    remote: LearnerElsewhere | None = None
 
 
 class PlanTrainer:
@@ -132,7 +104,7 @@ class PlanTrainer:
         return self.plan.counters.env_steps_sampled
 
     def train(self) -> Iterator[Report]:
-        """Trains to `config.steps`; see `rlweave.algorithms.registry.Trainer`."""
+        """Trains to `config.steps`; see `Trainer`."""
         if self.run is not None and getattr(self.config, "save_memory", True):
             warning = size_warning(self._memory_bytes(), self.run.checkpoints)
             if warning:

@@ -9,10 +9,11 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rlweave.agents.config import Config
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.callbacks import name_of
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.config_checks import check_backend, check_environment, check_keys, check_learning_backend
-from rlweave.algorithms.registry import AlgorithmSpec, get_algorithm
+from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run import Run
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs.registration import name_environment
@@ -20,7 +21,7 @@ from rlweave.errors import ConfigError
 
 
 def train(
-    algorithm: str | AlgorithmSpec,
+    algorithm: str | Algorithm,
     env: str | EnvSpec | Callable[..., Any],
     *,
     run_dir: str | os.PathLike[str] | None = None,
@@ -55,7 +56,7 @@ def train(
         BackendError: The backend is not installed, or cannot learn.
         ConfigError: A wrong setting or environment.
     """
-    spec = algorithm if isinstance(algorithm, AlgorithmSpec) else get_algorithm(algorithm)
+    spec = algorithm if isinstance(algorithm, Algorithm) else get_algorithm(algorithm)
     kept, objects = _sorted_out(callbacks)
     given = {key: value.to_data() if isinstance(value, Config) else value for key, value in settings.items()}
     env_id = name_environment(env)
@@ -70,7 +71,7 @@ def train(
     return begin(spec, config, directory, objects)
 
 
-def begin(spec: AlgorithmSpec, config: Any, directory: RunDirectory | None, callbacks: Sequence[Any] = ()) -> Run:
+def begin(spec: Algorithm, config: Any, directory: RunDirectory | None, callbacks: Sequence[Any] = ()) -> Run:
     """A new training with settings that are resolved; a directory in which nothing came to be is removed.
 
     Args:

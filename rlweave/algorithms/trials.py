@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.algorithms.composing import compose_plan
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import make_engine
+from rlweave.algorithms.environments import ShipsEnvironment
 from rlweave.algorithms.population import Bounds, explore
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.algorithms.rollout_workers import derived_seed
-from rlweave.algorithms.shipping import ShipsEnvironment
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.flow import Episode, PlanItem, Resources
 
@@ -142,17 +141,17 @@ class PlanNeeds:
     """The actors of a trial's plan, found out once for all trials, which differ in numbers only.
 
     Args:
-        spec: The algorithm of the trials.
+        algorithm: That of the trials.
         config: Settings of a trial's training.
     """
 
-    def __init__(self, spec: AlgorithmSpec, config: TrainConfig) -> None:
-        self._spec, self._config = spec, config
+    def __init__(self, algorithm: Algorithm, config: TrainConfig) -> None:
+        self._algorithm, self._config = algorithm, config
 
     @functools.cached_property
     def actors(self) -> list[tuple[int, Resources]]:
         """How many, and what each of them holds: workers, shards of a memory, a learner."""
-        return compose_plan(self._spec, self._config).graph.needs()
+        return self._algorithm.compose(self._config).graph.needs()
 
 
 class TrialFactory(ShipsEnvironment):

@@ -28,9 +28,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.checkpoint import list_checkpoints
 from rlweave.algorithms.config import TrainConfig, dotted, resolve_config
-from rlweave.algorithms.registry import AlgorithmSpec, Report, get_algorithm
+from rlweave.algorithms.metrics import Report
+from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import write_training
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.errors import BackendError, CheckpointError, ConfigError, install_command
@@ -44,7 +46,7 @@ except ImportError as missing:
 _TUNES_OWN = {"checkpoint_every": "CheckpointConfig(checkpoint_frequency=...)"}
 
 
-def settings_of(config: Mapping[str, Any]) -> tuple[AlgorithmSpec, TrainConfig]:
+def settings_of(config: Mapping[str, Any]) -> tuple[Algorithm, TrainConfig]:
     """The algorithm and the settings that a sample of a ``param_space`` stands for.
 
     Args:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.whole_files import write_whole
 from rlweave.cli.console import output
@@ -52,7 +51,7 @@ def plan(
     if config is None and "env" not in given and spec.config_class.model_fields["env"].is_required():
         given["env"] = ANY_ENVIRONMENT
     resolved, _ = make_config(spec, given, config)
-    composed = compose_plan(spec, resolved)
+    composed = spec.compose(resolved)
     if not draw and out is None:
         typer.echo(composed.explain(resolved.engine), nl=False)
         return

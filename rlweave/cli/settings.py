@@ -11,9 +11,9 @@ import typer
 from rich.markup import escape
 
 from rlweave.agents.config import describe_settings
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig, import_modules, parse_assignments, read_settings_file, resolve_config
 from rlweave.algorithms.config_checks import check_backend, check_environment, check_keys
-from rlweave.algorithms.registry import AlgorithmSpec
 from rlweave.errors import ConfigError
 
 
@@ -64,7 +64,7 @@ def collect_settings(options: Mapping[str, Any], assignments: Sequence[str]) -> 
 
 
 def make_config(
-    spec: AlgorithmSpec, settings: Mapping[str, Any], config_file: Path | None, use_presets: bool = True
+    spec: Algorithm, settings: Mapping[str, Any], config_file: Path | None, use_presets: bool = True
 ) -> tuple[TrainConfig, bool]:
     """Resolves and checks the configuration of a training.
 
@@ -99,7 +99,7 @@ def make_config(
     return config, bool(preset)
 
 
-def settings_text(spec: AlgorithmSpec, env: str | None = None, width: int = 100) -> str:
+def settings_text(spec: Algorithm, env: str | None = None, width: int = 100) -> str:
     """All settings of an algorithm: a line with key, default, unit and type each, and what it does below.
 
     Args:

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from rlweave.algorithms.ape_x import ApeXTrainConfig, make_agent, make_parts, make_shards, make_trainer, make_worker
+from rlweave.algorithms.ape_x import ApeXTrainConfig, ape_x, make_shards
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.placement import WorkerFactory
 from rlweave.algorithms.run_directory import RunDirectory
@@ -42,7 +42,7 @@ def trainers():
     def make(run=None, **sets):
         config = config_of(**sets)
         directory = None if run is None else RunDirectory.create("ape-x", config.to_data(), path=run)
-        made.append(make_trainer(config, directory))
+        made.append(ape_x.make_trainer(config, directory))
         return made[-1]
 
     yield make
@@ -54,9 +54,9 @@ def trainers():
 def test_eight_workers_have_eight_epsilons(placement):
     config = config_of(workers=8, placement=placement)
     if placement == "local":
-        workers = make_parts(config).workers
+        workers = ape_x.parts(config).workers
     else:
-        workers = [WorkerFactory(config, number, make_agent, make_worker)() for number in range(8)]
+        workers = [WorkerFactory(config, number, ape_x.make_agent, ape_x.worker)() for number in range(8)]
     epsilons = np.concatenate([worker.epsilons for worker in workers])
     np.testing.assert_allclose(epsilons, ape_x_epsilons(8), rtol=1e-6)
     assert len(set(epsilons.tolist())) == 8
@@ -80,7 +80,7 @@ def test_workers_explore_by_their_epsilon_and_evaluation_does_not(trainers, monk
 
 
 def test_items_leave_their_worker_with_priorities_by_the_weights_it_acts_on():
-    worker = WorkerFactory(config_of(placement="single_learner_coarse"), 0, make_agent, make_worker)()
+    worker = WorkerFactory(config_of(placement="single_learner_coarse"), 0, ape_x.make_agent, ape_x.worker)()
     operator = ComputePriorities()
     operator.bind(worker)
     worker.agent.count_steps(0)
@@ -96,13 +96,13 @@ def test_items_leave_their_worker_with_priorities_by_the_weights_it_acts_on():
 def test_workers_and_shards_import_no_framework():
     code = """
 import sys
-from rlweave.algorithms.ape_x import ApeXTrainConfig, make_agent, make_shards, make_worker
+from rlweave.algorithms.ape_x import ApeXTrainConfig, ape_x, make_shards
 from rlweave.algorithms.placement import WorkerFactory
 from rlweave.flow import ComputePriorities
 config = ApeXTrainConfig.from_data(
     {"env": "CartPole-v1", "backend": "torch", "engine": "ray", "agent": {"acting_backend": "numpy", "batch_size": 4}}
 )
-worker = WorkerFactory(config, 0, make_agent, make_worker)()
+worker = WorkerFactory(config, 0, ape_x.make_agent, ape_x.worker)()
 operator = ComputePriorities()
 operator.bind(worker)
 shard = make_shards(config, worker.agent).factories[0]()
@@ -139,7 +139,7 @@ def test_a_run_without_its_memory_goes_on_and_says_what_is_lost(trainers, tmp_pa
 
 def test_shards_divide_the_memory_and_draw_by_seeds_of_their_own():
     config = config_of(shards=3, **{"agent.memory_capacity": 400})
-    parts = make_parts(config)
+    parts = ape_x.parts(config)
     shards = [factory() for factory in make_shards(config, parts.agent).factories]
     assert [shard.capacity for shard in shards] == [134, 134, 134]
     assert len({shard.seed for shard in shards}) == 3
@@ -157,7 +157,7 @@ def test_shards_divide_the_memory_and_draw_by_seeds_of_their_own():
 )
 def test_settings_that_cannot_be_are_refused(sets, where):
     with pytest.raises(ConfigError) as caught:
-        make_parts(config_of(**sets))
+        ape_x.parts(config_of(**sets))
     assert where in str(caught.value)
 
 

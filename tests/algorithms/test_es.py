@@ -7,10 +7,11 @@ from gymnasium import spaces
 
 from rlweave.agents.config import describe_settings
 from rlweave.agents.es import ES
-from rlweave.algorithms.agent_learner import AgentLearner
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.es import ESTrainConfig, PopulationWorker, es_plan, make_trainer
+from rlweave.algorithms.es import ESTrainConfig, PopulationWorker, es, es_plan
+from rlweave.algorithms.learners import AgentLearner
+from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.components.evolution import noise_table
 from rlweave.envs import make_env
@@ -58,7 +59,7 @@ def trainer_of(run=None, **sets):
     config = resolve_config(ESTrainConfig, sets=settings)
     if run is not None:
         run = RunDirectory(run) if run.exists() else RunDirectory.create("es", config.to_data(), path=run)
-    return make_trainer(config, run)
+    return es.make_trainer(config, run)
 
 
 def test_returns_are_those_that_each_perturbed_policy_gains():
@@ -100,7 +101,7 @@ def test_workers_share_a_generation_and_each_update_takes_all_of_it():
 
     trainer = trainer_of(workers=2, steps=300)
     try:
-        plan = es_plan(trainer.config, trainer.parts.workers, Spy(trainer.agent))
+        plan = es_plan(RolloutWorkers(trainer.parts.workers, trainer.config), Spy(trainer.agent))
         list(plan.run(until=lambda counters: counters.updates >= 3))
     finally:
         trainer.close()

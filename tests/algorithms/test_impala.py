@@ -10,8 +10,8 @@ import pytest
 from benchmarks import off_policy
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.impala import IMPALATrainConfig, make_agent, trajectories_per_update
-from rlweave.algorithms.remote_learner import LearnerFactory
+from rlweave.algorithms.impala import IMPALATrainConfig, impala
+from rlweave.algorithms.learners import LearnerFactory
 from rlweave.errors import ConfigError, PlanError
 from tests.algorithms.remote_envs import LastReward
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, state_of, trainers
@@ -77,7 +77,7 @@ def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, sets):
     assert_same_state(state_of(uncut), state_of(resumed))
     counters, config = uncut.plan.counters, uncut.config
     passes = (1 + config.replay_proportion) * getattr(config.agent, "epochs", 1)
-    assert counters.trained_samples == counters.updates * trajectories_per_update(config) * 8 * passes
+    assert counters.trained_samples == counters.updates * config.new_trajectories * 8 * passes
 
 
 def test_a_learner_elsewhere_is_the_one_that_is_evaluated_and_saved(trainers, tmp_path):
@@ -95,7 +95,7 @@ def test_a_process_that_did_not_register_the_environment_knows_it_with_the_learn
     gymnasium.register(env_id, LastReward)
     try:
         config = resolve_config(IMPALATrainConfig, sets={"env": env_id})
-        shipped = pickle.dumps(LearnerFactory(config, make_agent))
+        shipped = pickle.dumps(LearnerFactory(config, impala.make_agent))
     finally:
         del gymnasium.registry[env_id]
     try:

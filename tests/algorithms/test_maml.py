@@ -5,7 +5,7 @@ import pytest
 
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.maml import MAMLTrainConfig, make_trainer
+from rlweave.algorithms.maml import MAMLTrainConfig, maml
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, state_of
@@ -45,7 +45,7 @@ def trainer_of(problem, run=None, **sets):
     config = resolve_config(MAMLTrainConfig, sets=settings)
     if run is not None:
         run = RunDirectory(run) if run.exists() else RunDirectory.create("maml", config.to_data(), path=run)
-    return make_trainer(config, run)
+    return maml.make_trainer(config, run)
 
 
 def test_rollouts_before_and_after_adaptation_are_of_the_policies_that_they_say():

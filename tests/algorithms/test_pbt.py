@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint
-from rlweave.algorithms.composing import compose_plan
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.pbt import PBT, PBTTrainConfig, make_trial, trial_config
+from rlweave.algorithms.pbt import PBTTrainConfig, make_trial, pbt, trial_config
 from rlweave.algorithms.population import Population, draw_settings, explore
-from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError, PlanError
@@ -155,15 +153,15 @@ def test_cut_and_resumed_equals_uncut(algorithm, tmp_path):
         return RunDirectory.create("pbt", config.to_data(), path=tmp_path / name)
 
     config = config_of(algorithm, checkpoint_every=400)
-    rows, uncut = finish(PBT.make_trainer(config, run_directory("uncut", config)))
+    rows, uncut = finish(pbt.make_trainer(config, run_directory("uncut", config)))
     assert rows[-1]["env_steps_sampled"] >= 1_000
     assert rows[-1]["train_one_step/exploits"] >= 1, "somebody copied"
-    half = PBT.make_trainer(config, run_directory("cut", config))
+    half = pbt.make_trainer(config, run_directory("cut", config))
     for row in half.train():
         if row["env_steps_sampled"] >= 600:
             break
     half.close()
-    resumed = PBT.make_trainer(config, RunDirectory(tmp_path / "cut"))
+    resumed = pbt.make_trainer(config, RunDirectory(tmp_path / "cut"))
     checkpoint = find_checkpoint(tmp_path / "cut")
     resumed.restore(checkpoint)
     began = resumed.env_steps
@@ -193,13 +191,13 @@ def assert_same(one, other, path=""):
 
 def test_the_best_trial_is_evaluated_and_kept(tmp_path):
     config = config_of()
-    trainer = PBT.make_trainer(config, RunDirectory.create("pbt", config.to_data(), path=tmp_path / "run"))
+    trainer = pbt.make_trainer(config, RunDirectory.create("pbt", config.to_data(), path=tmp_path / "run"))
     rows, _ = finish(trainer)
     best = max(member["score"] for member in trainer.population.members)
     assert rows[-1]["evaluation_return"] == best
     _, meta = load_checkpoint(tmp_path / "run/checkpoints/best")
     assert meta["best_return"] == rows[-1]["best_evaluation_return"]
-    again = PBT.make_trainer(config, None)
+    again = pbt.make_trainer(config, None)
     try:
         again.load_model(tmp_path / "run/checkpoints/best")
         played = again.evaluate(config.evaluation_episodes, derived_seed(config.seed, "evaluation"))
@@ -210,7 +208,7 @@ def test_the_best_trial_is_evaluated_and_kept(tmp_path):
 
 
 def test_a_trial_that_had_not_heard_whom_to_copy_hears_it_when_the_training_is_restored():
-    trainer, again = (PBT.make_trainer(config_of(), None) for _ in range(2))
+    trainer, again = (pbt.make_trainer(config_of(), None) for _ in range(2))
     try:
         members = trainer.population.members
         while not (waiting := [number for number, member in enumerate(members) if member["generation"]]):
@@ -232,7 +230,7 @@ LEARNER_ELSEWHERE = {"learner": "actor", "agent": SMALL["impala"]}
 
 def test_what_is_evaluated_of_a_trial_whose_learner_lives_elsewhere_is_what_it_learned():
     trial = {**LEARNER_ELSEWHERE, "placement": "single_learner_coarse"}
-    trainer = PBT.make_trainer(config_of("impala", population=2, truncation=0.5, ready_every=64, trial=trial), None)
+    trainer = pbt.make_trainer(config_of("impala", population=2, truncation=0.5, ready_every=64, trial=trial), None)
     try:
         trainer.plan.pull()
         state = trainer.population.members[trainer.population.best()]["state"]
@@ -257,7 +255,7 @@ def test_settings_that_only_trials_on_ray_can_have_are_shown_here(more, monkeypa
     monkeypatch.setattr("rlweave.algorithms.pbt.make_engine", lambda config: LocalEngine())
     monkeypatch.setattr("rlweave.algorithms.trials.TrialFactory.needs", lambda self: [])
     trial = {"agent": SMALL["impala"], "engine": "ray", **more}
-    trainer = PBT.make_trainer(config_of("impala", population=2, truncation=0.5, trial=trial), None)
+    trainer = pbt.make_trainer(config_of("impala", population=2, truncation=0.5, trial=trial), None)
     try:
         assert len(trainer.evaluate(1, seed=0).episodes) == 1
     finally:
@@ -275,7 +273,7 @@ def test_settings_that_only_trials_on_ray_can_have_are_shown_here(more, monkeypa
 def test_trials_need_all_actors_of_their_plans(algorithm, settings, cpus):
     trial = {"engine": "ray", "agent": {"acting_backend": "numpy"}, **settings}
     config = config_of("ppo", trial_algorithm=algorithm, population=2, truncation=0.5, trial=trial)
-    needs = compose_plan(get_algorithm("pbt"), config).graph.needs_by_operator()
+    needs = pbt.compose(config).graph.needs_by_operator()
     inner = [(number, each.cpus) for name, number, each in needs if name.startswith("plans in")]
     assert sum(number * own for number, own in inner) == 2 * cpus
 
@@ -326,9 +324,9 @@ def test_a_trial_that_stands_in_for_a_lost_one_goes_on_from_the_best_of_the_othe
 )
 def test_wrong_settings_are_refused(sets, where):
     with pytest.raises(ConfigError, match=where):
-        PBT.make_trainer(config_of(**sets), None)
+        pbt.make_trainer(config_of(**sets), None)
     with pytest.raises(ConfigError, match=where):  # nor is a plan shown that could not be trained
-        compose_plan(get_algorithm("pbt"), config_of(**sets))
+        pbt.compose(config_of(**sets))
 
 
 @pytest.mark.parametrize(
@@ -346,7 +344,7 @@ def test_settings_of_trials_are_checked_before_any_process_begins(monkeypatch, s
 
     monkeypatch.setattr("rlweave.algorithms.pbt.make_engine", never)
     with pytest.raises(ConfigError, match=where):
-        PBT.make_trainer(config_of(engine="ray", **sets), None)
+        pbt.make_trainer(config_of(engine="ray", **sets), None)
 
 
 # -- on Ray -----------------------------------------------------------------------------------------------------------
@@ -357,7 +355,7 @@ def test_settings_of_trials_are_checked_before_any_process_begins(monkeypatch, s
 def test_a_killed_trial_is_replaced_and_goes_on_from_one_that_lives(ray_engine):
     ray = pytest.importorskip("ray")
     sets = {"engine": "ray", "worker_cpus": 0.5, "steps": 10_000_000, "population": 2}
-    trainer = PBT.make_trainer(config_of(truncation=0.5, **sets), None)
+    trainer = pbt.make_trainer(config_of(truncation=0.5, **sets), None)
     score = "train_one_step/trial-{}/score".format
     try:
         reported, killed_at, after = set(), 0, 0.0
@@ -383,8 +381,8 @@ def test_a_killed_trial_is_replaced_and_goes_on_from_one_that_lives(ray_engine):
 @pytest.mark.slow
 def test_more_trials_than_cores_are_refused_with_the_sum(ray_engine):
     with pytest.raises(PlanError, match="3 CPU in all; there is 2 CPU"):
-        PBT.make_trainer(config_of(engine="ray"), None)
+        pbt.make_trainer(config_of(engine="ray"), None)
     inner = {"agent": SMALL["ppo"], "engine": "ray", "workers": 1}
     for engine in ("local", "ray"):
         with pytest.raises(PlanError, match="3 CPU in all; there is 2 CPU"):
-            PBT.make_trainer(config_of(engine=engine, trial=inner), None)
+            pbt.make_trainer(config_of(engine=engine, trial=inner), None)

@@ -4,10 +4,10 @@ from itertools import islice
 
 import pytest
 
-from rlweave.algorithms.a3c import A3CTrainConfig, a3c_plan
+from rlweave.algorithms.a3c import a3c
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.es import ESTrainConfig, es_plan
-from rlweave.algorithms.maml import MAMLTrainConfig, maml_plan
+from rlweave.algorithms.es import es
+from rlweave.algorithms.maml import maml
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.errors import ConfigError, RlweaveError
 from rlweave.flow import FakeClock, LocalEngine, WorkerGroup
@@ -124,14 +124,14 @@ class MortalFactory:
 
 
 @pytest.mark.parametrize(
-    ("compose", "config_class", "sets"),
-    [(a3c_plan, A3CTrainConfig, {"gather": "sync"}), (es_plan, ESTrainConfig, {}), (maml_plan, MAMLTrainConfig, {})],
-    ids=["a3c", "es", "maml"],
+    ("algorithm", "sets"), [(a3c, {"gather": "sync"}), (es, {}), (maml, {})], ids=["a3c", "es", "maml"]
 )
-def test_algorithms_in_rounds_learn_from_whole_rounds_of_those_who_are_there(compose, config_class, sets):
-    config = config_class(env="any", workers=3, num_envs=3, engine="ray", worker_failure="replace", **sets)
+def test_algorithms_in_rounds_learn_from_whole_rounds_of_those_who_are_there(algorithm, sets):
+    config = algorithm.config_class(env="any", workers=3, num_envs=3, engine="ray", worker_failure="replace", **sets)
     learner = Descending()
-    plan = compose(config, WorkerGroup(list(map(MortalFactory, range(3)))), learner).start(LocalEngine(), FakeClock())
+    plan = algorithm.plan_of(config, WorkerGroup(list(map(MortalFactory, range(3)))), learner).start(
+        LocalEngine(), FakeClock()
+    )
     items = list(islice(plan.items(), 10))
     makers = [[(source[-1], number) for source, number in item.origins] for item in items]
     assert makers[:2] == [[("0", n), ("1", n), ("2", n)] for n in range(2)]
@@ -140,5 +140,5 @@ def test_algorithms_in_rounds_learn_from_whole_rounds_of_those_who_are_there(com
     assert report.train_lag == {0: 10}
     assert report.measures["gather_sync/given_up"] == 1
     assert report.trained_samples == report.env_steps_sampled == 4 * (2 * 3 + 8 * 2)
-    if config_class is A3CTrainConfig:  # the average over workers 0 and 2: of weight, number, and step
+    if algorithm is a3c:  # the average over workers 0 and 2: of weight, number, and step
         assert learner.given[2:] == [[n, 1.0, 4.0 * n] for n in range(2, 10)]

@@ -3,8 +3,9 @@
 import pytest
 
 from rlweave.algorithms import registry
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.registry import AlgorithmSpec, algorithm_names, get_algorithm, register_algorithm
+from rlweave.algorithms.registry import algorithm_names, get_algorithm, register_algorithm
 from rlweave.errors import ConfigError
 
 
@@ -14,7 +15,7 @@ def _empty_registry(monkeypatch):
 
 
 def spec(name):
-    return AlgorithmSpec(name, "does nothing", TrainConfig, lambda config, run: None)
+    return Algorithm(name, "does nothing", TrainConfig, trainer=lambda config, run: None)
 
 
 def test_an_algorithm_is_registered_once():

@@ -11,8 +11,9 @@ import numpy as np
 
 from rlweave.agents.config import Config, setting
 from rlweave.algorithms import checkpoint
+from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.registry import AlgorithmSpec, register_algorithm
+from rlweave.algorithms.registry import register_algorithm
 from rlweave.envs import Episode, Evaluation
 from rlweave.errors import EnvError
 
@@ -82,11 +83,11 @@ class CountingTrainer:
         self.closed = True
 
 
-COUNTING = AlgorithmSpec(
+COUNTING = Algorithm(
     "counting",
     "counts steps",
     CountingConfig,
-    CountingTrainer,
+    trainer=CountingTrainer,
     presets={"CartPole-v1": {"agent": {"lr": 2.0}}},
     needs_gradients=False,
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from rlweave.algorithms.config import parse_yaml, resolve_config, to_yaml
-from rlweave.algorithms.ppo import PPO
+from rlweave.algorithms.ppo import ppo
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import fail
 from rlweave.errors import BuildError, ConfigError, EnvError, PlanError
@@ -18,9 +18,9 @@ SMALL = ("--backend", "torch", "--num-envs", 2, "--set", "agent.rollout_steps=8"
 def numpy_run(rlweave, tmp_path):
     """A run with a checkpoint, made without learning, in `run/`."""
     data = {"env": "CartPole-v1", "backend": "numpy", "num_envs": 1}
-    config = resolve_config(PPO.config_class, file=data)
+    config = resolve_config(ppo.config_class, file=data)
     run = RunDirectory.create("ppo", config.to_data(), command=["rlweave"], path=tmp_path / "run")
-    trainer = PPO.make_trainer(config, run)
+    trainer = ppo.make_trainer(config, run)
     trainer.save()
     trainer.close()
     return run

@@ -48,7 +48,7 @@ def test_an_algorithm_that_fails_to_import_is_named_and_the_others_are_listed(pl
 
 def test_something_that_is_no_spec_is_named(plugins):
     plugins("no_spec", "SPEC = {'name': 'mine'}", algorithms="mine = no_spec:SPEC")
-    assert "no_spec:SPEC is no AlgorithmSpec, but of type dict" in _listed("algorithms")
+    assert "no_spec:SPEC is no Algorithm, but of type dict" in _listed("algorithms")
 
 
 def test_an_algorithm_that_is_named_like_another_is_an_error(plugins):

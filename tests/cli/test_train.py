@@ -122,7 +122,7 @@ def test_a_trainer_that_cannot_be_made_leaves_no_directory(rlweave, tmp_path, mo
     def refuse(config, run):
         raise BuildError("the graph cannot be built", where="ppo/policy")
 
-    monkeypatch.setattr(registry, "_registered", {"counting": dataclasses.replace(COUNTING, make_trainer=refuse)})
+    monkeypatch.setattr(registry, "_registered", {"counting": dataclasses.replace(COUNTING, trainer=refuse)})
     result = train(rlweave)
     assert result.code == 1
     assert "where:    ppo/policy" in result.err

@@ -440,14 +440,15 @@ def test_a_learner_in_an_actor_trains_there_and_feeds_the_workers(start: Start) 
 
 
 def test_a_worker_on_numpy_imports_no_framework(start: Start) -> None:
-    from rlweave.algorithms import dqn, ppo
     from rlweave.algorithms.config import resolve_config
+    from rlweave.algorithms.dqn import dqn
     from rlweave.algorithms.placement import WorkerFactory
+    from rlweave.algorithms.ppo import ppo
 
-    for module, model in ((ppo, ppo.PPOTrainConfig), (dqn, dqn.DQNTrainConfig)):
+    for algorithm in (dqn, ppo):
         sets = {"env": "CartPole-v1", "num_envs": 4, "backend": "torch", "agent.acting_backend": "numpy"}
-        config = resolve_config(model, sets=sets)
-        workers = WorkerGroup([WorkerFactory(config, 0, module.make_agent, module.make_worker)])
+        config = resolve_config(algorithm.config_class, sets=sets)
+        workers = WorkerGroup([WorkerFactory(config, 0, algorithm.make_agent, algorithm.worker)])
         stream = ParallelRollouts(workers).par_for_each(loaded_frameworks).gather_sync()
         plan = start(ReportMetrics(stream, workers))
         assert take(plan, 1)[0].payload == []

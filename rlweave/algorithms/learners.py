@@ -1,33 +1,60 @@
-"""A learner in an actor of its own, and the agent here that evaluates and is saved in its stead."""
+"""Agents as the learners of plans: in this process, or in an actor of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from rlweave.agents.ppo import PPO
-from rlweave.algorithms.agent_learner import AgentLearner
+from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.environments import make_training_env
+from rlweave.algorithms.environments import ShipsEnvironment, make_training_env
 from rlweave.algorithms.placement import MakeAgent
-from rlweave.algorithms.shipping import ShipsEnvironment
+from rlweave.algorithms.rollout_workers import acting_state
 from rlweave.algorithms.threads import set_threads
-from rlweave.flow import LearnerActor, ReportMetrics, Resources
+from rlweave.flow import LearnerActor, ReportMetrics, Resources, SampleBatch
 from rlweave.flow.learner_actor import ask_learner
 
+AgentT = TypeVar("AgentT", bound=Agent)
 
-def state_of(agent: PPO) -> dict[str, Any]:
+
+class AgentLearner(Generic[AgentT]):
+    """An agent that learns from what workers send.
+
+    Args:
+        agent: The agent.
+        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+    """
+
+    def __init__(self, agent: AgentT, counts: bool = False) -> None:
+        self.agent, self.counts = agent, counts
+
+    def update(self, batch: SampleBatch) -> dict[str, Any]:
+        """One update on what workers sent."""
+        self._count(batch.num_steps)
+        return dict(self.agent.update(batch.data))
+
+    def _count(self, steps: int) -> None:
+        """Counts environment steps that nobody has counted on this agent."""
+        if self.counts:
+            self.agent.count_steps(steps)
+
+    def get_weights(self) -> dict[str, Any]:
+        """What acting needs."""
+        return acting_state(self.agent)
+
+
+def state_of(agent: Agent) -> dict[str, Any]:
     """Everything that a checkpoint keeps of an agent, and its counters."""
     return {"variables": agent.state_dict(), "counters": agent.counters()}
 
 
-def load_state(agent: PPO, state: Mapping[str, Any]) -> None:
+def load_state(agent: Agent, state: Mapping[str, Any]) -> None:
     """Takes over what `state_of` gave."""
     agent.load_state_dict(state["variables"])
     agent.load_counters(state["counters"])
 
 
-class WholeLearner(AgentLearner):
+class WholeLearner(AgentLearner[Agent]):
     """A learner that hands out all of its state, and takes it over."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -44,10 +71,10 @@ class LearnerFactory(ShipsEnvironment):
 
     Args:
         config: Settings of the training.
-        make_agent: Makes its agent.
+        make_agent: Makes its agent; it travels.
     """
 
-    def __init__(self, config: TrainConfig, make_agent: MakeAgent[Any, Any]) -> None:
+    def __init__(self, config: TrainConfig, make_agent: MakeAgent) -> None:
         self.config, self.make_agent = config, make_agent
 
     def __call__(self) -> WholeLearner:
@@ -55,28 +82,25 @@ class LearnerFactory(ShipsEnvironment):
         agent_config = self.config.agent.model_copy(update={"acting_backend": None})
         config = self.config.model_copy(update={"agent": agent_config})
         with make_training_env(config) as env:
-            agent: PPO = self.make_agent(config, env, config.seed)
+            agent: Agent = self.make_agent(config, env, config.seed)
         agent.build()
         set_threads(config, agent)
         return WholeLearner(agent, counts=True)
 
 
 class RemoteLearner:
-    """The tie between a learner elsewhere and the agent here, which evaluates, and which checkpoints hold.
+    """The tie between a learner in an actor and the agent here, which evaluates, and which checkpoints hold.
 
     Args:
-        config: Settings of the training.
-        make_agent: Makes the learner's agent; it travels, so it is a function of a module.
+        config: Settings of the training, with those of a learner in an actor.
+        make_agent: Makes the learner's agent.
         agent: The agent here.
-        cpus: Cores that the learner's process holds on a cluster.
-        save_every: Updates from one snapshot of its state to the next, if it may be made anew after a failure.
     """
 
-    def __init__(
-        self, config: TrainConfig, make_agent: MakeAgent[Any, Any], agent: PPO, cpus: float, save_every: int
-    ) -> None:
+    def __init__(self, config: Any, make_agent: MakeAgent, agent: Agent) -> None:
         self.agent = agent
-        self.actor = LearnerActor(LearnerFactory(config, make_agent), Resources(cpus=cpus), save_every)
+        held = Resources(cpus=config.learner_cpus)
+        self.actor = LearnerActor(LearnerFactory(config, make_agent), held, config.learner_snapshots)
 
     def fetch(self, plan: ReportMetrics) -> None:
         """Brings the agent here to the state of the learner."""

@@ -1,0 +1,199 @@
+"""`Algorithm`: an agent, the workers that act for it, a dataflow plan, and presets."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlweave.agents.agent import Agent
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.engines import check_engine
+from rlweave.algorithms.environments import describe_environment, evaluate_player, state_space_of
+from rlweave.algorithms.fused import fused_parts
+from rlweave.algorithms.learners import AgentLearner, RemoteLearner
+from rlweave.algorithms.parts import Parts, Trainer
+from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, place
+from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.envs import Evaluation, VectorEnv, resolve
+from rlweave.errors import ConfigError, nearest
+from rlweave.flow import ReportMetrics, WorkerGroup, Workers
+
+Evaluate = Callable[[Any, Any, int, int], Evaluation]
+
+
+def no_arguments(config: Any, env: VectorEnv) -> dict[str, Any]:
+    """What most agents need beside spaces and settings."""
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """An algorithm that can be trained by name.
+
+    Most say what they are made of: `agent`, `worker` and `plan`. Others bring a `trainer` of their own.
+
+    Attributes:
+        name: As on the command line.
+        summary: One line for `rlweave list`.
+        config_class: Its settings, usually with a section `agent`.
+        agent: Class of the agent.
+        worker: Makes what acts, of settings, an agent and environments; its annotation says which kind that is.
+        plan: Composes the plan: of the workers, the learner and, where the algorithm has one, the memory. Keyword-only
+            parameters are settings (fields or properties of `config_class`) of the same name.
+        agent_arguments: What the agent's class needs beside spaces and settings: of settings and an environment.
+        learner: What the plan trains: of an agent, and `counts`, whether it counts environment steps because workers
+            have agents of their own.
+        memory: Makes the memory that a plan fills and draws from, where that is no part of the agent.
+        complete: Checks settings that depend on each other, and fills in what an agent cannot know, such as how long
+            schedules are.
+        fused: Class of the agent that has the environments in its graph, for `placement=fused`.
+        presets: Environment id, or a pattern of ids such as `ALE/*`, to nested settings that were tuned for it; they
+            stand between defaults and config file.
+        needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
+        make_parts: Makes the parts of a training where `agent`, `worker` and `plan` do not say them.
+        trainer: Makes a trainer from settings and a run directory; without that, nothing is written. None:
+            `PlanTrainer`.
+        evaluate: Plays episodes with what acts: from a config, a player (see `Agent.greedy_player`; of several policies
+            a dict of them), a number of episodes and a seed. None: as one policy in one environment; where there is a
+            `trainer`, only that can.
+        find_env: Finds the environment of a name; raises `EnvError` if there is none.
+    """
+
+    name: str
+    summary: str
+    config_class: type[TrainConfig]
+    agent: type[Agent] | None = None
+    worker: MakeWorker | None = None
+    plan: Callable[..., ReportMetrics] | None = None
+    agent_arguments: Callable[[Any, Any], dict[str, Any]] = no_arguments
+    learner: Callable[..., Any] = AgentLearner
+    memory: Callable[[Any, Any], Any] | None = None
+    complete: Callable[[Any], Any] | None = None
+    fused: type[Any] | None = None
+    presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    needs_gradients: bool = True
+    make_parts: Callable[[Any], Any] | None = None
+    trainer: Callable[[Any, RunDirectory | None], Trainer] | None = None
+    evaluate: Evaluate | None = None
+    find_env: Callable[[str], object] = resolve
+
+    def preset_of(self, env: Any) -> Mapping[str, Any] | None:
+        """The settings tuned for an environment: those of its id, else of the first pattern that fits; None: none."""
+        if not isinstance(env, str):
+            return None
+        fitting = (preset for pattern, preset in self.presets.items() if fnmatch.fnmatchcase(env, pattern))
+        return self.presets.get(env) or next(fitting, None)
+
+    def make_trainer(self, config: Any, run: RunDirectory | None = None) -> Any:
+        """A trainer.
+
+        Args:
+            config: Settings of the training.
+            run: Where checkpoints go; None writes nothing.
+        """
+        return PlanTrainer(config, run, self.parts) if self.trainer is None else self.trainer(config, run)
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether it says what it is made of, so that its plan can be composed and looked at."""
+        return self.make_parts is not None or None not in (self.agent, self.worker, self.plan)
+
+    def evaluator(self) -> Evaluate | None:
+        """What plays with a model alone; None where only a trainer can."""
+        return evaluate_player if self.evaluate is None and self.trainer is None else self.evaluate
+
+    # -- what a training is made of ------------------------------------------------------------------------------
+
+    def make_agent(self, config: Any, env: VectorEnv, seed: int) -> Any:
+        """The agent for an environment; not built yet.
+
+        Args:
+            config: Settings of the training.
+            env: The environment.
+            seed: Of weights and exploration.
+        """
+        assert self.agent is not None
+        spaces = state_space_of(config, env), env.action_space
+        own = self.agent_arguments(config, env)
+        agent = self.agent(*spaces, config.agent, backend=config.backend, seed=seed, **own)
+        agent.made_for = describe_environment(config, env.gym_observation_space, env.gym_action_space)
+        return agent
+
+    def parts(self, config: Any) -> Any:
+        """Agent, workers and plan of a training; nothing is built or started.
+
+        Raises:
+            ConfigError: Settings contradict each other, or the algorithm does not say what it is made of.
+        """
+        if self.make_parts is not None:
+            return self.make_parts(config)
+        if self.agent is None or self.worker is None or self.plan is None:
+            raise ConfigError(
+                f"{self.name} does not say what it is made of",
+                where=f"Algorithm {self.name!r}",
+                received="no agent, worker and plan",
+                fix="give the Algorithm an agent, a worker and a plan, or make_parts",
+            )
+        config = config if self.complete is None else self.complete(config)
+        if config.placement == "fused":
+            return fused_parts(config, self.fused)
+        agent, workers = place(config, self.make_agent, self.worker)
+        remote = None
+        learner = self.learner(agent, counts=config.has_remote_actors)
+        if getattr(config, "learner", "here") == "actor":
+            remote = RemoteLearner(config, self.make_agent, agent)
+            learner = remote.actor
+
+        def plan() -> ReportMetrics:
+            memory = () if self.memory is None else (self.memory(config, agent),)
+            return self.plan_of(config, workers, learner, *memory)
+
+        return Parts(agent, workers, plan, remote)
+
+    def plan_of(self, config: Any, workers: Workers, learner: Any, *memory: Any) -> ReportMetrics:
+        """The plan, of these workers and this learner, with the settings that it asks for.
+
+        Raises:
+            ConfigError: There is no setting of a name that it asks for.
+        """
+        assert self.plan is not None
+        parameters = inspect.signature(self.plan).parameters.values()
+        asked = [own.name for own in parameters if own.kind is own.KEYWORD_ONLY]
+        for name in asked:
+            if not hasattr(config, name):
+                raise ConfigError(
+                    "a plan asks for something that is no setting",
+                    where=f"Algorithm {self.name!r}, plan",
+                    received=f"the keyword-only parameter {name!r}",
+                    fix=nearest(name, type(config).model_fields),
+                )
+        settings = {name: getattr(config, name) for name in asked}
+        return self.plan(RolloutWorkers(workers, config), learner, *memory, **settings)
+
+    def compose(self, config: TrainConfig) -> ReportMetrics:
+        """Composes the plan of a training, whatever engine it is for; it is not started, and cannot be.
+
+        Environments are made to learn their spaces, and closed again. None is stepped, no agent is built, no engine
+        begun.
+
+        Args:
+            config: Settings of the training.
+
+        Raises:
+            ConfigError: The algorithm does not say what it is made of, or settings contradict each other.
+            PlanError: The plan is wrongly composed.
+        """
+        check_engine(config)
+        parts = self.parts(config)
+        try:
+            plan: ReportMetrics = parts.plan()
+            plan.close()
+            return plan
+        finally:
+            if not isinstance(parts.workers, WorkerGroup):
+                for worker in parts.workers:
+                    worker.close()

@@ -12,7 +12,6 @@ from rlweave.algorithms.placement import MakeAgent
 from rlweave.algorithms.rollout_workers import acting_state
 from rlweave.algorithms.threads import set_threads
 from rlweave.flow import LearnerActor, ReportMetrics, Resources, SampleBatch
-from rlweave.flow.learner_actor import ask_learner
 
 AgentT = TypeVar("AgentT", bound=Agent)
 
@@ -104,8 +103,8 @@ class RemoteLearner:
 
     def fetch(self, plan: ReportMetrics) -> None:
         """Brings the agent here to the state of the learner."""
-        load_state(self.agent, ask_learner(plan, self.actor, "state_dict"))
+        load_state(self.agent, plan.ask_learner(self.actor, "state_dict"))
 
     def push(self, plan: ReportMetrics) -> None:
         """Brings the learner to the state of the agent here."""
-        ask_learner(plan, self.actor, "load_state_dict", state_of(self.agent))
+        plan.ask_learner(self.actor, "load_state_dict", state_of(self.agent))

@@ -19,7 +19,7 @@ from rlweave.algorithms.trajectory_packing import BEGINS, SLOT
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.flow import Episode, PolicyBatches, SampleBatch
-from rlweave.flow.item_state import decode, encode
+from rlweave.flow.codec import decode, encode
 from rlweave.tree import tree_map
 
 AgentT = TypeVar("AgentT", bound=Agent)

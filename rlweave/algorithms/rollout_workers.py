@@ -16,7 +16,7 @@ from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.algorithms.trajectory_columns import TrajectoryColumns
 from rlweave.envs import StepResult, VectorEnv
 from rlweave.flow import Episode, SampleBatch
-from rlweave.flow.item_state import decode, encode
+from rlweave.flow.codec import decode, encode
 
 Transition = dict[str, Any]
 #: Makes an item; it pauses while environments step.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rlweave.flow import ABSORBED, Envelope, Operator, SampleBatch
 from rlweave.flow.envelope import Pulled, merge
-from rlweave.flow.item_state import decode_envelopes, encode_envelopes
-from rlweave.flow.item_types import Signature
-from rlweave.flow.operators import positive
+from rlweave.flow.item_types import Signature, positive
 from rlweave.tree import tree_map
 
 #: Columns that say where a step belongs; they are left out of rollouts.
@@ -37,21 +34,18 @@ class PackTrajectories(Operator):
 
     at_source: ClassVar[bool] = False
     merges: ClassVar[bool] = True
+    state = ("_made", "_kept", "_last")
 
     def __init__(self, steps: int, columns: int) -> None:
         self.steps = positive("steps", steps, "pack_trajectories")
         self.columns = positive("columns", columns, "pack_trajectories")
         self._kept: list[Envelope] = []
         self._last: dict[str, int] = {}
-        self._made, self._name = 0, ""
+        self._made = 0
 
     def signature(self) -> Signature:
         """Takes and gives batches."""
         return Signature(SampleBatch, SampleBatch)
-
-    def start(self, context: Any, name: str) -> None:
-        """Learns the name that rollouts carry as their source."""
-        self._name = name
 
     def process(self, envelope: Envelope) -> Pulled:
         """Keeps the steps, and gives a rollout when there are enough."""
@@ -68,7 +62,7 @@ class PackTrajectories(Operator):
 
     def _release(self, wanted: int, columns: int) -> Envelope:
         rows = SampleBatch.concat([kept.payload for kept in self._kept])
-        item = merge(self._kept, packed(rows.slice(0, wanted), columns), self._name, self._made)
+        item = merge(self._kept, packed(rows.slice(0, wanted), columns), self.name, self._made)
         self._made += 1
         rest = rows.slice(wanted, rows.num_steps)
         self._kept = [self._kept[-1].carrying(rest.copy())] if rest.num_steps else []
@@ -82,16 +76,6 @@ class PackTrajectories(Operator):
     def note(self) -> str:
         """The shape of rollouts."""
         return f"steps={self.steps}, columns={self.columns}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """The steps kept, the number of rollouts made, and the last item of each source."""
-        return {"made": self._made, "kept": encode_envelopes(self._kept, self._name), "last": dict(self._last)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        self._made = int(state["made"])
-        self._kept = decode_envelopes(state["kept"])
-        self._last = {str(source): int(number) for source, number in state.get("last", {}).items()}
 
 
 def beginning_anew(rows: SampleBatch) -> SampleBatch:

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from rlweave.errors import SpaceError
+from rlweave.flow.codec import saved_as
 
 Layout = Literal["rows", "trajectories"]
 
 
+@saved_as("sample_batch")
 class SampleBatch:
     """Environment steps as NumPy arrays, nested in dicts and tuples: the caller's own arrays, not copied or converted.
 

@@ -5,39 +5,32 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlweave.errors import ConfigError
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
-from rlweave.flow.item_state import decode_envelopes, encode_envelopes
-from rlweave.flow.item_types import one_of
-from rlweave.flow.node import Node, Port
-from rlweave.flow.operators import positive
-from rlweave.flow.transforms import check_input
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
+from rlweave.flow.item_types import one_of, positive
+from rlweave.flow.operator import Operator, Port, check_input
 
 
-class SplitNode(Node):
+class Split(Operator):
     """Gives every item to each of n branches, as copies. A branch may be ahead of another by ``capacity`` items."""
 
+    state = ("_waiting",)
+    on_error_choices = ()
+
     def __init__(self, upstream: Port, n: int, capacity: int) -> None:
-        super().__init__("split", [upstream])
-        check_input(upstream, self.name)
+        check_input(upstream, "split")
+        self.enter([upstream], "split")
         positive("n", n, "split")
         self.capacity = positive("capacity", capacity, "split")
         self.connect()
-        self.outputs = [Port(self, index, upstream.item_type) for index in range(n)]
+        self.outputs = [Port(self, index, upstream.item_type, capacity=capacity) for index in range(n)]
         self._waiting: list[deque[Envelope]] = [deque() for _ in range(n)]
-
-    def start(self, context: Context) -> None:
-        """Binds its upstream."""
-        self._upstream = self.puller(self.inputs[0])
 
     def pull(self, output: int = 0) -> Pulled:
         """The next item of one branch; not ready when another branch has not taken ``capacity`` items yet."""
@@ -48,7 +41,7 @@ class SplitNode(Node):
             return END
         if any(len(waiting) >= self.capacity for waiting in self._waiting):
             return NOT_READY
-        item = self._upstream()
+        item = self.take()
         if isinstance(item, Signal):
             self.ended = item is END
             return item
@@ -63,14 +56,6 @@ class SplitNode(Node):
         full = [str(branch) for branch, waiting in enumerate(self._waiting) if len(waiting) >= self.capacity]
         return f"output {', '.join(full)} holds {self.capacity} items that nobody took" if full else ""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Items that branches have not taken yet."""
-        return {"waiting": [encode_envelopes(waiting, self.name) for waiting in self._waiting]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        self._waiting = [deque(decode_envelopes(waiting)) for waiting in state["waiting"]]
-
 
 def _copied(payload: Any) -> Any:
     """A copy that shares no array with the original: branches must not see each other's mutations."""
@@ -80,7 +65,7 @@ def _copied(payload: Any) -> Any:
     return copy.deepcopy(payload)
 
 
-class UnionNode(Node):
+class Unite(Operator):
     """Several streams as one.
 
     Branches take turns. A turn of ``round_robin`` lasts for as many movements as the branch's weight says, one of
@@ -92,10 +77,12 @@ class UnionNode(Node):
     it does not wait for that.
     """
 
+    state = ("_turn", "_credit", "_over")
+    on_error_choices = ()
+
     def __init__(
         self, branches: Sequence[Port], mode: str, weights: Sequence[float] | None, output: int | None
     ) -> None:
-        super().__init__("union", branches)
         if not branches:
             raise ConfigError("a union needs branches", where="Union", received="none", fix="give at least one stream")
         if mode not in ("round_robin", "async"):
@@ -115,7 +102,8 @@ class UnionNode(Node):
                 fix=f"use 0 to {len(branches) - 1}, or None for the items of all branches",
             )
         for branch in branches:
-            check_input(branch, self.name)
+            check_input(branch, "union")
+        self.enter(branches, "union")
         self.mode, self.output = mode, output
         self.weights = list(weights) if weights is not None else [1] * len(branches)
         shares = [_share(weight) for weight in self.weights]
@@ -131,18 +119,14 @@ class UnionNode(Node):
         self._credit = [self._earns[0], *[0] * (len(branches) - 1)]
         self._over = [False] * len(branches)
 
-    def start(self, context: Context) -> None:
-        """Binds its branches."""
-        self._branches: list[Callable[[], Pulled]] = [self.puller(port) for port in self.inputs]
-
     def pull(self, output: int = 0) -> Pulled:
         """The next item of the branch whose turn it is. ABSORBED for an item of a branch that is not the output."""
         short: list[int] | None = None
-        for _ in range(len(self._branches)):
+        for _ in range(len(self._pullers)):
             turn = self._turn
             if not self._over[turn]:
                 if self._credit[turn] >= self._price:
-                    item = self._branches[turn]()
+                    item = self._pullers[turn]()
                     if item is not NOT_READY:
                         return self._moved(turn, item)
                     self._credit[turn] %= self._price
@@ -150,7 +134,7 @@ class UnionNode(Node):
                     short = [*(short or ()), turn]
             self._pass_on()
         for turn in short or ():  # whose turns are few, but nobody else can go
-            item = self._branches[turn]()
+            item = self._pullers[turn]()
             if item is not NOT_READY:
                 return self._moved(turn, item)
             self._credit[turn] %= self._price
@@ -183,20 +167,6 @@ class UnionNode(Node):
         shown = "" if self.output is None else f", output={self.output}"
         return f"{self.mode}, weights={self.weights}{shown}"
 
-    def state_dict(self) -> dict[str, Any]:
-        """Whose turn it is, and how long that lasts."""
-        return {"turn": self._turn, "credit": list(self._credit), "over": list(self._over)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        self._turn = int(state["turn"])
-        self._over = [bool(over) for over in state["over"]]
-        if "credit" in state:
-            self._credit = [int(credit) for credit in state["credit"]]
-        else:  # the first checkpoints say how many items of the turn were given
-            self._credit = [0] * len(self._over)
-            self._credit[self._turn] = self._earns[self._turn] - int(state["given"]) * self._price
-
 
 def _share(weight: Any) -> Fraction:
     """A weight as an exact number.
@@ -216,7 +186,7 @@ def _share(weight: Any) -> Fraction:
     return share
 
 
-class QueueNode(Node):
+class Queue(Operator):
     """A bounded queue: upstream goes on while downstream is busy elsewhere, as far as capacity and policy allow.
 
     The scheduler gives every queue one chance to take an item in each step, before it pulls the end of the plan. An
@@ -224,10 +194,12 @@ class QueueNode(Node):
     """
 
     policies = ("block", "drop_oldest", "drop_newest")
+    state = ("_waiting", "_upstream_over")
+    on_error_choices = ()
 
     def __init__(self, upstream: Port, capacity: int, policy: str) -> None:
-        super().__init__("queue", [upstream])
-        check_input(upstream, self.name)
+        check_input(upstream, "queue")
+        self.enter([upstream], "queue")
         if policy not in self.policies:
             raise ConfigError(
                 "unknown policy of a full queue",
@@ -238,7 +210,7 @@ class QueueNode(Node):
         self.capacity = positive("capacity", capacity, "queue")
         self.policy = policy
         self.connect()
-        self.outputs = [Port(self, 0, upstream.item_type)]
+        self.outputs = [Port(self, 0, upstream.item_type, capacity=capacity, when_full=policy)]
         self._waiting: deque[Envelope] = deque()
         self._upstream_over = False
 
@@ -246,17 +218,12 @@ class QueueNode(Node):
         """Items in the queue."""
         return len(self._waiting)
 
-    def start(self, context: Context) -> None:
-        """Binds its upstream."""
-        self._upstream = self.puller(self.inputs[0])
-        self._counters = context.counters
-
     def fill(self) -> bool:
         """Takes one item from upstream if that is allowed, and says whether anything moved."""
         full = len(self._waiting) >= self.capacity
         if self._upstream_over or (full and self.policy == "block"):
             return False
-        item = self._upstream()
+        item = self.take()
         if isinstance(item, Signal):
             self._upstream_over = item is END
             return item is not NOT_READY
@@ -283,12 +250,3 @@ class QueueNode(Node):
     def note(self) -> str:
         """Settings."""
         return f"capacity={self.capacity}, {self.policy}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """The items in the queue."""
-        return {"waiting": encode_envelopes(self._waiting, self.name), "upstream_over": self._upstream_over}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        self._waiting = deque(decode_envelopes(state["waiting"]))
-        self._upstream_over = bool(state["upstream_over"])

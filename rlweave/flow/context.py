@@ -57,7 +57,7 @@ class Context:
         self._learners: dict[int, LearnerRecord] = {}
         self._shards: dict[tuple[int, ...], ShardRecord] = {}
         self._source_of: dict[str, tuple[WeightChannel, int]] = {}
-        self._buried: set[tuple[tuple[int, ...], int]] = set()
+        self._stopped: set[tuple[tuple[int, ...], int]] = set()
 
     def actors(self, group: WorkerGroup) -> list[Actor]:
         """The actors of a group, made at the first call.
@@ -82,13 +82,13 @@ class Context:
         count = self.fragments.get(group.key, 1)
         return partial(group.actor_class, group.factories[index], stages, replaces, not self.engine.in_process, count)
 
-    def bury(self, group: WorkerGroup, index: int) -> None:
+    def stop_actor(self, group: WorkerGroup, index: int) -> None:
         """Ends an actor that failed, with its process."""
-        self._buried.add((group.key, index))
+        self._stopped.add((group.key, index))
         self.engine.kill([self._actors[group.key][index]])
 
-    def replace_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
-        """Makes an actor anew, in place: it knows what its predecessor knew before it is asked for an item.
+    def restart_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
+        """Restarts an actor in place: it knows what its predecessor knew before it is asked for an item.
 
         Returns:
             A call that is done when the actor is there.
@@ -98,9 +98,9 @@ class Context:
         self.channel(group).replace(index, actor)
         return self.engine.call(actor, "shares_weights")
 
-    def born(self, group: WorkerGroup, index: int) -> None:
-        """Notes that an actor which was made anew is there."""
-        self._buried.discard((group.key, index))
+    def started_actor(self, group: WorkerGroup, index: int) -> None:
+        """Notes that an actor which was restarted is there."""
+        self._stopped.discard((group.key, index))
 
     def ask_living(
         self, group: WorkerGroup, method: str, arguments: Sequence[tuple[Any, ...] | None], operator: str, source: str
@@ -115,13 +115,13 @@ class Context:
             source: Whose actors they are, for errors.
 
         Returns:
-            The answers in order; None for those who were not called, were buried and are not there again, or are lost.
+            The answers in order; None for those who were not called, were stopped and are not there again, or are lost.
 
         Raises:
             PlanError: If one of them raises, or they do not answer.
         """
         actors = self.actors(group)
-        asked = [n for n, own in enumerate(arguments) if own is not None and (group.key, n) not in self._buried]
+        asked = [n for n, own in enumerate(arguments) if own is not None and (group.key, n) not in self._stopped]
         calls = [self.engine.call(actors[index], method, *(arguments[index] or ())) for index in asked]
         names = [f"{source}/{index}" for index in asked]
         found = answers_of(self.engine, self.clock, calls, operator, method, names, lost=True)
@@ -196,7 +196,7 @@ class Context:
         """Takes over a state, which may have more in it."""
         self.metrics.load_state_dict(state["metrics"])
         self.train_lag.load_state_dict(state["train_lag"])
-        for name, counts in state.get("train_lags", {}).items():
+        for name, counts in state["train_lags"].items():
             self.train_lags.setdefault(name, LagHistogram()).load_state_dict(counts)
         for channel, lag in zip(self.channels(), state["gather_lag"], strict=True):
             channel.gather_lag.load_state_dict(lag)

@@ -23,9 +23,9 @@ class Counters:
         items: Items that reached the end of the plan.
         drops: Items thrown away as declared, per operator.
         failures: Failures that the plan went on after, per operator.
-        replacements: Actors that were made anew, per operator.
+        replacements: Actors that were restarted, per operator.
         lost_items: Items that were asked of actors which failed then, or that a learner failed on, per operator.
-        lost_updates: Updates that a learner lost which was made anew from an older state, per operator.
+        lost_updates: Updates that a learner lost which was restarted from an older state, per operator.
     """
 
     env_steps_sampled: int = 0
@@ -53,7 +53,7 @@ class Counters:
         self.failures[operator] = self.failures.get(operator, 0) + 1
 
     def replace(self, operator: str) -> None:
-        """Counts an actor of ``operator`` that was made anew."""
+        """Counts an actor of ``operator`` that was restarted."""
         self.replacements[operator] = self.replacements.get(operator, 0) + 1
 
     def lose(self, operator: str, items: int) -> None:
@@ -75,7 +75,7 @@ class Counters:
         for name in ("env_steps_sampled", "trained_samples", "gradient_steps", "updates", "items"):
             setattr(self, name, int(state[name]))
         for name in ("drops", "failures", "replacements", "lost_items", "lost_updates"):
-            counts = state.get(name, {})  # the first checkpoints have drops only
+            counts = state[name]
             setattr(self, name, {str(operator): int(count) for operator, count in counts.items()})
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from rlweave.flow.codec import saved_as
 
+
+@saved_as("signal")
 class Signal(enum.Enum):
     """What pulling an operator gives when it does not give an item."""
 
@@ -17,19 +20,39 @@ class Signal(enum.Enum):
     END = "end"
     """The stream is over; every later pull gives the same answer."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Its name."""
+        return {"name": self.name}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Signal:
+        """What ``state_dict`` described."""
+        return cls[state["name"]]
+
 
 NOT_READY: Literal[Signal.NOT_READY] = Signal.NOT_READY
 ABSORBED: Literal[Signal.ABSORBED] = Signal.ABSORBED
 END: Literal[Signal.END] = Signal.END
 
 
+@saved_as("absorbed_at")
 class AbsorbedAt(int):
     """What a source actor sends in place of an item that stayed with its n-th operator, counted from 0."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Number of the operator."""
+        return {"number": int(self)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> AbsorbedAt:
+        """What ``state_dict`` described."""
+        return cls(state["number"])
 
 
 UNKNOWN_VERSION = -1
 
 
+@saved_as("round_mark")
 class RoundMark(NamedTuple):
     """Which round of which ``gather_sync`` an item came in.
 
@@ -44,6 +67,7 @@ class RoundMark(NamedTuple):
     last: bool
 
 
+@saved_as("envelope")
 class Envelope(NamedTuple):
     """One item of a stream together with where it comes from. Immutable.
 

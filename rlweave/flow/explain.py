@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlweave.flow.item_types import type_name
 from rlweave.flow.messages import messages_of
-from rlweave.flow.node import Node, Port
+from rlweave.flow.operator import Operator, Port
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.resources import described, total
 
@@ -23,11 +23,13 @@ def explain(graph: PlanGraph, engine: str) -> str:
         gives = " , ".join(type_name(port.item_type) for port in node.outputs) or "-"
         takes = type_name(node.takes) if node.inputs else "-"
         place = node.placement()
-        operators.append((node.name, takes, gives, place if place == "driver" else f"{place} ({engine})", node.note()))
+        operators.append(
+            (node.name, takes, gives, place if place == "driver" else f"{place} ({engine})", settings_of(node))
+        )
     edges = [("from", "to", "items", "capacity", "when full")]
     for node in graph.nodes:
         edges += [
-            (_port_name(port), node.name, type_name(port.item_type), str(edge_capacity(port, node)), port.node.policy)
+            (_port_name(port), node.name, type_name(port.item_type), str(edge_capacity(port, node)), port.when_full)
             for port in node.inputs
         ]
     parts = [f"Operators\n{_table(operators)}", f"Edges\n{_table(edges)}"]
@@ -41,9 +43,15 @@ def explain(graph: PlanGraph, engine: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def edge_capacity(port: Port, consumer: Node) -> int:
+def settings_of(operator: Operator) -> str:
+    """The settings of an operator, and what ``on_error`` said."""
+    rule = "" if operator.failure_rule is None or operator.beside is not None else operator.failure_rule.note()
+    return ", ".join(filter(None, [operator.note(), rule]))
+
+
+def edge_capacity(port: Port, consumer: Operator) -> int:
     """Items on the edge from a port to its consumer: a gather decides how many it asks for ahead."""
-    return max(port.node.capacity, consumer.in_flight)
+    return max(port.capacity, consumer.in_flight)
 
 
 def _port_name(port: Port) -> str:

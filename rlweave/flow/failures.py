@@ -1,22 +1,20 @@
-"""What becomes of a gather's failures: which the plan goes on after, and which actors are there, made anew or gone."""
+"""Failures of the actors of a gather's source: which the plan goes on after, and who does not answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from rlweave.errors import PlanError
 from rlweave.flow.arrivals import Requested
-from rlweave.flow.calls import ANSWER_SECONDS
+from rlweave.flow.context import Context
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
 from rlweave.flow.envelope import Envelope
-from rlweave.flow.failure_rule import FailureRule, Hanging, Supervisor
-from rlweave.flow.node import failure
-from rlweave.flow.sources import ParForEach, RolloutSource
+from rlweave.flow.operator import Operator
+from rlweave.flow.plan_errors import failure
+from rlweave.flow.sources import RolloutSource
+from rlweave.flow.supervision import FailureRule, Hanging, Supervisor
 from rlweave.flow.workers import origin_of
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
 
 
 class Survived(NamedTuple):
@@ -37,7 +35,7 @@ class Failures:
     """The failures of the actors of a source, for the gather that asks them.
 
     The gather has every error judged (`judge`), and forgets what it held of the actor where that one is not to go on
-    (`note`, then `bury`). It asks who can be asked (`buried`), and who is there anew (`replace_due`).
+    (`note`, then `stop`). It asks who can be asked (`stopped`), and the supervisor who is there again.
 
     Args:
         source: Whose actors they are.
@@ -45,17 +43,23 @@ class Failures:
         context: Of the plan.
     """
 
-    def __init__(self, source: RolloutSource, stages: Sequence[ParForEach], context: Context) -> None:
+    def __init__(self, source: RolloutSource, stages: Sequence[Operator], context: Context) -> None:
         self._source, self._context = source, context
         self._now = context.clock.now
         self._channel = context.channel(source.group)
         self.rule = source.failure_rule or FailureRule()
         self._rules = {stage.name: stage.failure_rule or self.rule for stage in stages}
-        self.supervisor = Supervisor(len(source.group), self.rule)
+        self.supervisor = Supervisor(
+            len(source.group),
+            self.rule,
+            context,
+            source.name,
+            self._restart,
+            # who were made without a learner would act on weights that nobody trained
+            lambda look: not self._channel.lacks_learner(look),
+        )
         self.last_error: PlanError | None = None
-        """The newest failure that the plan went on after. Without one, nobody is buried or being replaced."""
-        self._births: dict[int, tuple[Call, float]] = {}
-        """New actors that are being made: a call that is done when they are there, and since when."""
+        """The newest failure that the plan went on after. Without one, nobody is stopped or restarting."""
         self.heard_of = [0.0] * len(source.group)
         """When each actor delivered last."""
         self.hangs_at = 0.0
@@ -94,7 +98,7 @@ class Failures:
         return Survived(survived, rule.on_error == "skip", actor_lost)
 
     def note(self, index: int, survived: Survived) -> bool:
-        """Notes a failure of an actor; whether the actor is to be buried.
+        """Notes a failure of an actor; whether the actor is to be stopped.
 
         Raises:
             PlanError: If the rule is to skip, and too many were skipped in a row.
@@ -125,73 +129,29 @@ class Failures:
                 fix="see its cause, the last failure; raise attempts in on_error() if it would have passed",
             ) from self.last_error
 
-    # -- actors that are made anew ------------------------------------------------------------------------------
+    # -- actors that are restarted ------------------------------------------------------------------------------
 
-    def buried(self, index: int) -> bool:
+    def stopped(self, index: int) -> bool:
         """Whether an actor cannot be asked: it is given up, or its successor is not there yet."""
-        if self.last_error is None:
-            return False
-        return self.supervisor.given_up[index] or self.supervisor.waiting(index) or index in self._births
+        return self.last_error is not None and self.supervisor.stopped(index)
 
-    def being_replaced(self) -> bool:
+    def restarting(self) -> bool:
         """Whether any actor is to come."""
-        return self.last_error is not None and (self.supervisor.wakes_at is not None or bool(self._births))
+        return self.last_error is not None and self.supervisor.restarting()
 
-    def bury(self, index: int) -> None:
-        """Ends an actor, and plans its replacement or gives it up."""
-        self._context.bury(self._source.group, index)
-        self.supervisor.bury(index, self._now())
-        self._source.buried(index)
+    def stop(self, index: int) -> None:
+        """Ends an actor, and plans its restart or gives it up."""
+        self._context.stop_actor(self._source.group, index)
+        self.supervisor.stop(index)
+        self._source.stopped(index)
 
-    def replace_due(self) -> Iterator[tuple[int, Exception | None]]:
-        """Makes the actors anew whose time has come.
+    def started(self, index: int) -> None:
+        """Notes that a new actor is there."""
+        self._context.started_actor(self._source.group, index)
+        self._source.started(index)
 
-        Yields:
-            Each one that is there now, with None, or that could not be made, with the error. Who takes an error has it
-            judged before he asks for the next one.
-        """
-        if not self._births and self.supervisor.wakes_at is None:
-            return
-        lacking = self._channel.lacks_learner()  # who were made now would act on weights that nobody trained
-        for index in [] if lacking else self.supervisor.take_due(self._now()):
-            self._context.counters.replace(self._source.name)
-            try:
-                born = self._context.replace_actor(self._source.group, index, self.supervisor.replaced[index])
-            except Exception as error:  # in this process, factories fail at once
-                yield index, error
-            else:
-                self._births[index] = born, self._now()
-        if not self._births:
-            return
-        there = set(map(id, self._context.engine.wait([born for born, _ in self._births.values()], 0)))
-        for index, (born, began) in list(self._births.items()):
-            if id(born) not in there and self._now() - began <= ANSWER_SECONDS:
-                continue
-            if id(born) in there and self._channel.lacks_learner(look=True):
-                continue  # its weights may have died on their way to it; it gets the next ones with its first item
-            del self._births[index]
-            try:
-                if id(born) not in there:
-                    raise Hanging(f"was not made within {ANSWER_SECONDS:g} seconds")
-                born.result()
-            except Exception as error:
-                yield index, error
-            else:
-                self._context.born(self._source.group, index)
-                self._source.born(index)
-                yield index, None
-
-    def births(self) -> list[Call]:
-        """Calls that are done when new actors are there; none while these could not be used, for want of a learner."""
-        return [] if self._channel.lacks_learner() else [born for born, _ in self._births.values()]
-
-    def births_wake_at(self) -> float | None:
-        """When an actor is to be made anew, or has taken too long to make."""
-        if self._channel.lacks_learner():
-            return None  # the learner is waited for, by who trains it
-        times = [began + ANSWER_SECONDS for _, began in self._births.values()]
-        times += [] if self.supervisor.wakes_at is None else [self.supervisor.wakes_at]
-        return min(times, default=None)
+    def _restart(self, index: int) -> Call:
+        return self._context.restart_actor(self._source.group, index, self.supervisor.replaced[index])
 
     # -- actors that do not answer ------------------------------------------------------------------------------
 

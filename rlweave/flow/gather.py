@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow.arrivals import Arrival, Requested, encode_arrival
+from rlweave.flow.arrivals import Arrival, Requested
+from rlweave.flow.context import Context
 from rlweave.flow.envelope import ABSORBED, END, Pulled, RoundMark, merge
 from rlweave.flow.item_reference import ItemReference
-from rlweave.flow.item_types import fits
-from rlweave.flow.node import Port, failure, wrong_type
-from rlweave.flow.operators import positive
+from rlweave.flow.item_types import fits, positive
+from rlweave.flow.operator import Port
+from rlweave.flow.plan_errors import does_not_fit, failure
 from rlweave.flow.protocols import Batch
 from rlweave.flow.requests import Gather
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
 
 WhenOld = Literal["drop", "wait"]
 
@@ -44,11 +42,13 @@ class GatherSync(Gather):
         timeout: Seconds that a round waits for everybody; 0 never waits for more than the quorum.
     """
 
+    state = (*Gather.state, "_rounds", "_glued", "late_items", "_round")
+
     def __init__(
         self, upstream: Port, concat: bool = False, quorum: int | None = None, timeout: float | None = None
     ) -> None:
         if concat and not fits(upstream.item_type, Batch):
-            raise wrong_type(upstream, "gather_sync", Batch)
+            raise does_not_fit(upstream.node.name, upstream.describe(), upstream.item_type, "gather_sync", Batch)
         super().__init__("gather_sync", upstream)
         if not self.source.in_rounds:
             raise PlanError(
@@ -104,15 +104,15 @@ class GatherSync(Gather):
             for index in self._live():
                 if index not in asked:
                     self._request(index, self._rounds)
-            if not self._requested and not self._arrived and not failures.being_replaced():
+            if not self._requested and not self._arrived and not failures.restarting():
                 self.ended = True
                 return END
             self._open, self._opened_at = True, self._now()
         while (request := self._first_done()) is not None:
-            if self._take(request) is None and not self._over[request.actor] and not failures.buried(request.actor):
+            if self._take(request) is None and not self._over[request.actor] and not failures.stopped(request.actor):
                 self._request(request.actor, self._rounds)  # its item was skipped: another one, for the same round
         self._check_alive()
-        if (self._requested or failures.being_replaced()) and not self._enough():
+        if (self._requested or failures.restarting()) and not self._enough():
             return self._not_ready()
         self._open = False
         self._round.extend(sorted(self._arrived, key=lambda arrival: arrival.actor))
@@ -123,7 +123,7 @@ class GatherSync(Gather):
             self._note_lag(arrival.envelope)
         if self._round:
             return None
-        return ABSORBED if self._live() or self._requested or failures.being_replaced() else END
+        return ABSORBED if self._live() or self._requested or failures.restarting() else END
 
     def _marked(self, arrivals: Iterable[Arrival]) -> deque[Arrival]:
         """Items of the newest round, the last of which says so."""
@@ -135,7 +135,7 @@ class GatherSync(Gather):
         )
 
     def _after_lost(self, index: int) -> None:
-        if not self._over[index] and not self._failures.buried(index):
+        if not self._over[index] and not self._failures.stopped(index):
             self._request(index, self._rounds)
 
     def _asked_of_new_actor(self, index: int) -> None:
@@ -176,19 +176,14 @@ class GatherSync(Gather):
 
     def state_dict(self) -> dict[str, Any]:
         """Also the items of the round that were not delivered."""
-        state = super().state_dict()
-        kept = [encode_arrival(arrival, self.name) for arrival in self._round]
         # who resumes has all of the sources, and is to ask those that have no actor now
-        whole = self._open and not any(map(self._failures.buried, range(len(self._over))))
-        numbers = {"rounds": self._rounds, "glued": self._glued, "late": self.late_items, "open": whole}
-        return {**state, **numbers, "round": kept}
+        whole = self._open and not any(map(self._failures.stopped, range(len(self._over))))
+        return {**super().state_dict(), "open": whole}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
-        self._rounds, self._glued, self.late_items = int(state["rounds"]), int(state["glued"]), int(state["late"])
-        self._round = self._marked(map(self._decoded, state["round"]))  # they are the rest of the newest round
-        self._open, self._opened_at = bool(state["open"]) and not state.get("failed"), self._now()
+        self._open, self._opened_at = bool(state["open"]) and not state["failed"], self._now()
 
 
 class GatherAsync(Gather):
@@ -207,6 +202,8 @@ class GatherAsync(Gather):
             where they would make one that is being made too old; what is too old even so is dropped and counted.
         by_reference: Whether items stay where they are made, and an `ItemReference` goes through the plan for each.
     """
+
+    state = (*Gather.state, "held_back", "_holding")
 
     def __init__(
         self,
@@ -256,7 +253,7 @@ class GatherAsync(Gather):
         if self._due:
             due, self._due = self._due, []
             for index in due:
-                if self._over[index] or (failed and failures.buried(index)):
+                if self._over[index] or (failed and failures.stopped(index)):
                     continue
                 if source.always_asked or source.may_ask(index):
                     self._request(index)
@@ -266,7 +263,7 @@ class GatherAsync(Gather):
         if not arrived:
             if not self._requested:
                 self._check_alive()
-                if not failures.being_replaced() and (not self._due or source.exhausted()):
+                if not failures.restarting() and (not self._due or source.exhausted()):
                     self.ended = True
                     return END
             request = self._first_done(self._admits)
@@ -320,12 +317,11 @@ class GatherAsync(Gather):
         """Also the sources that are to be asked next, and how often items were held back."""
         state = super().state_dict()
         # who resumes has all of the sources
-        replaced = [index for index in range(len(self._over)) if self._failures.buried(index)]
-        due = [index for index in self._due if index not in replaced] + replaced * self.num_async
-        return {**state, "due": due, "held_back": self.held_back, "holding": self._holding}
+        stopped = [index for index in range(len(self._over)) if self._failures.stopped(index)]
+        due = [index for index in self._due if index not in stopped] + stopped * self.num_async
+        return {**state, "due": due}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
         super().load_state_dict(state)
-        self._due = [int(index) for index in (*state["due"], *state.get("failed", ()))]
-        self.held_back, self._holding = int(state.get("held_back", 0)), bool(state.get("holding", False))
+        self._due = [int(index) for index in (*state["due"], *state["failed"])]

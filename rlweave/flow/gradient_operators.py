@@ -1,24 +1,14 @@
-"""Operators on gradients: computed at the workers or at a learner, averaged, applied."""
+"""Operators on gradients: computed at the workers or at a learner, and averaged."""
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.gradients import Gradients, average
-from rlweave.flow.item_types import Signature
-from rlweave.flow.learner_actor import LearnerActor
-from rlweave.flow.learner_steps import LearnerSteps
 from rlweave.flow.microbatches import Microbatches
-from rlweave.flow.operators import Operator
-from rlweave.flow.protocols import BatchType, ComputesGradients, GradientLearner, require
-from rlweave.flow.sources import ParForEach, RolloutSource
-from rlweave.flow.train_stats import TrainStats
-from rlweave.flow.workers import Workers
-
-if TYPE_CHECKING:
-    from rlweave.flow.node import Node
+from rlweave.flow.operator import Operator, Port
+from rlweave.flow.protocols import BatchType, ComputesGradients, require
 
 
 class ComputeGradients(Operator):
@@ -46,29 +36,27 @@ class ComputeGradients(Operator):
         """Has the worker compute."""
         self.learner = worker
 
-    def check(self, node: Node) -> None:
+    def check_place(self, upstream: Port, at_workers: bool) -> None:
         """Who computes has to be where the items are, and able to do so.
 
         Raises:
             PlanError: A learner was given at the workers, or none behind a gather; or a worker cannot compute.
         """
-        upstream = node.inputs[0].node
-        at_workers = isinstance(node, ParForEach)
+        name = self.default_name()
         if at_workers == (self.learner is not None):
             raise PlanError(
-                f"{node.name!r} computes with the worker's own agent at the workers, and with a learner's elsewhere",
-                where=f"operators {upstream.name!r} and {node.name!r}",
+                f"{name!r} computes with the worker's own agent at the workers, and with a learner's elsewhere",
+                where=f"operators {upstream.node.name!r} and {name!r}",
                 received="a learner in par_for_each" if at_workers else "no learner in for_each",
                 fix="write par_for_each(ComputeGradients()) before the gather, or for_each(ComputeGradients(learner)) "
                 "behind it",
             )
         if not at_workers:
             return
-        while not isinstance(upstream, RolloutSource):
-            upstream = upstream.inputs[0].node
-        for kind in upstream.group.kinds():
+        source = upstream.node.beside or upstream.node
+        for kind in source.group.kinds() if source.group is not None else ():
             if kind is not Any:
-                require(kind, ComputesGradients, node.name, "workers")
+                require(kind, ComputesGradients, name, "workers")
 
     def __call__(self, batch: BatchType) -> Gradients:
         """The gradients of one item."""
@@ -93,39 +81,3 @@ class AverageGradients(Operator):
     def __call__(self, gradients: list[Gradients]) -> Gradients:
         """The average."""
         return average(gradients)
-
-
-class ApplyGradients(Operator):
-    """Has a learner take one optimizer step with each item, which makes one new weight version.
-
-    RLlib Flow's listing says ``ApplyGradients(workers)``: its set of workers has the learner in it. Here a learner is
-    an object of its own, which may live in an actor, so it is named, as in `TrainOneStep` and `UpdateWeights`.
-
-    The worker that made an item gets the new weights with its next one (and so do the others with theirs).
-
-    Args:
-        learner: See `rlweave.flow.GradientLearner`; or a `LearnerActor` that makes one.
-        workers: Workers that act on this learner's weights.
-        publish_every: Optimizer steps from one publication of weights to the next.
-    """
-
-    at_source: ClassVar[bool] = False
-
-    def __init__(
-        self, learner: GradientLearner | LearnerActor, workers: Workers | None = None, publish_every: int = 1
-    ) -> None:
-        super().__init__(
-            LearnerSteps(
-                "apply_gradients",
-                learner,
-                GradientLearner,
-                "apply_gradients",
-                workers,
-                publish_every,
-                brings=attrgetter("metrics"),  # of how the gradients were computed
-            )
-        )
-
-    def signature(self) -> Signature:
-        """Takes gradients."""
-        return Signature(Gradients, TrainStats)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import PlanError
+from rlweave.flow.codec import saved_as
 
 
+@saved_as("gradients")
 @dataclass(slots=True)
 class Gradients:
     """Gradients of a loss that is a mean over samples.

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from rlweave.flow.codec import saved_as
 from rlweave.flow.engine import Call
 from rlweave.flow.envelope import AbsorbedAt, Signal
 from rlweave.flow.protocols import steps_of
@@ -21,6 +22,7 @@ _NONE = (Signal, AbsorbedAt)
 """What stands in place of an item that there is not."""
 
 
+@saved_as("item_reference")
 class ItemReference(Generic[ItemT]):
     """Stands for an item that is still where it was made. Immutable.
 
@@ -56,6 +58,15 @@ class ItemReference(Generic[ItemT]):
         """
         item: ItemT = self._item if self._call is None else self._call.result()  # type: ignore[assignment]
         return item
+
+    def state_dict(self) -> dict[str, Any]:
+        """The item, which is fetched."""
+        return {"item": self.fetch()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> ItemReference[Any]:
+        """A reference to the item that ``state_dict`` fetched."""
+        return cls.to(state["item"])
 
     def copy(self) -> ItemReference[ItemT]:
         """A reference whose item nobody else changes, for a branch of a split."""

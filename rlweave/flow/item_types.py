@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlweave.errors import PlanError
+from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.envelope import Signal
 from rlweave.flow.protocols import methods_of
 
@@ -71,6 +72,19 @@ def check_arguments(function: Callable[..., Any], count: int, where: str, what: 
             received=f"{getattr(function, '__name__', type(function).__name__)}{signature}: {error}",
             fix="bind what else it needs by functools.partial, or give it defaults",
         ) from None
+
+
+def positive(name: str, value: int, operator: str) -> int:
+    """Checks a count.
+
+    Raises:
+        ConfigError: If it is not a whole number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(
+            f"{name} must be a whole number above 0", where=f"operator {operator!r}", received=repr(value)
+        )
+    return value
 
 
 def is_a(value: Any, item_type: Any) -> bool:
@@ -159,6 +173,15 @@ def fits(produced: Any, expected: Any) -> bool:
         return False
     pairs = zip(typing.get_args(produced), typing.get_args(expected), strict=False)
     return all(fits(inner, wanted) for inner, wanted in pairs)
+
+
+def snake_case(name: str) -> str:
+    """A class name as an operator name.
+
+    >>> snake_case("TrainOneStep")
+    'train_one_step'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_<>")
 
 
 def type_name(item_type: Any) -> str:

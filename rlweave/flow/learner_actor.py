@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.calls import answers_of
-from rlweave.flow.engine import ActorLost
-from rlweave.flow.item_types import check_arguments, signature_of
-from rlweave.flow.operators import positive
+from rlweave.flow.item_types import check_arguments, positive, signature_of
 from rlweave.flow.protocols import Learner, RestorableLearner, require
 from rlweave.flow.resources import Resources
-
-if TYPE_CHECKING:
-    from rlweave.flow.plan import ReportMetrics
 
 
 class LearnerActor:
@@ -27,7 +21,7 @@ class LearnerActor:
     Args:
         factory: Makes the learner; without arguments.
         resources: What it holds on a cluster while it lives.
-        save_every: Where ``on_error("replace")`` has it made anew after a failure: updates from one snapshot of its
+        save_every: Where ``on_error("replace")`` has it restarted after a failure: updates from one snapshot of its
             state, which the new one begins from, to the next. Such a learner has ``state_dict()`` and
             ``load_state_dict(state)``.
     """
@@ -51,44 +45,10 @@ class LearnerActor:
             require(self.kind, Learner, "train_one_step", "learner")
 
     def check_restorable(self, operator: str) -> None:
-        """Checks that the learner can be made anew from a state.
+        """Checks that the learner can be restarted from a state.
 
         Raises:
             PlanError: If its class lacks a method that this needs.
         """
         if self.kind is not Any:
             require(self.kind, RestorableLearner, operator, "learner")
-
-
-def ask_learner(plan: ReportMetrics, learner: LearnerActor, method: str, *arguments: Any) -> Any:
-    """Calls a method of a learner that lives in an actor of a plan, and waits for the result.
-
-    Calls of an actor are carried out in order, so an update that was begun before is done when this answers.
-
-    Args:
-        plan: The plan that trains it.
-        learner: The learner.
-        method: Name of its method.
-        *arguments: Of the call.
-
-    Returns:
-        What the method returned.
-
-    Raises:
-        PlanError: If it raises, its actor is lost and not to be replaced, or there is no answer.
-    """
-    context = plan._running()
-    record, operator = context.learner(learner), plan.graph.trainer_of(learner)
-
-    def ask() -> Any:
-        call = context.engine.call(record.actor, method, *arguments)
-        return answers_of(context.engine, context.clock, [call], operator, method, ["the learner"])[0]
-
-    try:
-        return ask()
-    except PlanError as error:
-        if not isinstance(error.__cause__, ActorLost) or not record.replaceable:
-            raise
-    record.lost = True  # it died while nobody wanted anything of it
-    plan.drain()
-    return ask()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from rlweave.flow.envelope import UNKNOWN_VERSION
+from rlweave.flow.context import Context
+from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope
 from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.learner_record import LearnerRecord
+from rlweave.flow.operator import Graph, Operator
 from rlweave.flow.protocols import Learner
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
-    from rlweave.flow.envelope import Envelope
-    from rlweave.flow.learner_record import LearnerRecord
-    from rlweave.flow.node import Node
-    from rlweave.flow.plan_graph import PlanGraph
 
 
 class LearnersBehind:
@@ -24,7 +19,7 @@ class LearnersBehind:
         self._learners: list[Learner | LearnerActor] = []
         self._context: Context | None = None
 
-    def find(self, node: Node, graph: PlanGraph) -> None:
+    def find(self, node: Operator, graph: Graph) -> None:
         """Looks for them below a node of a plan."""
         self._learners = graph.learners_behind(node)
 

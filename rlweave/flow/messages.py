@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from rlweave.flow.transforms import ForEach
+from rlweave.flow.operator import Operator
+from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.workers import WorkerGroup
-
-if TYPE_CHECKING:
-    from rlweave.flow.node import Node
-    from rlweave.flow.plan_graph import PlanGraph
 
 
 class Message(NamedTuple):
@@ -26,8 +23,8 @@ class Message(NamedTuple):
         stored: Whether these are items that a memory keeps and gives out again.
     """
 
-    sender: Node
-    receiver: Node | None
+    sender: Operator
+    receiver: Operator | None
     to: str
     what: str
     capacity: str
@@ -37,30 +34,27 @@ class Message(NamedTuple):
 
 def messages_of(graph: PlanGraph) -> Iterator[Message]:
     """All messages of a plan, in the order of their senders."""
-    for node in graph.nodes:
-        if not isinstance(node, ForEach):
-            continue
-        operator = node.operator
+    for operator in graph.nodes:
         if operator.fills is not None:
             for receiver in _standing_for(graph, operator.fills):
                 capacity = str(getattr(operator.fills, "capacity", None) or "-")
-                yield _message(node, receiver, operator.fills, ("items", capacity, "the memory's own"), True)
+                yield _message(operator, receiver, operator.fills, ("items", capacity, "the memory's own"), True)
         for target, what, capacity, policy in operator.sends():
             for receiver in _standing_for(graph, target):
-                yield _message(node, receiver, target, (what, capacity, policy), False)
+                yield _message(operator, receiver, target, (what, capacity, policy), False)
 
 
 def _message(
-    sender: Node, receiver: Node | None, target: Any, described: tuple[str, str, str], stored: bool
+    sender: Operator, receiver: Operator | None, target: Any, described: tuple[str, str, str], stored: bool
 ) -> Message:
     to = type(target).__name__ if receiver is None else receiver.name
     return Message(sender, receiver, to, *described, stored)
 
 
-def _standing_for(graph: PlanGraph, target: Any) -> list[Node] | list[None]:
+def _standing_for(graph: PlanGraph, target: Any) -> list[Operator] | list[None]:
     """The operators at which a stream of these workers, or of this memory, begins; one None if there are none."""
     if isinstance(target, WorkerGroup):
-        found = [node for node in graph.nodes if getattr(getattr(node, "group", None), "key", None) == target.key]
+        found = [node for node in graph.nodes if node.group is not None and node.group.key == target.key]
     else:
-        found = [node for node in graph.nodes if getattr(node, "memory", None) is target]
+        found = [node for node in graph.nodes if node.draws_from is target]
     return found or [None]

@@ -7,7 +7,7 @@ from typing import Any
 from rlweave.errors import PlanError
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.gradients import Gradients, average
-from rlweave.flow.operators import positive
+from rlweave.flow.item_types import positive
 from rlweave.flow.protocols import ComputesGradients
 
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlweave.errors import ConfigError
 from rlweave.flow.batch import SampleBatch
+from rlweave.flow.codec import decode, encode
+from rlweave.flow.context import Context
 from rlweave.flow.envelope import Envelope, Pulled
-from rlweave.flow.item_state import decode, encode
-from rlweave.flow.item_types import Signature
+from rlweave.flow.item_types import Signature, positive
 from rlweave.flow.learners_behind import LearnersBehind
-from rlweave.flow.operators import Operator, positive
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
-    from rlweave.flow.node import Node
-    from rlweave.flow.plan_graph import PlanGraph
-
+from rlweave.flow.operator import Graph, Operator
 
 MadeWith = tuple[int, tuple[int, ...]]
 
@@ -62,20 +57,17 @@ class MixInReplay(Operator):
         self._learners = LearnersBehind()
         self._items = 0
         self._owed = 0.0
-        self._context: Context | None = None
-        self._name = "mix_in_replay"
 
     def signature(self) -> Signature:
         """Takes and gives batches."""
         return Signature(SampleBatch, SampleBatch)
 
-    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+    def check(self, graph: Graph) -> None:
         """Finds who trains on the items."""
-        self._learners.find(node, graph)
+        self._learners.find(self, graph)
 
-    def start(self, context: Context, name: str) -> None:
+    def start(self, context: Context) -> None:
         """Learns where updates are counted."""
-        self._context, self._name = context, name
         self._learners.start(context)
 
     def process(self, envelope: Envelope) -> Pulled:
@@ -88,7 +80,7 @@ class MixInReplay(Operator):
         if fresh.layout != "trajectories":
             raise ConfigError(
                 "only trajectories can be mixed in",
-                where=f"operator {self._name!r}",
+                where=f"operator {self.name!r}",
                 received=repr(fresh),
                 fix="give batches in layout 'trajectories', or use Replay(memory)",
             )
@@ -105,8 +97,8 @@ class MixInReplay(Operator):
         chosen = np.random.default_rng((self.seed, self._items)).integers(len(self._kept), size=number)
         replayed = [self._kept[index] for index in chosen]
         lags = self._learners.weight_lags(envelope, [made_with for _, made_with in replayed])
-        if lags and self._context is not None:
-            self._context.metrics.add(self._name, {"lag": float(np.mean(lags))})
+        if lags and self.add_metrics is not None:
+            self.report(lag=float(np.mean(lags)))
         mixed = SampleBatch.concat([fresh, *(batch for batch, _ in replayed)])
         return envelope.carrying(SampleBatch(mixed.data, mixed.layout, mixed.per_trajectory, steps * columns))
 
@@ -118,9 +110,8 @@ class MixInReplay(Operator):
         """The trajectories, glued together, and where the draws are."""
         batches = [batch for batch, _ in self._kept]
         return {
-            "kept": encode(SampleBatch.concat(batches), self._name) if batches else None,
-            "versions": [version for _, (version, _) in self._kept],
-            "versions_by_learner": [list(versions) for _, (_, versions) in self._kept],
+            "kept": encode(SampleBatch.concat(batches), self.name) if batches else None,
+            "made_with": encode([made_with for _, made_with in self._kept], self.name),
             "items": self._items,
             "owed": self._owed,
         }
@@ -131,7 +122,5 @@ class MixInReplay(Operator):
         self._kept.clear()
         if state["kept"] is not None:
             kept = decode(state["kept"])
-            made_with = zip(state["versions"], state["versions_by_learner"], strict=True)
-            for column, (version, versions) in enumerate(made_with):
-                trajectory = kept.slice(column, column + 1).copy()
-                self._kept.append((trajectory, (int(version), tuple(map(int, versions)))))
+            for column, made_with in enumerate(decode(state["made_with"])):
+                self._kept.append((kept.slice(column, column + 1).copy(), made_with))

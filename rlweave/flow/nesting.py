@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlweave.flow.engine import Engine, LocalEngine
-from rlweave.flow.operators import positive
+from rlweave.flow.item_types import positive
 from rlweave.flow.plan import ReportMetrics
 from rlweave.flow.plan_item import PlanItem
 from rlweave.flow.protocols import Episode

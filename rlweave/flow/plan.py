@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from rlweave.errors import CheckpointError, PlanError
-from rlweave.flow.branching import QueueNode
+from rlweave.errors import PlanError
+from rlweave.flow.branching import Queue
 from rlweave.flow.calls import answers_of
 from rlweave.flow.clock import Clock, SystemClock
+from rlweave.flow.codec import decode, encode
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
-from rlweave.flow.engine import Call, Engine, LocalEngine
+from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
+from rlweave.flow.learner_actor import LearnerActor
 from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.plan_state import restore_plan, saved_plan
 from rlweave.flow.progress import ProgressWatch, StepsWatch
-from rlweave.flow.protocols import Episode, TellsEpisodes
+from rlweave.flow.protocols import TellsEpisodes
 from rlweave.flow.reports import EpisodeWindow, Report, UnreportedEpisodes, report_of
 from rlweave.flow.sink import Sink
 from rlweave.flow.starting import running_context
@@ -64,8 +67,8 @@ class ReportMetrics:
         self.counters = Counters()
         self.stopped = False
         """Whether ``stop`` was called, or Ctrl-C was pressed in ``run``."""
-        self._queues = [node for node in self.graph.nodes if isinstance(node, QueueNode)]
-        self._waiting_nodes = [node for node in self.graph.nodes if node.may_wait()]
+        self._queues = [node for node in self.graph.nodes if isinstance(node, Queue)]
+        self._waiting_nodes = [node for node in self.graph.nodes if node.may_wait]
         self._episodes = EpisodeWindow()
         self._context: Context | None = None
         self._seconds_before = 0.0
@@ -350,9 +353,37 @@ class ReportMetrics:
         names = [f"{source.name}/{index}" for index in range(len(calls))]
         return answers_of(context.engine, context.clock, calls, source.name, method, names, lost=True)
 
-    def _unreported(self, context: Context) -> UnreportedEpisodes:
-        """Episodes that came with items since the last report."""
-        return UnreportedEpisodes() if self._group is None else context.episodes[self._group.key]
+    def ask_learner(self, learner: LearnerActor, method: str, *arguments: Any) -> Any:
+        """Calls a method of a learner that lives in an actor, and waits for the result.
+
+        Calls of an actor are carried out in order, so an update that was begun before is done when this answers.
+
+        Args:
+            learner: The learner.
+            method: Name of its method.
+            *arguments: Of the call.
+
+        Returns:
+            What the method returned.
+
+        Raises:
+            PlanError: If it raises, its actor is lost and not to be replaced, or there is no answer.
+        """
+        context = self._running()
+        record, operator = context.learner(learner), self.graph.trainer_of(learner)
+
+        def ask() -> Any:
+            call = context.engine.call(record.actor, method, *arguments)
+            return answers_of(context.engine, context.clock, [call], operator, method, ["the learner"])[0]
+
+        try:
+            return ask()
+        except PlanError as error:
+            if not isinstance(error.__cause__, ActorLost) or not record.replaceable:
+                raise
+        record.lost = True  # it died while nobody wanted anything of it
+        self.drain()
+        return ask()
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
@@ -382,16 +413,11 @@ class ReportMetrics:
         context = self._running()
         self.drain()
         return {
-            "format": 1,
-            "counters": self.counters.state_dict(),
             "seconds": self.seconds,
             "last_report": list(self._last_report),
             "episodes": self._episodes.state_dict(),
-            "unreported_episodes": [episode.to_data() for episode in self._unreported(context).newest],
-            "unreported_earlier": self._unreported(context).earlier,
-            **context.state_dict(),
-            "channels": [channel.state_dict() for channel in context.channels()],
-            "operators": self.graph.state_dict(),
+            "unreported": None if self._group is None else encode(context.episodes[self._group.key], self._sink.name),
+            **saved_plan(self.graph, context),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -403,29 +429,14 @@ class ReportMetrics:
             CheckpointError: If the state is of another plan.
         """
         context = self._running()
-        saved, here = state["operators"], {node.name for node in self.graph.nodes}
-        if saved.keys() != here or len(state["gather_lag"]) != len(context.channels()):
-            raise CheckpointError(
-                "the checkpoint is of another plan",
-                where=f"plan {self._sink.name!r}",
-                received=f"operators only in the checkpoint: {sorted(saved.keys() - here)}; "
-                f"only in the plan: {sorted(here - saved.keys())}",
-                fix="compose the plan as it was when the checkpoint was written",
-            )
-        self.counters.load_state_dict(state["counters"])
+        restore_plan(self.graph, context, state, self._sink.name)
         self._episodes.load_state_dict(state["episodes"])
-        unreported = [Episode.from_data(kept) for kept in state.get("unreported_episodes", [])]
-        self._unreported(context).extend(unreported, int(state.get("unreported_earlier", 0)))
-        context.load_state_dict(state)
-        self.graph.load_state_dict(saved)
+        if self._group is not None:
+            context.episodes[self._group.key] = decode(state["unreported"])
         self._seconds_before = float(state["seconds"])
         self._started_at = context.clock.now()
         seconds, steps = state["last_report"]
         self._last_report = (float(seconds), int(steps))
-        for channel in context.channels():
-            channel.forget()
-            channel.send_all()
-            channel.repeat_messages()
 
     def recall_weights(self, state: Mapping[str, Any]) -> None:
         """Takes workers to act on the weights, and to owe those, that they did when ``state`` was taken.

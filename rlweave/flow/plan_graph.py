@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.branching import QueueNode
+from rlweave.flow.branching import Queue
 from rlweave.flow.gather import GatherAsync
 from rlweave.flow.learner_actor import LearnerActor
-from rlweave.flow.node import Node
+from rlweave.flow.operator import Operator
 from rlweave.flow.protocols import Learner
 from rlweave.flow.resources import Resources, alike
 from rlweave.flow.sources import RolloutSource
-from rlweave.flow.transforms import ForEach, ForEachAtActor
 from rlweave.flow.workers import WorkerGroup
 
 
@@ -27,21 +25,21 @@ class PlanGraph:
         PlanError: If an output has no consumer, two operators were given one name, or a node finds itself wrong.
     """
 
-    def __init__(self, sink: Node) -> None:
+    def __init__(self, sink: Operator) -> None:
         self.nodes = sorted(_connected(sink), key=lambda node: node.order)
         self._name_nodes()
         self._check_consumers(sink)
-        self._ancestors: dict[Node, set[Node]] = {}
+        self._ancestors: dict[Operator, set[Operator]] = {}
         for node in self.nodes:
             above = {port.node for port in node.inputs}
             self._ancestors[node] = above.union(*(self._ancestors[parent] for parent in above))
         for node in self.nodes:
-            if isinstance(node, ForEach) and node.operator.group is not None:
-                self.check_group(node.operator.group, node.name)
+            if node.sends_to is not None:
+                self.check_group(node.sends_to, node.name)
             node.check(self)
 
     def _name_nodes(self) -> None:
-        taken: dict[str, Node] = {}
+        taken: dict[str, Operator] = {}
         for node in sorted(self.nodes, key=lambda node: (not node.named_by_user, node.order)):
             name, number = node.base_name, 1
             if node.named_by_user and name in taken:
@@ -57,7 +55,7 @@ class PlanGraph:
             taken[name] = node
             node.name = name
 
-    def _check_consumers(self, sink: Node) -> None:
+    def _check_consumers(self, sink: Operator) -> None:
         for node in self.nodes:
             for port in node.outputs:
                 if port.consumer is None:
@@ -74,12 +72,11 @@ class PlanGraph:
 
     def trainer_of(self, learner: LearnerActor) -> str:
         """Name of the operator that a learner in an actor works for."""
-        trainers = [node for node in self.nodes if isinstance(node, ForEachAtActor)]
-        return next((node.name for node in trainers if node.operator.learner_actor is learner), "learner")
+        return next((node.name for node in self.nodes if node.trains is learner), "learner")
 
     def trains(self, learner: Learner | LearnerActor) -> bool:
         """Whether an operator of the plan trains a learner."""
-        return any(isinstance(node, ForEach) and node.operator.trains is learner for node in self.nodes)
+        return any(node.trains is learner for node in self.nodes)
 
     def check_group(self, group: WorkerGroup, operator: str) -> None:
         """Checks that workers named by an operator are those of a ParallelRollouts of this plan.
@@ -109,9 +106,7 @@ class PlanGraph:
         """The actors of the plan, and those of plans in it: of which operator, how many, what each of them holds."""
         groups = {node.group.key: (node.name, node.group) for node in self.nodes if isinstance(node, RolloutSource)}
         learners = {
-            id(node.operator.learner_actor): (node.name, node.operator.learner_actor)
-            for node in self.nodes
-            if isinstance(node, ForEach) and node.operator.learner_actor is not None
+            id(node.trains): (node.name, node.trains) for node in self.nodes if isinstance(node.trains, LearnerActor)
         }
         own = [(name, len(group), group.resources) for name, group in groups.values()]
         own += [(name, 1, learner.resources) for name, learner in learners.values()]
@@ -124,49 +119,31 @@ class PlanGraph:
     def has_only_one_source(self) -> bool:
         """Whether everything waits for one stream of rollouts: nothing else could move meanwhile."""
         alone = [node for node in self.nodes if not node.inputs]
-        steady = not any(isinstance(node, QueueNode | ForEachAtActor) for node in self.nodes)
+        steady = not any(isinstance(node, Queue) or isinstance(node.trains, LearnerActor) for node in self.nodes)
         return len(alone) == 1 and isinstance(alone[0], RolloutSource) and steady
 
-    def ancestors(self, node: Node) -> set[Node]:
+    def ancestors(self, node: Operator) -> set[Operator]:
         """All nodes whose items can reach ``node``."""
         return self._ancestors[node]
 
-    def learners_behind(self, node: Node) -> list[Learner | LearnerActor]:
+    def learners_behind(self, node: Operator) -> list[Learner | LearnerActor]:
         """The learners that train on items which have come through ``node``, each once."""
-        below = [other for other in self.nodes if isinstance(other, ForEach) and node in self._ancestors[other]]
-        found = [other.operator.trains for other in below if other.operator.trains is not None]
+        below = [other.trains for other in self.nodes if node in self._ancestors[other]]
+        found = [learner for learner in below if learner is not None]
         return list({id(learner): learner for learner in found}.values())
 
-    def max_lags_above(self, node: Node) -> list[tuple[WorkerGroup, int]]:
+    def max_lags_above(self, node: Operator) -> list[tuple[WorkerGroup, int]]:
         """The workers whose items come to ``node`` with a bound on their lag, with that bound."""
         gathers = [above for above in self._ancestors[node] if isinstance(above, GatherAsync)]
         return [(gather.source.group, gather.max_lag) for gather in gathers if gather.max_lag is not None]
 
-    def stores_into(self, memory: Any) -> list[Node]:
+    def stores_into(self, memory: Any) -> list[Operator]:
         """All operators that store into a memory."""
-        return [node for node in self.nodes if isinstance(node, ForEach) and node.operator.fills is memory]
-
-    def state_dict(self) -> dict[str, Any]:
-        """What each operator has done, and its state, by name.
-
-        Raises:
-            CheckpointError: If an operator keeps items of a type that cannot be saved.
-        """
-        return {
-            node.name: {"timer": node.timer.state_dict(), "ended": node.ended, "state": node.state_dict()}
-            for node in self.nodes
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state of operators with the same names."""
-        for node in self.nodes:
-            node.timer.load_state_dict(state[node.name]["timer"])
-            node.ended = bool(state[node.name]["ended"])
-            node.load_state_dict(state[node.name]["state"])
+        return [node for node in self.nodes if node.fills is memory]
 
 
-def _connected(sink: Node) -> set[Node]:
-    found: set[Node] = set()
+def _connected(sink: Operator) -> set[Operator]:
+    found: set[Operator] = set()
     waiting = [sink]
     while waiting:
         node = waiting.pop()

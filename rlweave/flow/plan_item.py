@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlweave.flow.codec import saved_as
 
+
+@saved_as("plan_item")
 @dataclass(slots=True)
 class PlanItem:
     """What a plan in a plan did in a while.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rlweave.errors import SpaceError
 from rlweave.flow.batch import SampleBatch
+from rlweave.flow.codec import saved_as
 
 
+@saved_as("policy_batches")
 class PolicyBatches(Mapping[str, SampleBatch]):
     """A batch for each policy, by name; ``stream.select(policy)`` takes one of them out.
 
@@ -68,3 +71,12 @@ class PolicyBatches(Mapping[str, SampleBatch]):
                 )
         batches = {name: SampleBatch.concat([item[name] for item in items]) for name in items[0]}
         return PolicyBatches(batches, sum(item.joint_steps for item in items))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``from_state`` makes the same item of."""
+        return {"batches": self._batches, "joint_steps": self.joint_steps}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> PolicyBatches:
+        """The item that ``state_dict`` described."""
+        return cls(state["batches"], state["joint_steps"])

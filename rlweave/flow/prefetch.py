@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from rlweave.flow.codec import decode, encode
+from rlweave.flow.context import Context
 from rlweave.flow.counters import LagHistogram
 from rlweave.flow.envelope import ABSORBED, Envelope, Pulled
-from rlweave.flow.item_state import decode_envelopes, encode_envelopes
-from rlweave.flow.item_types import Signature, check_arguments
+from rlweave.flow.item_types import Signature, check_arguments, positive
 from rlweave.flow.learners_behind import LearnersBehind
-from rlweave.flow.operators import Operator, positive
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
-    from rlweave.flow.node import Node
-    from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.operator import Graph, Operator
 
 Item = TypeVar("Item")
 
@@ -47,20 +43,17 @@ class Prefetch(Operator):
         #: (item as it came, what was made of it, updates of the learners behind at that time)
         self._kept: deque[tuple[Envelope, Any, tuple[int, ...]]] = deque()
         self._learners = LearnersBehind()
-        self._context: Context | None = None
-        self._name = "prefetch"
 
     def signature(self) -> Signature:
         """What goes in comes out."""
         return Signature(Item, Item)
 
-    def check_plan(self, node: Node, graph: PlanGraph) -> None:
+    def check(self, graph: Graph) -> None:
         """Finds who trains on the items."""
-        self._learners.find(node, graph)
+        self._learners.find(self, graph)
 
-    def start(self, context: Context, name: str) -> None:
+    def start(self, context: Context) -> None:
         """Learns where updates are counted."""
-        self._context, self._name = context, name
         self._learners.start(context)
 
     def process(self, envelope: Envelope) -> Pulled:
@@ -72,8 +65,8 @@ class Prefetch(Operator):
         envelope, staged, before = self._kept.popleft()
         lag = max((now - then for now, then in zip(self._learners.updates(), before, strict=True)), default=0)
         self.lags.add(lag)
-        if self._context is not None:
-            self._context.metrics.add(self._name, {"lag": lag})
+        if self.add_metrics is not None:
+            self.report(lag=lag)
         return envelope.carrying(staged)
 
     def flush(self) -> list[Envelope]:
@@ -88,15 +81,12 @@ class Prefetch(Operator):
     def state_dict(self) -> dict[str, Any]:
         """The items as they came, the learner updates before each, and the lags so far."""
         return {
-            "kept": encode_envelopes([envelope for envelope, _, _ in self._kept], self._name),
-            "updates": [list(updates) for _, _, updates in self._kept],
+            "kept": encode([(envelope, updates) for envelope, _, updates in self._kept], self.name),
             "lags": self.lags.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state, and stages its items again."""
         self.lags.load_state_dict(state["lags"])
-        self._kept = deque(
-            (envelope, self.stage(envelope.payload), tuple(map(int, updates)))
-            for envelope, updates in zip(decode_envelopes(state["kept"]), state["updates"], strict=True)
-        )
+        kept = decode(state["kept"])
+        self._kept = deque((envelope, self.stage(envelope.payload), updates) for envelope, updates in kept)

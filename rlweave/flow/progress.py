@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 from rlweave.errors import PlanWarning
-from rlweave.flow.node import Node
+from rlweave.flow.operator import Operator
 from rlweave.flow.sources import RolloutSource
 
 
@@ -19,12 +19,12 @@ class ProgressWatch:
         lacking: What does not happen.
     """
 
-    def __init__(self, plan: str, nodes: Sequence[Node], lacking: str) -> None:
+    def __init__(self, plan: str, nodes: Sequence[Operator], lacking: str) -> None:
         self.plan, self.lacking = plan, lacking
         self.since: float | None = None
         """When something moved for the first time since the last progress. None is progress."""
         self._nodes = nodes
-        self._before: dict[Node, int] | None = None
+        self._before: dict[Operator, int] | None = None
         self._before_of: float | None = None
         self._warned_of: float | None = None
 
@@ -48,11 +48,11 @@ class ProgressWatch:
         taken = {node: node.timer.items - before for node, before in self._before.items()}
         culprits = self.culprits(taken)
         # who merges many items into one needs time for that
-        if culprits and (elapsed >= 10.0 * seconds or not all(node.gathers_up for node in culprits)):
+        if culprits and (elapsed >= 10.0 * seconds or not all(node.merges for node in culprits)):
             self._warned_of = self.since
             warnings.warn(self._message(elapsed, taken, culprits), PlanWarning, stacklevel=4)
 
-    def culprits(self, taken: dict[Node, int]) -> list[Node]:
+    def culprits(self, taken: dict[Operator, int]) -> list[Operator]:
         """The operators that took items and gave none, by what each of them took."""
         return [
             node
@@ -60,7 +60,7 @@ class ProgressWatch:
             if items and node.outputs and not any(taken[port.consumer] for port in node.outputs if port.consumer)
         ]
 
-    def _message(self, elapsed: float, taken: dict[Node, int], culprits: list[Node]) -> str:
+    def _message(self, elapsed: float, taken: dict[Operator, int], culprits: list[Operator]) -> str:
         shown = "; ".join(f"{node.name!r} took {taken[node]:,} items and gave none" for node in culprits)
         return (
             f"plan {self.plan!r}: items have moved for {elapsed:.0f} seconds, but {self.lacking}: {shown}. "
@@ -71,11 +71,11 @@ class ProgressWatch:
 class StepsWatch(ProgressWatch):
     """The same of environment steps, where these decide when a report is due."""
 
-    def culprits(self, taken: dict[Node, int]) -> list[Node]:
+    def culprits(self, taken: dict[Operator, int]) -> list[Operator]:
         """The sources whose items were of no steps."""
         return [node for node, items in taken.items() if items and isinstance(node, RolloutSource) and node.counts]
 
-    def _message(self, elapsed: float, taken: dict[Node, int], culprits: list[Node]) -> str:
+    def _message(self, elapsed: float, taken: dict[Operator, int], culprits: list[Operator]) -> str:
         shown = "; ".join(f"{taken[node]:,} items of {node.name!r} have none" for node in culprits)
         return (
             f"plan {self.plan!r}: items have moved for {elapsed:.0f} seconds, but {self.lacking}: {shown}. "

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rlweave.errors import PlanError, nearest
+from rlweave.flow.codec import saved_as
 
 
 class Batch(Protocol):
@@ -24,6 +25,7 @@ class Batch(Protocol):
         ...
 
 
+@saved_as("episode")
 class Episode(NamedTuple):
     """A finished episode.
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.envelope import END, NOT_READY, Pulled, Signal
-from rlweave.flow.node import Node, Port
+from rlweave.flow.operator import Graph, Operator, Port, check_input
 from rlweave.flow.shard_source import ShardSource
 from rlweave.flow.sources import ReplaySource
-from rlweave.flow.transforms import ForEach, check_input
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
-    from rlweave.flow.plan_graph import PlanGraph
 
 
-class RateLimit(Node):
+class RateLimit(Operator):
     """Lets ``samples_per_insert`` samples out of a memory for each environment step stored into it.
 
     The idea and the names are Reverb's (`reverb.rate_limiters.SampleToInsertRatio`). With I steps stored and S samples
@@ -36,27 +31,29 @@ class RateLimit(Node):
         error_buffer: Slack in samples, to both sides.
     """
 
+    on_error_choices = ()
+
     def __init__(self, upstream: Port, samples_per_insert: float, min_size: int, error_buffer: float) -> None:
-        super().__init__("rate_limit", [upstream])
-        check_input(upstream, self.name)
+        check_input(upstream, "rate_limit")
         if min_size < 1 or error_buffer < 0:
             raise ConfigError(
                 "min_size must be at least 1, and error_buffer not negative",
                 where="rate_limit",
                 received=f"min_size={min_size}, error_buffer={error_buffer}",
             )
+        self.enter([upstream], "rate_limit")
         self.samples_per_insert, self.min_size, self.error_buffer = samples_per_insert, min_size, error_buffer
         self.connect()
         self.outputs = [Port(self, 0, upstream.item_type)]
         self._replays: list[ReplaySource | ShardSource] = []
-        self._stores: list[ForEach] = []
+        self._stores: list[Operator] = []
         self._asks_ahead = False
 
-    def check(self, graph: PlanGraph) -> None:
+    def check(self, graph: Graph) -> None:
         """Finds the memory and what stores into it, and refuses what can never open."""
         self._replays = [node for node in graph.ancestors(self) if isinstance(node, ReplaySource | ShardSource)]
-        memories: dict[int, Any] = {id(replay.memory): replay.memory for replay in self._replays}
-        self._stores = [cast(ForEach, store) for memory in memories.values() for store in graph.stores_into(memory)]
+        memories: dict[int, Any] = {id(replay.draws_from): replay.draws_from for replay in self._replays}
+        self._stores = [store for memory in memories.values() for store in graph.stores_into(memory)]
         capacities = [getattr(memory, "capacity", None) for memory in memories.values()]
         known = [capacity for capacity in capacities if capacity is not None]
         above = self.inputs[0].node.name
@@ -91,13 +88,9 @@ class RateLimit(Node):
         for store in self._stores:
             store.gates.append(self.may_insert)
 
-    def start(self, context: Context) -> None:
-        """Binds its upstream."""
-        self._upstream = self.puller(self.inputs[0])
-
     def inserted(self) -> int:
         """Environment steps stored so far."""
-        return sum(int(cast(Any, store.operator).inserted) for store in self._stores)
+        return sum(int(cast(Any, store).inserted) for store in self._stores)
 
     def sampled(self) -> int:
         """Samples taken so far."""
@@ -130,7 +123,7 @@ class RateLimit(Node):
                     replay.limited = False
             elif not self._asks_ahead:
                 return NOT_READY
-        item = self._upstream()
+        item = self.take()
         if isinstance(item, Signal):
             self.ended = item is END
         else:

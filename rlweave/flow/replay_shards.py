@@ -12,7 +12,7 @@ from rlweave.flow.counters import Counters
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine
 from rlweave.flow.envelope import UNKNOWN_VERSION
 from rlweave.flow.item_reference import argument_of, has_rows
-from rlweave.flow.operators import positive
+from rlweave.flow.item_types import positive
 from rlweave.flow.protocols import require, steps_of
 from rlweave.flow.resources import Resources
 from rlweave.flow.workers import SourceActor, WorkerGroup
@@ -143,7 +143,7 @@ class ShardRecord:
         capacity = self.shards.capacity
         return self.stored[index] if capacity is None else min(self.stored[index], -(-capacity // len(self.actors)))
 
-    def bury(self, index: int) -> None:
+    def stop(self, index: int) -> None:
         """Notes that a shard is gone, with all it held."""
         if self.alive[index]:
             self.lost_steps += self.held(index)
@@ -151,7 +151,7 @@ class ShardRecord:
             self._given.pop(id(call), None)
         self.alive[index], self.filled[index], self.stored[index], self._calls[index] = False, False, 0, []
 
-    def born(self, index: int) -> None:
+    def started(self, index: int) -> None:
         """Notes that a new, empty shard is in its place."""
         self.alive[index] = True
 
@@ -247,7 +247,7 @@ class ShardRecord:
                 self.late_priorities += call.result() or 0
             except ActorLost:
                 if self.alive[index]:
-                    self.bury(index)
+                    self.stop(index)
                     self._found_dead.append(index)
                 return
             except ArgumentFailed:  # the item is lost where it was made, and the shard is as it was
@@ -270,7 +270,7 @@ class ShardRecord:
         kept = {index: state for index, state in zip(live, states, strict=False) if state is not None}
         for index in live if memory else []:
             if index not in kept:
-                self.bury(index)
+                self.stop(index)
                 self._found_dead.append(index)
         return {
             "turn": self._turn,

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlweave.flow.codec import saved_as
 from rlweave.flow.protocols import Episode
 
 if TYPE_CHECKING:
     from rlweave.flow.context import Context
-    from rlweave.flow.node import Node
+    from rlweave.flow.operator import Operator
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Report:
         return values
 
 
+@saved_as("unreported_episodes")
 class UnreportedEpisodes:
     """Episodes since the last report: the newest of them, so that one that is far off costs no memory.
 
@@ -128,6 +130,17 @@ class UnreportedEpisodes:
         """Adds episodes in order, and to the count also those before them that are not kept."""
         self._count += len(episodes) + earlier
         self.newest.extend(episodes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The episodes."""
+        return {"newest": [episode.to_data() for episode in self.newest], "earlier": self.earlier}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> UnreportedEpisodes:
+        """What ``state_dict`` described."""
+        made = cls()
+        made.extend([Episode.from_data(data) for data in state["newest"]], state["earlier"])
+        return made
 
 
 class EpisodeWindow:
@@ -190,7 +203,7 @@ class EpisodeWindow:
 
 def report_of(
     context: Context,
-    nodes: Sequence[Node],
+    nodes: Sequence[Operator],
     window: EpisodeWindow,
     episodes: Sequence[Episode],
     seconds: float,

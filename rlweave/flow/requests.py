@@ -5,39 +5,35 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from rlweave.errors import CheckpointError, PlanError
-from rlweave.flow.arrivals import (
-    Arrival,
-    Requested,
-    decode_arrival,
-    decode_request,
-    encode_arrival,
-    encode_request,
-)
+from rlweave.flow.arrivals import Arrival, Requested
+from rlweave.flow.codec import decode, encode, load_state, state_of
+from rlweave.flow.context import Context
 from rlweave.flow.engine import ActorLost, Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, AbsorbedAt, Envelope, Pulled, Signal
 from rlweave.flow.failures import Failures
 from rlweave.flow.item_reference import referenced
 from rlweave.flow.item_types import check_type
-from rlweave.flow.node import Node, Port, failure
+from rlweave.flow.operator import Operator, Port
+from rlweave.flow.plan_errors import check_workers, failure
 from rlweave.flow.protocols import Episode
-from rlweave.flow.sources import ParForEach, RolloutSource, check_workers
+from rlweave.flow.sources import RolloutSource
 from rlweave.flow.workers import SourceItem
 
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
 
-
-class Gather(Node):
+class Gather(Operator):
     """Asks sources for items, and takes delivery of them."""
+
+    state: ClassVar[tuple[str, ...]] = ("_sequence", "_over")
+    may_wait = True
+    on_error_choices = ()
 
     by_reference = False
     """Whether items stay where they are made."""
 
     def __init__(self, name: str, upstream: Port) -> None:
-        super().__init__(name, [upstream])
         if not upstream.parallel:
             raise PlanError(
                 f"{name}() needs a parallel stream",
@@ -45,13 +41,14 @@ class Gather(Node):
                 received=f"{upstream.describe()}, gathered already",
                 fix=f"leave out {name}()",
             )
-        self.stages: list[ParForEach] = []
-        source: Node = upstream.node
-        while isinstance(source, ParForEach):
+        self.stages: list[Operator] = []
+        source = upstream.node
+        while source.beside is not None:
             self.stages.insert(0, source)
             source = source.inputs[0].node
         assert isinstance(source, RolloutSource)
         self.source = source
+        self.enter([upstream], name)
         self.connect()
         self.outputs = [Port(self, 0, upstream.item_type)]
         self._requested: deque[Requested] = deque()
@@ -73,14 +70,11 @@ class Gather(Node):
     def prepare(self, context: Context) -> None:
         """Tells the actors what to do with each item before it leaves them."""
         context.fragments[self.source.group.key] = self.source.fragments
-        context.stages[self.source.group.key] = [(stage.name, stage.operator) for stage in self.stages]
+        context.stages[self.source.group.key] = [(stage.name, stage) for stage in self.stages]
 
     def start(self, context: Context) -> None:
         """Binds actors and the way of weights to them."""
-        self._now: Callable[[], float] = context.clock.now
-        self._context = context
         self._engine = context.engine
-        self._counters = context.counters
         self._actors = context.actors(self.source.group)
         self._channel = context.channel(self.source.group)
         self._channel.name = repr(self.source.name)
@@ -93,7 +87,7 @@ class Gather(Node):
 
     def _live(self) -> list[int]:
         """Sources that can be asked."""
-        return [index for index, over in enumerate(self._over) if not over and not self._failures.buried(index)]
+        return [index for index, over in enumerate(self._over) if not over and not self._failures.stopped(index)]
 
     # What follows runs for every item, and mostly cold, between two items of workers that use the same cores: each
     # call of a function costs many times what it costs in a tight loop. So these are few, and failures, which are
@@ -128,7 +122,7 @@ class Gather(Node):
             return found
         context, failures = self._context, self._failures
         patience = 0.0  # none unless all that could move is what it looks for
-        if context.patience and self.waits_for_all and (failures.last_error is None or not failures.being_replaced()):
+        if context.patience and self.waits_for_all and (failures.last_error is None or not failures.restarting()):
             now, until = self._now(), failures.hangs_at
             if context.waits_until is None:  # all looks of a step together, so that stop() is heeded
                 context.waits_until = now + context.patience
@@ -195,7 +189,7 @@ class Gather(Node):
             if self.stages:
                 payload = self._through_stages(payload)
             if type(payload) not in self._right:
-                self._check_type(payload, Envelope(None, name, sequence))
+                self._check_item(payload, Envelope(None, name, sequence))
             if isinstance(version, int):
                 envelope = Envelope(payload, name, sequence, version)
             else:  # of each learner's weights
@@ -212,7 +206,7 @@ class Gather(Node):
         self._arrived.extend(arrivals)
         return arrivals
 
-    def _check_type(self, payload: Any, item: Envelope) -> None:
+    def _check_item(self, payload: Any, item: Envelope) -> None:
         """Checks what came, once for each type.
 
         Raises:
@@ -296,7 +290,7 @@ class Gather(Node):
         self._sequence[index] += items
         if self._failures.note(index, survived):
             self._forget_all_of(index)
-            self._failures.bury(index)
+            self._failures.stop(index)
 
     def _forget_all_of(self, index: int) -> None:
         """Forgets what an actor was asked for and what came of it, all of which is lost."""
@@ -314,15 +308,16 @@ class Gather(Node):
         self.source.lost(items)
 
     def _replace_due(self) -> None:
-        """Has the actors made anew whose time has come, and asks those for items that are there."""
+        """Has the actors restarted whose time has come, and asks those for items that are there."""
         failures = self._failures
         for index in self.source.take_dead():
-            if not failures.buried(index):
+            if not failures.stopped(index):
                 self._failed(index, ActorLost("found dead by who gave it something"), asked=False)
         if failures.last_error is None:
             return
-        for index, error in failures.replace_due():
+        for index, error in failures.supervisor.advance():
             if error is None:
+                failures.started(index)
                 self._asked_of_new_actor(index)
             else:
                 self._failed(index, error, asked=False)
@@ -360,7 +355,7 @@ class Gather(Node):
         ready = self._ready
         self._blocking = found + [request.call for request in self._requested if id(request.call) not in ready]
         if self._failures.last_error is not None:
-            self._blocking += self._failures.births()
+            self._blocking += self._failures.supervisor.waits_on()
         self._blocked_in_step = self._context.step_number
         return NOT_READY
 
@@ -369,25 +364,24 @@ class Gather(Node):
         return iter(self._blocking if self._blocked_in_step == self._context.step_number else ())
 
     def wakes_at(self) -> float | None:
-        """When an actor is to be made anew, or counts as hanging."""
+        """When an actor is to be restarted, or counts as hanging."""
         if self._blocked_in_step != self._context.step_number:
             return None
         failures = self._failures
         hangs_at = failures.hangs_at if self._requested else None
-        if not failures.being_replaced():
+        if not failures.restarting():
             return hangs_at
-        return min((at for at in (hangs_at, failures.births_wake_at()) if at is not None), default=None)
+        return min((at for at in (hangs_at, failures.supervisor.wakes_at()) if at is not None), default=None)
 
     def obstacle(self) -> str:
         """Items that did not arrive yet."""
         late = ", ".join(f"{self._names[request.actor]}#{self._sequence[request.actor]}" for request in self._requested)
         return f"waiting for {late}" if late else ""
 
-    def progress(self, seconds: float) -> str:
-        """Also how old the weights were that its items were made with."""
+    def progress(self) -> str:
+        """How old the weights were that its items were made with."""
         lag = self._channel.gather_lag
-        shown = f"lag {lag.mean:.1f} (at most {lag.maximum})" if lag.counts else ""
-        return ", ".join(filter(None, [super().progress(seconds), shown]))
+        return f"lag {lag.mean:.1f} (at most {lag.maximum})" if lag.counts else ""
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
@@ -402,37 +396,37 @@ class Gather(Node):
         """Sequence numbers, sources that are over, and items that were asked for or made, and not delivered."""
         self.drain()
         requested, failed = self._answers()
+        arrived = self._kept_arrivals()
         return {
-            "sequence": list(self._sequence),
+            **state_of(self, self.state, self.name),
             "replaced": list(self._failures.supervisor.replaced),
-            "over": list(self._over),
-            "arrived": self._encoded(),
+            "arrived": arrived,
             "requested": requested,
             "failed": failed,
         }
 
-    def _answers(self) -> tuple[list[dict[str, Any]], list[int]]:
+    def _answers(self) -> tuple[list[Any], list[int]]:
         """The answers of calls that are done and not delivered, and the sources of those that failed.
 
         The gather finds out about these when it would have; who resumes asks again.
         """
-        kept: list[dict[str, Any]] = []
+        kept: list[Any] = []
         failed: list[int] = []
         for request in self._requested:
             try:
-                kept.append(encode_request(request, self.name))
+                kept.append(encode(request, self.name))
             except CheckpointError:
                 raise
             except Exception:
                 failed.append(request.actor)
         return kept, failed
 
-    def _encoded(self) -> list[dict[str, Any]]:
+    def _kept_arrivals(self) -> list[Any]:
         """What has arrived. Items that were left where they were made, and are lost there, are counted."""
         kept = []
         for arrival in list(self._arrived):
             try:
-                kept.append(encode_arrival(arrival, self.name))
+                kept.append(encode(arrival, self.name))
             except ActorLost:
                 self._arrived.remove(arrival)
                 self._lose(1)
@@ -446,13 +440,9 @@ class Gather(Node):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state; that of another number of workers is refused."""
         check_workers(len(state["sequence"]), len(self._sequence), self.name)
-        self._sequence = [int(number) for number in state["sequence"]]
-        self._over = [bool(over) for over in state["over"]]
-        supervisor = self._failures.supervisor
-        supervisor.replaced = [int(number) for number in state.get("replaced", supervisor.replaced)]
-        self._requested = deque(decode_request(kept, self._now()) for kept in state.get("requested", ()))
+        load_state(self, self.state, state)
+        self._failures.supervisor.replaced = [int(number) for number in state["replaced"]]
+        now = self._now()
+        self._requested = deque(request._replace(asked_at=now) for request in decode(state["requested"]))
         self._ready = {id(request.call) for request in self._requested}
-        self._arrived = deque(self._decoded(kept) for kept in state["arrived"])
-
-    def _decoded(self, kept: Mapping[str, Any]) -> Arrival:
-        return decode_arrival(kept, self._names)
+        self._arrived = deque(decode(state["arrived"]))

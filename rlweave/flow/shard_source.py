@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlweave.errors import PlanError
+from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters
 from rlweave.flow.engine import ActorLost
 from rlweave.flow.envelope import UNKNOWN_VERSION, Envelope
-from rlweave.flow.failure_rule import FailureRule
-from rlweave.flow.node import Node, failure
-from rlweave.flow.operators import positive
+from rlweave.flow.item_types import positive
+from rlweave.flow.operator import Graph, Operator
+from rlweave.flow.plan_errors import failure
 from rlweave.flow.replay_shards import ReplayShards, ShardRecord
 from rlweave.flow.sources import RolloutSource
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
-    from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.supervision import FailureRule
 
 
 class ShardSource(RolloutSource):
@@ -29,7 +27,7 @@ class ShardSource(RolloutSource):
     Args:
         shards: The memory.
         min_size: Environment steps that all shards together hold before the first sample; each needs its share, also
-            one that was made anew.
+            one that was restarted.
         save: Whether checkpoints hold what is in the shards.
         fragments: Samples that a shard draws per call.
     """
@@ -40,10 +38,10 @@ class ShardSource(RolloutSource):
 
     def __init__(self, shards: ReplayShards, min_size: int, save: bool, fragments: int = 1) -> None:
         super().__init__(shards, fragments, name="parallel_replay")
-        self.memory = shards
+        self.memory = self.draws_from = shards
         self.min_size, self.save = positive("min_size", min_size, self.name), save
         self.share = -(-min_size // len(shards))
-        self.stores: list[Node] = []
+        self.stores: list[Operator] = []
         self.limited = False
         self.permit: Callable[[], bool] | None = None
         """What a rate limiter says about another sample."""
@@ -51,7 +49,7 @@ class ShardSource(RolloutSource):
         """Samples asked for so far, those that were lost left out."""
         self._record: ShardRecord | None = None
 
-    def check(self, graph: PlanGraph) -> None:
+    def check(self, graph: Graph) -> None:
         """The memory must be able to fill."""
         super().check(graph)
         self.stores = graph.stores_into(self.memory)
@@ -110,13 +108,13 @@ class ShardSource(RolloutSource):
         """Shards that were found dead, or hanging, by who gave them something."""
         return self.record.take_dead((self.failure_rule or FailureRule()).timeout)
 
-    def buried(self, index: int) -> None:
+    def stopped(self, index: int) -> None:
         """Notes that a shard is gone."""
-        self.record.bury(index)
+        self.record.stop(index)
 
-    def born(self, index: int) -> None:
+    def started(self, index: int) -> None:
         """Notes that a new one is in its place."""
-        self.record.born(index)
+        self.record.started(index)
 
     # -- what a rate limiter asks -------------------------------------------------------------------------------
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from rlweave.flow.context import Context
 from rlweave.flow.envelope import END, Pulled, Signal
-from rlweave.flow.node import Node, Port
-from rlweave.flow.transforms import check_input
+from rlweave.flow.operator import Operator, Port, check_input
 
 
-class Sink(Node):
+class Sink(Operator):
     """The end of a plan: counts what arrives."""
 
-    def __init__(self, upstream: Port) -> None:
-        super().__init__("report_metrics", [upstream])
-        check_input(upstream, self.name)
-        self.connect()
+    on_error_choices = ()
 
-    def start(self, context: Context) -> None:
-        """Binds its upstream."""
-        self._upstream = self.puller(self.inputs[0])
-        self._counters = context.counters
+    def __init__(self, upstream: Port) -> None:
+        check_input(upstream, "report_metrics")
+        self.enter([upstream], "report_metrics")
+        self.connect()
 
     def pull(self, output: int = 0) -> Pulled:
         """The next item of the plan."""
-        item = self._upstream()
+        item = self.take()
         if isinstance(item, Signal):
             self.ended = item is END
         else:

@@ -36,7 +36,7 @@ def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Co
         for node in graph.nodes:
             node.prepare(context)
         for node in graph.nodes:
-            node.start(context)
+            node.open(context)
         for channel in context.channels():
             channel.send_all()
     except BaseException:

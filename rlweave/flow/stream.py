@@ -6,19 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow.branching import QueueNode, SplitNode, UnionNode
-from rlweave.flow.failure_rule import FailureRule, OnError
+from rlweave.flow.branching import Queue, Split, Unite
 from rlweave.flow.gather import GatherAsync, GatherSync, WhenOld
-from rlweave.flow.node import Port
-from rlweave.flow.notify import Notify, receiver_of
-from rlweave.flow.operators import BatchItems, ConcatBatches, FilterItems, Operator, SelectPolicy, as_operator
+from rlweave.flow.operator import Operator, Port
 from rlweave.flow.protocols import Memory
 from rlweave.flow.rate_limit import RateLimit
 from rlweave.flow.replay_shards import ReplayShards
 from rlweave.flow.rounds import BatchRounds
 from rlweave.flow.shard_source import ShardSource
-from rlweave.flow.sources import ParForEach, ReplaySource, RolloutSource
-from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
+from rlweave.flow.sources import ReplaySource, RolloutSource
+from rlweave.flow.supervision import FailureRule, OnError
+from rlweave.flow.transforms import BatchItems, ConcatBatches, FilterItems, Flatten, SelectPolicy, as_operator
+from rlweave.flow.upstream import Notify, receiver_of
 from rlweave.flow.workers import WorkerGroup, Workers
 
 
@@ -69,7 +68,7 @@ class Stream:
         Without it, a failure stops the plan. Whatever goes on after a failure is counted, and reported.
 
         Args:
-            rule: ``"skip"`` leaves out the item at hand. ``"replace"`` makes the actor anew, in place: counters,
+            rule: ``"skip"`` leaves out the item at hand. ``"replace"`` restarts the actor in place: counters,
                 buffers, learner and the other branches go on, what was asked of it is lost and counted, and the new one
                 gets the newest weights, and ``replacing(number)`` if it has that, before its first item. An operator at
                 the workers follows the rule of their source unless it has its own.
@@ -96,7 +95,7 @@ class Stream:
 
     def par_for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:
         """Puts every item through an operator that runs at its source, in a copy of its own for each source."""
-        return Stream(ParForEach(self.port, as_operator(operator)).outputs[0])
+        return Stream(as_operator(operator).behind(self.port, at_workers=True))
 
     def gather_sync(self, quorum: int | None = None, timeout: float | None = None) -> Stream:
         """Fetches one item per source in every round, as a barrier, in the order of the sources.
@@ -134,9 +133,7 @@ class Stream:
 
     def for_each(self, operator: Operator | Callable[[Any], Any]) -> Stream:
         """Puts every item through an operator, in order."""
-        operator = as_operator(operator)
-        kind = ForEachAtActor if operator.learner_actor is not None else ForEach
-        return Stream(kind(self.port, operator).outputs[0])
+        return Stream(as_operator(operator).behind(self.port))
 
     def filter(self, predicate: Callable[[Any], bool]) -> Stream:
         """Lets only those items through for which the predicate holds."""
@@ -191,11 +188,11 @@ class Stream:
             capacity: Items that one branch may be ahead of another; then it has to wait.
         """
         stream = self.gather_sync() if self.port.parallel else self
-        return tuple(Stream(port) for port in SplitNode(stream.port, n, capacity).outputs)
+        return tuple(Stream(port) for port in Split(stream.port, n, capacity).outputs)
 
     def queue(self, capacity: int, policy: Literal["block", "drop_oldest", "drop_newest"] = "block") -> Stream:
         """Puts a bounded queue here, so that upstream goes on while downstream is busy. Drops are counted."""
-        return Stream(QueueNode(self.port, capacity, policy).outputs[0])
+        return Stream(Queue(self.port, capacity, policy).outputs[0])
 
     def notify(
         self,
@@ -333,4 +330,4 @@ class Union(Stream):
                     received=type(branch).__name__,
                     fix="give the streams one by one: Union(a, b)",
                 )
-        super().__init__(UnionNode([branch.port for branch in branches], mode, weights, output).outputs[0])
+        super().__init__(Unite([branch.port for branch in branches], mode, weights, output).outputs[0])

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlweave.flow.codec import saved_as
 
+
+@saved_as("train_stats")
 @dataclass(slots=True)
 class TrainStats:
     """What one call of a learner's ``update`` did.
@@ -32,17 +35,10 @@ class TrainStats:
             "num_steps": self.num_steps,
             "gradient_steps": self.gradient_steps,
             "version": self.version,
-            "priorities": None if self.priorities is None else list(self.priorities),
+            "priorities": self.priorities,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TrainStats:
         """What ``state_dict`` described."""
-        priorities = state["priorities"]
-        return cls(
-            metrics=dict(state["metrics"]),
-            num_steps=int(state["num_steps"]),
-            gradient_steps=int(state["gradient_steps"]),
-            version=int(state["version"]),
-            priorities=None if priorities is None else tuple(priorities),
-        )
+        return cls(**state)

@@ -45,8 +45,8 @@ class WeightChannel:
         """Version of the weights that each worker has, or will have when its calls so far are done."""
         self.sent_versions: list[tuple[int, ...]] = [()] * len(actors)
         """The same of each learner, where there are several."""
-        self.renewed_at = -1
-        """First version after a learner was made anew: older weights may have died with the one before."""
+        self.restarted_at = -1
+        """First version after a learner was restarted: older weights may have died with the one before."""
         self._engine = engine
         self._actors = list(actors)
         self._published = [False] * len(actors)
@@ -122,7 +122,7 @@ class WeightChannel:
         versions = tuple(record.newest for record in self.learners)
         version = sum(versions)
         if self.lacks_learner():
-            return ()  # until its learner is made anew, a worker goes on with what it has
+            return ()  # until its learner is restarted, a worker goes on with what it has
         self._published[index] = False
         if not self.learners or self.sent[index] >= version:
             return ()
@@ -141,14 +141,14 @@ class WeightChannel:
         return any(lost)
 
     def awaits_learner(self, version: float) -> bool:
-        """After weights could not be had: whether that is because a learner is to be made anew, or has been since.
+        """After weights could not be had: whether that is because a learner is to be restarted, or has been since.
 
         Then all workers get weights when the learner is there.
 
         Args:
             version: Of those weights.
         """
-        return self.lacks_learner(look=True) or version < self.renewed_at
+        return self.lacks_learner(look=True) or version < self.restarted_at
 
     def _send(self, index: int) -> list[tuple[int, Call]]:
         """Sends worker ``index`` the newest weights now, if it has older ones."""
@@ -212,7 +212,7 @@ class WeightChannel:
         return told
 
     def repeat_messages(self) -> None:
-        """Tells workers the last message of each kind, after a plan was resumed: like those made anew, they are new.
+        """Tells workers the last message of each kind, after a plan was resumed: like restarted ones, they are new.
 
         Worker objects that exist without the plan are not: who saved and restored them did so with all they know.
         """
@@ -268,9 +268,9 @@ class WeightChannel:
         return None
 
     def resend(self) -> None:
-        """Lets every worker have the weights of a learner that was made anew with its next item."""
+        """Lets every worker have the weights of a learner that was restarted with its next item."""
         self._forget_sent()
-        self.renewed_at = self.version
+        self.restarted_at = self.version
         self.publish_to_all()
         for record in self.learners:
             record.offer()

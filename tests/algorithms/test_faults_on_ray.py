@@ -85,7 +85,7 @@ def test_a_reward_at_the_last_step_arrives_and_no_step_is_invented():
     """Fault 10: episodes of four steps in fragments of two, each an item of its own that crosses a process border."""
     trainer = trainer_of(env=LAST_REWARD, agent__rollout_steps=2, agent__minibatches=1, num_envs=2, steps=64)
     seen = []
-    learner = trainer.plan.graph.nodes[-2].operator._work.learner
+    learner = trainer.plan.graph.nodes[-2].learner
     update = learner.update
     learner.update = lambda batch: seen.append(batch.data) or update(batch)
     try:

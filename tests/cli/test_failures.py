@@ -8,7 +8,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import fail
 from rlweave.errors import BuildError, ConfigError, EnvError, PlanError
 from rlweave.flow.envelope import Envelope
-from rlweave.flow.node import failure
+from rlweave.flow.plan_errors import failure
 
 #: A training that acts a little and never updates: fast, on any backend that learns.
 SMALL = ("--backend", "torch", "--num-envs", 2, "--set", "agent.rollout_steps=8", "--set", "agent.network=[]")

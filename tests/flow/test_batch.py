@@ -6,7 +6,7 @@ import pytest
 
 from rlweave.errors import SpaceError
 from rlweave.flow import Batch, SampleBatch
-from rlweave.flow.item_state import decode, encode
+from rlweave.flow.codec import decode, encode
 from rlweave.flow.protocols import require, steps_of
 
 

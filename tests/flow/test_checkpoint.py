@@ -205,31 +205,6 @@ def test_cut_and_resumed_equals_uncut(name: str, cut: int) -> None:
     assert ours == theirs
 
 
-def without(state: Any, *keys: str) -> Any:
-    """Nested data without some keys, as earlier releases wrote it."""
-    if isinstance(state, dict):
-        return {key: without(inner, *keys) for key, inner in state.items() if key not in keys}
-    return [without(inner, *keys) for inner in state] if isinstance(state, list) else state
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_a_checkpoint_from_before_items_knew_their_round_and_all_versions_is_read(name: str) -> None:
-    """The plan goes on with it; items that do not say how old they are for each learner are as old as they can be."""
-    world = World()
-    plan = PLANS[name](world).start(clock=FakeClock())
-    trail(plan, 22)
-    state = through_json(plan.state_dict())
-    old = without(state, "versions", "train_lags", "at_workers", "channels")
-    for gather in ("gather_sync", "gather_async"):
-        for kept in (old["operators"].get(gather, {}).get("state", {})).get("arrived", []):
-            assert "versions" not in kept
-    resumed = PLANS[name](copy.deepcopy(world)).start(clock=FakeClock())
-    resumed.load_state_dict(old)
-    expected = [(found[0], found[1]) for found in trail(plan, 30) if isinstance(found, tuple)]
-    assert [(found[0], found[1]) for found in trail(resumed, 30) if isinstance(found, tuple)] == expected
-    assert sum(resumed.report().train_lag.values()) == sum(plan.report().train_lag.values())
-
-
 def test_counters_and_time_go_on() -> None:
     world, clock = World(), FakeClock()
     plan = ppo(world).start(clock=clock)
@@ -340,23 +315,12 @@ def test_operators_at_the_workers_go_on_with_the_state_of_their_worker() -> None
     plan = numbered(2).start(LocalEngine(), FakeClock())
     assert numbers(plan, 4) == [[0, 1], [1, 1], [0, 2], [1, 2]]
     state = through_json(plan.state_dict())
-    states = state["operators"]["numbering"]["state"]["at_workers"]
+    states = state["operators"]["numbering"]["at_workers"]
     assert [kept["seen"] for kept in states] == [2, 2]
     states[1]["seen"] = 40  # of the second one
     resumed = numbered(2).start(LocalEngine(), FakeClock())
     resumed.load_state_dict(state)
     assert numbers(resumed, 4) == [[0, 3], [1, 41], [0, 4], [1, 42]]
-
-
-def test_operators_at_the_workers_begin_anew_from_a_checkpoint_without_their_state() -> None:
-    """As the first ones are."""
-    plan = numbered(2).start(LocalEngine(), FakeClock())
-    numbers(plan, 2)
-    state = plan.state_dict()
-    state["operators"]["numbering"]["state"] = {}
-    resumed = numbered(2).start(LocalEngine(), FakeClock())
-    resumed.load_state_dict(state)
-    assert numbers(resumed, 2) == [[0, 1], [1, 1]]
 
 
 def test_a_worker_that_is_gone_has_no_state_and_its_successor_begins_anew() -> None:
@@ -370,7 +334,7 @@ def test_a_worker_that_is_gone_has_no_state_and_its_successor_begins_anew() -> N
     while not plan.counters.failures:
         if plan.step() is NOT_READY:
             plan.wait()
-    first, second = plan.state_dict()["operators"]["numbering"]["state"]["at_workers"]
+    first, second = plan.state_dict()["operators"]["numbering"]["at_workers"]
     assert first is None
     assert second["seen"] >= 2
     state = plan.state_dict()

@@ -21,7 +21,6 @@ from rlweave.flow import (
     TrainOneStep,
     WorkerGroup,
 )
-from rlweave.flow.learner_actor import ask_learner
 from tests.flow.fake_cluster import Seconds, SimulatedCluster
 from tests.flow.fakes import FakeLearner, FakeWorker
 
@@ -218,7 +217,7 @@ def test_a_checkpoint_waits_for_a_learner_that_a_gather_found_dead() -> None:
     plan._context.learner(world.learner).lost = True  # type: ignore[union-attr]
     plan.state_dict()
     assert len(world.learners) == 2
-    assert ask_learner(plan, world.learner, "state_dict") == {"updates": 8}
+    assert plan.ask_learner(world.learner, "state_dict") == {"updates": 8}
 
 
 def test_asking_an_idle_learner_that_died_has_it_made_anew_or_names_who_trains_it() -> None:
@@ -233,11 +232,11 @@ def test_asking_an_idle_learner_that_died_has_it_made_anew_or_names_who_trains_i
         world.cluster.crash(world.learners[-1])
         world.clock.advance(0.1)
         if policy == "replace":
-            assert ask_learner(plan, world.learner, "state_dict") == {"updates": 8}
+            assert plan.ask_learner(world.learner, "state_dict") == {"updates": 8}
             assert plan.counters.replacements == {"train_one_step": 1}
             continue
         with pytest.raises(PlanError, match="operator 'train_one_step' failed: ActorLost: crashed") as caught:
-            ask_learner(plan, world.learner, "state_dict")
+            plan.ask_learner(world.learner, "state_dict")
         assert "state_dict(), asked of it" in str(caught.value)
 
 
@@ -270,7 +269,7 @@ def test_a_learner_that_is_found_dead_too_often_ends_a_checkpoint_with_an_error(
     plan.drain()
     world.cluster.crash(world.learners[-1])
     with pytest.raises(PlanError, match="operator 'train_one_step' failed: ActorLost"):
-        ask_learner(plan, world.learner, "state_dict")
+        plan.ask_learner(world.learner, "state_dict")
 
 
 class Host:
@@ -343,7 +342,7 @@ def test_a_checkpoint_asks_nothing_of_an_actor_that_is_being_made_anew() -> None
         if plan.step() is NOT_READY:
             plan.wait()
         if len(made) == 3 and not states:
-            states.append(plan.state_dict()["operators"]["counting"]["state"]["at_workers"])
+            states.append(plan.state_dict()["operators"]["counting"]["at_workers"])
     assert states[0][1] is None
     assert states[0][0]["seen"] > 0
     assert plan.counters.replacements == {"parallel_rollouts": 2}

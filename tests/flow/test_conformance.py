@@ -25,14 +25,12 @@ from rlweave.flow import (
     TrainOneStep,
     Union,
 )
-from rlweave.flow.branching import QueueNode, SplitNode
+from rlweave.flow.branching import Queue, Split
 from rlweave.flow.gather import GatherAsync, GatherSync
-from rlweave.flow.node import Node
-from rlweave.flow.operators import BatchItems, ConcatBatches
 from rlweave.flow.requests import Gather
 from rlweave.flow.rounds import BatchRounds
-from rlweave.flow.transforms import Flatten, ForEach, ForEachAtActor
-from rlweave.flow.work import Work
+from rlweave.flow.training import LearnerOperator
+from rlweave.flow.transforms import BatchItems, ConcatBatches, Flatten
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 from tests.flow.test_checkpoint import PLANS, World
@@ -80,7 +78,7 @@ FLUSHING: dict[type, Callable[[], Stream]] = {
     BatchItems: lambda: finite().gather_sync().batch(4),
     ConcatBatches: lambda: finite().gather_async().concat(min_steps=7),
     Prefetch: lambda: finite().gather_sync().for_each(Prefetch(4, stage=lambda batch: batch)),
-    # nodes that hold items
+    # operators that take items by themselves and hold some
     GatherSync: lambda: ParallelRollouts(
         [FakeWorker(n, steps=2, items=items) for n, items in enumerate((5, 1, 3))], mode="sync"
     ),
@@ -90,8 +88,8 @@ FLUSHING: dict[type, Callable[[], Stream]] = {
     BatchRounds: lambda: (
         finite().gather_sync().filter(lambda batch: batch["worker"][0] != 9).queue(1).batch_rounds().queue(2)
     ),
-    QueueNode: lambda: finite().gather_sync().batch(4).queue(3),
-    SplitNode: lambda: Union(*finite().split(2, capacity=2), output=0),
+    Queue: lambda: finite().gather_sync().batch(4).queue(3),
+    Split: lambda: Union(*finite().split(2, capacity=2), output=0),
     Flatten: lambda: finite().gather_sync().batch(4).queue(1).flatten(),
 }
 
@@ -124,7 +122,6 @@ def test_everything_that_keeps_items_back_has_a_case() -> None:
 def test_the_end_of_a_finite_stream_flushes_it(start: Start, kind: type) -> None:
     plan = start(ReportMetrics(FLUSHING[kind]()))
     held = [type(node) for node in plan.graph.nodes]
-    held += [type(node.operator) for node in plan.graph.nodes if isinstance(node, ForEach)]
     assert kind in held
     got = [number for item in plan.items() for number in numbers_in(item.payload)]
     assert sorted(got) == EVERY_STEP
@@ -161,22 +158,22 @@ def test_what_cannot_be_merged_is_skipped_once_and_does_not_come_again(start: St
 # -- every edge ---------------------------------------------------------------------------------------------------
 
 
-def held(node: Node) -> int:
+def held(node: Operator) -> int:
     """Items on the edge into a gather, or out of any other node."""
     if isinstance(node, Gather):
         fragments = node.source.fragments
         return len(node._requested) * fragments + len(node._arrived) + len(getattr(node, "_round", ()))
-    if isinstance(node, SplitNode):
+    if isinstance(node, Split):
         return max(map(len, node._waiting))
-    if isinstance(node, QueueNode):
+    if isinstance(node, Queue):
         return len(node)
-    if isinstance(node, ForEachAtActor):
-        return len(node._finished) + (node._working is not None)
+    if isinstance(node, LearnerOperator) and node._at_actor is not None:
+        return len(node._at_actor.finished) + (node._at_actor.working is not None)
     return 0
 
 
-def allowed(node: Node) -> int:
-    return node.in_flight if isinstance(node, Gather) else node.capacity
+def allowed(node: Operator) -> int:
+    return node.in_flight if isinstance(node, Gather) else max([port.capacity for port in node.outputs], default=1)
 
 
 def busy() -> tuple[Stream, Any]:
@@ -216,7 +213,6 @@ def test_no_edge_ever_holds_more_than_it_says(engine: str) -> None:
 
 CUT_ELSEWHERE: dict[str, str] = {
     "Prefetch": "test_prefetch.py::test_a_checkpoint_keeps_what_is_under_way",
-    "ForEachAtActor": "test_learner_actor.py::test_an_update_on_its_way_is_part_of_a_checkpoint",
     "MixInReplay": "test_mix_in_replay.py::test_a_checkpoint_holds_the_buffer_and_the_draws",
     "PackTrajectories": "../algorithms/test_trajectory_packing.py::test_its_state_goes_into_a_checkpoint",
     "ShardSource": "test_parallel_replay.py::test_cut_and_resumed_equals_uncut",
@@ -225,13 +221,10 @@ CUT_ELSEWHERE: dict[str, str] = {
 
 
 def test_whatever_has_a_state_is_cut_and_resumed_in_a_test() -> None:
-    known = {found for base in (Operator, Node, Work) for found in classes_below(base)}
-    with_state = {found for found in known if "state_dict" in vars(found)}
+    with_state = {found for found in classes_below(Operator) if {"state", "state_dict"} & vars(found).keys()}
     plans = [make(World()) for make in PLANS.values()]
     nodes = [node for plan in plans for node in plan.graph.nodes]
     made_of = {kind for node in nodes for kind in type(node).__mro__}
-    operators = [node.operator for node in nodes if isinstance(node, ForEach)]
-    made_of |= {kind for operator in operators for made in (operator, operator._work) for kind in type(made).__mro__}
     missing = {kind.__name__ for kind in with_state - made_of}
     assert missing <= set(CUT_ELSEWHERE), f"put {missing - set(CUT_ELSEWHERE)} into a plan of test_checkpoint.py"
     for name in missing:

@@ -50,7 +50,7 @@ def updates_from(plan: ReportMetrics, more: int) -> Any:
 @pytest.mark.parametrize("how", ["killed", "exits", "hangs", "raises"])
 def test_a_learner_is_made_anew_in_place(plan: ReportMetrics, how: str) -> None:
     until(plan, updates_from(plan, 10))
-    record = plan._context._learners[id(plan.graph.nodes[-2].operator.learner_actor)]  # type: ignore[union-attr,attr-defined]
+    record = plan._context._learners[id(plan.graph.nodes[-2].trains)]  # type: ignore[union-attr,attr-defined]
     workers = {told["pid"] for told in plan.ask_workers("tell")}
     if how == "killed":
         ray.kill(record.actor.handle, no_restart=True)

@@ -360,8 +360,8 @@ def test_an_item_lost_on_its_way_is_counted_and_its_shard_is_not_blamed(policy: 
             lost.append(reference.num_steps)
         return reference
 
-    store, process = world.store, world.store._process
-    store._process = lambda envelope: process(envelope.carrying(lose(envelope.payload)))
+    store, process = world.store, world.store.process
+    store.process = lambda envelope: process(envelope.carrying(lose(envelope.payload)))
     while world.plan.counters.env_steps_sampled < 200:
         world.step()
     world.plan.drain()
@@ -408,7 +408,7 @@ def test_a_checkpoint_leaves_out_what_is_lost_and_asks_for_more() -> None:
     first = world.gather._requested[0]
     first.payloads[0].gone = True
     state = world.plan.state_dict()["operators"]["gather_async"]["state"]
-    assert [kept["actor"] for kept in state["requested"]] == [1 - first.actor]
+    assert [kept["state"]["actor"] for kept in state["requested"]] == [1 - first.actor]
     assert state["failed"] == [first.actor]
     while world.plan.counters.env_steps_sampled < 80:
         world.step()
@@ -442,7 +442,7 @@ def test_a_restored_reference_has_its_item_and_goes_to_shards(start: Start) -> N
     run(plan, 100)
     state = plan.state_dict()
     gather = state["operators"]["gather_async"]["state"]
-    assert len(gather["arrived"]) + sum(len(call["items"]) for call in gather["requested"]) > 4
+    assert len(gather["arrived"]) + sum(len(call["state"]["items"]) for call in gather["requested"]) > 4
     second: list[FakeShard] = []
     resumed = start(
         ape_x(copy.deepcopy(group), copy.deepcopy(learner), ReplayShards([partial(FakeShard, 0, second)], BATCH))

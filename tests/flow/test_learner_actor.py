@@ -54,9 +54,9 @@ def test_an_update_on_its_way_is_part_of_a_checkpoint() -> None:
         return ReportMetrics(train, group).start(engine, clock), engine
 
     plan, _ = compose()
-    while plan.step() is NOT_READY and not plan.graph.nodes[2].state_dict()["finished"]:
+    while plan.step() is NOT_READY and not plan.graph.nodes[2].state_dict()["at_actor"]["finished"]["state"]:
         plan.wait()
-        working = plan.graph.nodes[2]._working  # type: ignore[attr-defined]
+        working = plan.graph.nodes[2]._at_actor.working  # type: ignore[attr-defined]
         if working is not None:
             break
     state = plan.state_dict()
@@ -157,7 +157,7 @@ def test_workers_go_on_with_the_weights_they_have_until_it_is_there() -> None:
     for _ in range(6):
         next(items)
     before = plan.counters.env_steps_sampled
-    engine.crash(plan._context.learner(train.port.node.operator.learner_actor).actor)  # type: ignore[union-attr,attr-defined]
+    engine.crash(plan._context.learner(train.port.node.trains).actor)  # type: ignore[union-attr,attr-defined]
     for _ in range(4):
         next(items)
     assert plan.counters.replacements == {"train_one_step": 1}

@@ -20,6 +20,7 @@ from rlweave.flow import (
     TrainOneStep,
     Union,
 )
+from rlweave.flow.codec import decode
 from tests.flow.conftest import Start
 from tests.flow.fake_shards import BATCH, FakeShard
 from tests.flow.fakes import FakeLearner, FakeWorker
@@ -111,8 +112,9 @@ def test_the_age_is_in_updates_of_the_learner_that_trains_on_the_items(start: St
         pytest.approx(update - batch["version"][0, 2:].mean()) for update, batch in enumerate(learner.batches)
     ]
     assert max(lags) > 1
-    state = plan.state_dict()["operators"]["mix_in_replay"]["state"]["operator"]
-    assert state["versions_by_learner"] == [[n, n] if shared else [] for n in range(6) for _ in range(2)]
+    state = plan.state_dict()["operators"]["mix_in_replay"]["state"]
+    made_with = [versions for _, versions in decode(state["made_with"])]
+    assert made_with == [(n, n) if shared else () for n in range(6) for _ in range(2)]
 
 
 class TrajectoryShard(FakeShard):

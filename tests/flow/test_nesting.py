@@ -22,7 +22,7 @@ from rlweave.flow import (
     TrainOneStep,
     WorkerGroup,
 )
-from rlweave.flow.item_state import decode, encode
+from rlweave.flow.codec import decode, encode
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeWorker, SimulatedEngine
 from tests.flow.ray_workers import CountingLearner, ProcessWorker

@@ -7,7 +7,7 @@ import pytest
 
 from rlweave.errors import PlanError, SpaceError
 from rlweave.flow import Episode, ParallelRollouts, PolicyBatches, ReportMetrics, SampleBatch
-from rlweave.flow.item_state import decode, encode
+from rlweave.flow.codec import decode, encode
 from rlweave.flow.reports import EpisodeWindow
 
 

@@ -194,7 +194,7 @@ with RayEngine(address=cluster.address) as engine:
     shards = ReplayShards([partial(Summing, number) for number in range(2)], BATCH, resources=near)
     plan = storing(group, shards, "replace")
     (store,) = [node for node in plan.graph.nodes if node.name == "store_to_buffer"]
-    process, store.operator.process = store.operator.process, process_losing
+    process, store.process = store.process, process_losing
     plan.start(engine)
     while plan.counters.env_steps_sampled < 80:
         if plan.step() is NOT_READY:

@@ -1,6 +1,5 @@
 """Lists of whole rounds: whoever is there, and never items of two rounds."""
 
-import json
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -189,24 +188,12 @@ def skipped_workers(plan: ReportMetrics, rounds_made: int) -> ReportMetrics:
     return plan
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("cut", [1, 2, 4, 5])
-def test_a_round_that_is_cut_in_the_middle_is_whole_after_a_resume(cut: int, old: bool) -> None:
-    """Also from a checkpoint of the time when items did not know their round, and ``batch(3)`` stood there."""
+def test_a_round_that_is_cut_in_the_middle_is_whole_after_a_resume(cut: int) -> None:
     plan = in_rounds().start(LocalEngine(), FakeClock())
     before = [members(item) for _ in range(cut) if isinstance(item := plan.step(), Envelope)]
     state = through_json(plan.state_dict())
     assert state["operators"]["batch"]["state"]["kept"]
-    if old:
-        operator = state["operators"]["batch"]["state"]
-        assert not operator["waiting"]
-        for kept in operator["kept"]:
-            del kept["round"]
-        state["operators"]["batch"]["state"] = {
-            "operator": {"made": operator["made"], "kept": operator["kept"]},
-            "flushed": [],
-        }
-        assert '"round": ["' not in json.dumps(state["operators"], default=str)
     resumed = in_rounds().start(LocalEngine(), FakeClock())
     resumed.load_state_dict(state)
     skipped_workers(resumed, -(-cut // 3))

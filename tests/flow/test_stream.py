@@ -26,7 +26,6 @@ from rlweave.flow import (
     UpdateWeights,
     WorkerGroup,
 )
-from rlweave.flow.work import Work
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, workers
 
 
@@ -69,11 +68,6 @@ class PolicyWorker(FakeWorker):
 
 
 class OnEnvelopes(Operator):
-    def process(self, envelope: Envelope) -> Envelope:
-        return envelope
-
-
-class Passing(Work):
     def process(self, envelope: Envelope) -> Envelope:
         return envelope
 
@@ -134,10 +128,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "an operator on envelopes at the sources": (
         lambda: ParallelRollouts(workers(2)).par_for_each(OnEnvelopes()),
         ["'parallel_rollouts'", "'on_envelopes'", "works on envelopes", "gather first"],
-    ),
-    "an operator at the sources that has others work on envelopes": (
-        lambda: ParallelRollouts(workers(2)).par_for_each(Operator(Passing())).named("passing"),
-        ["'parallel_rollouts'", "'operator'", "works on envelopes", "gather first"],
     ),
     "priorities for another memory": (
         lambda: ReportMetrics(priorities_for(FakeMemory())),
@@ -274,7 +264,7 @@ def test_a_memory_that_can_never_fill_is_refused() -> None:
     with pytest.raises(PlanError, match="nothing in the plan stores into it"):
         ReportMetrics(Union(other, Replay(memory)))
     store = rollouts().for_each(StoreToBuffer(FakeMemory(capacity=50)))
-    small = store.port.node.operator.memory
+    small = store.port.node.fills
     with pytest.raises(PlanError, match="min_size 51 is above the memory's capacity 50"):
         ReportMetrics(Union(store, Replay(small, min_size=51)))
     with pytest.raises(PlanError, match="only 'store_to_buffer' stores into it, which itself waits"):

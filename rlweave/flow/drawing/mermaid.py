@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rlweave.flow.drawing.picture import PlanPicture
-from rlweave.flow.node import Place
+from rlweave.flow.operator import RunsAt
 
 #: (fill, border) of each place, as in the SVG pictures.
-COLOURS: dict[Place, tuple[str, str]] = {
+COLOURS: dict[RunsAt, tuple[str, str]] = {
     "sources": ("#dbeafe", "#7aa7e0"),
     "driver": ("#f1f5f9", "#94a3b8"),
     "learner": ("#dcfce7", "#6fbf8b"),

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlweave.flow.explain import edge_capacity
+from rlweave.flow.explain import edge_capacity, settings_of
 from rlweave.flow.item_types import type_name
 from rlweave.flow.messages import messages_of
-from rlweave.flow.node import Place
+from rlweave.flow.operator import Operator, RunsAt
 from rlweave.flow.plan_graph import PlanGraph
 
-PLACES: dict[Place, str] = {
+PLACES: dict[RunsAt, str] = {
     "sources": "at the sources",
     "driver": "in the driver",
     "learner": "in the learner's actor",
@@ -43,7 +43,7 @@ class OperatorBox:
 
     name: str
     small: list[str]
-    place: Place
+    place: RunsAt
     begins: bool = False
 
 
@@ -72,7 +72,7 @@ class PlanPicture:
     arrows: list[Arrow] = field(default_factory=list)
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[RunsAt]:
         """The places that occur, in the order of the legend."""
         return [place for place in PLACES if any(box.place == place for box in self.boxes)]
 
@@ -92,14 +92,23 @@ def make_picture(graph: PlanGraph, seconds: float | None = None) -> PlanPicture:
     picture = PlanPicture()
     for node in graph.nodes:
         where = "" if node.placement() == "driver" else node.placement()
-        done = "" if seconds is None else node.progress(seconds)
-        small = [text for text in (where, *_lines(node.note()), *_lines(done)) if text]
-        picture.boxes.append(OperatorBox(node.name, small, node.place, not node.inputs))
+        done = "" if seconds is None else _progress(node, seconds)
+        small = [text for text in (where, *_lines(settings_of(node)), *_lines(done)) if text]
+        picture.boxes.append(OperatorBox(node.name, small, node.runs_at, not node.inputs))
         for port in node.inputs:
-            labels = [*_lines(type_name(port.item_type), " | "), f"{edge_capacity(port, node)} {port.node.policy}"]
+            labels = [*_lines(type_name(port.item_type), " | "), f"{edge_capacity(port, node)} {port.when_full}"]
             picture.arrows.append(Arrow(port.node.name, node.name, labels, "parallel" if port.parallel else "stream"))
     picture.arrows += _message_arrows(graph, picture)
     return picture
+
+
+def _progress(operator: Operator, seconds: float) -> str:
+    """What an operator has done in so many seconds; empty if that is nothing."""
+    done = operator.timer.items
+    rate = f" ({done / seconds:,.0f}/s)" if seconds > 0 else ""
+    parts = [f"{done:,} items{rate}"] if done else []
+    parts += [f"{name.replace('_', ' ')} {value:g}" for name, value in operator.measures().items()]
+    return ", ".join(filter(None, [*parts, operator.progress()]))
 
 
 def _message_arrows(graph: PlanGraph, picture: PlanPicture) -> Iterator[Arrow]:

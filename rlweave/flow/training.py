@@ -1,0 +1,416 @@
+"""Operators that train: steps of a learner, here or in its actor."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from rlweave.errors import PlanError
+from rlweave.flow.codec import decode, encode
+from rlweave.flow.context import Context
+from rlweave.flow.engine import ActorLost, ArgumentFailed, Call, LocalCall
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled, Signal
+from rlweave.flow.gradients import Gradients
+from rlweave.flow.item_types import Signature, positive, snake_case
+from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.operator import Graph, Operator
+from rlweave.flow.plan_errors import failure
+from rlweave.flow.protocols import BatchType, GradientLearner, Learner, TakesWeights, require, steps_of
+from rlweave.flow.supervision import FailureRule, Supervisor
+from rlweave.flow.train_stats import TrainStats
+from rlweave.flow.weights import WeightChannel
+from rlweave.flow.workers import WorkerGroup, Workers
+
+Item = TypeVar("Item")
+
+
+class LearnerOperator(Operator):
+    """Base of operators that have a learner work on each item, which makes one new weight version.
+
+    How old the weights behind an item are is noted before the step; an item that has become older than the ``max_lag``
+    of its gather on its way here is dropped, and counted. After the step, samples, optimizer steps and the update
+    are counted, metrics are kept until the next report, and the weights published. A learner in an actor is called
+    there, and nobody waits for it meanwhile: see `AtActor`.
+
+    Args:
+        learner: The learner, or where it is to live.
+        workers: Workers that act on its weights; None sends them to nobody.
+        publish_every: Updates from one publication of weights to the next.
+
+    Raises:
+        PlanError: If the learner lacks a method, or something else than workers is given as such.
+        ConfigError: If ``publish_every`` is below 1.
+    """
+
+    at_source: ClassVar[bool] = False
+    may_wait: ClassVar[bool] = True
+    protocol: ClassVar[type] = Learner
+    """What the learner has to be."""
+    method: ClassVar[str] = "update"
+    """Name of its method that takes a payload and returns metrics, as `Learner.update` does."""
+
+    def __init__(self, learner: Any, workers: Workers | None = None, publish_every: int = 1) -> None:
+        name = snake_case(type(self).__name__)
+        if isinstance(learner, LearnerActor):
+            self.runs_at, self.on_error_choices = "learner", ("stop", "replace")
+        else:
+            require(learner, self.protocol, name, "learner")
+        self.learner = self.trains = learner
+        self.sends_to = None if workers is None else WorkerGroup.of(workers, name, TakesWeights)
+        self.publish_every = positive("publish_every", publish_every, name)
+        self._channel: WeightChannel | None = None
+        self._bounds: list[tuple[WorkerGroup, int]] = []
+        self._lag: int | None = None  # of the item at hand; counted when it has been trained on
+        self._at_actor: AtActor | None = None
+
+    def brings(self, payload: Any) -> Mapping[str, Any]:
+        """Metrics that a payload brings along, which are reported beside those of the step."""
+        return {}
+
+    def check(self, graph: Graph) -> None:
+        """Finds the bounds on the lag of the items that come; a learner that is to be restarted needs a state."""
+        self._bounds = graph.max_lags_above(self)
+        restarts = self.failure_rule is not None and self.failure_rule.on_error == "replace"
+        if restarts and isinstance(self.learner, LearnerActor):
+            self.learner.check_restorable(self.name)
+
+    def start(self, context: Context) -> None:
+        """Ties the learner to the workers."""
+        self._record = context.learner(self.learner)
+        self._max_lags = {context.channel(group): most for group, most in self._bounds}
+        if self.sends_to is not None:
+            self._channel = context.channel(self.sends_to)
+            self._channel.tie(self._record)
+        if isinstance(self.learner, LearnerActor):
+            self._at_actor = AtActor(self, context)
+
+    def pull(self, output: int = 0) -> Pulled:
+        """The next item, trained on."""
+        return super().pull() if self._at_actor is None else self._at_actor.pull()
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Has the learner work on the item, counts, and publishes the weights."""
+        if not self.admits(envelope):
+            return ABSORBED
+        return self.finish(envelope, getattr(self.learner, self.method)(envelope.payload))
+
+    def finish(self, envelope: Envelope, result: Any) -> Envelope:
+        """Counts what the learner did, and publishes the weights."""
+        if not isinstance(result, Mapping):
+            raise TypeError(f"{self.method}() gave {type(result).__name__}, where a learner gives metrics by name")
+        metrics = {**self.brings(envelope.payload), **result}
+        self._record.updated()
+        if self._lag is not None:
+            self._context.note_train_lag(self.name, self._lag)
+            self._lag = None
+        stats = self._stats(envelope.payload, metrics)
+        self._count(stats)
+        if self._channel is not None and self._record.updates % self.publish_every == 0:
+            self._channel.publish_to_all()
+            self._record.offer()
+        return envelope.carrying(stats)
+
+    def admits(self, envelope: Envelope) -> bool:
+        """Whether the weights behind an item are young enough; remembers how old they are."""
+        self._lag = None
+        if envelope.weight_version == UNKNOWN_VERSION:
+            return True
+        context, origins = self._context, envelope.origins
+        maker = context.worker_of(origins[0][0])
+        if maker is None or self._record not in maker[0].learners:
+            return True
+        lag = maker[0].lag(envelope.weight_version, envelope.versions, self._record)
+        if lag > self._max_lags.get(maker[0], lag):
+            self._counters.drop(self.name)
+            # with the weights that its workers have, the next items might be as old
+            for channel, index in filter(None, (context.worker_of(source) for source, _ in origins)):
+                channel.publish(index)
+            return False
+        self._lag = lag
+        return True
+
+    def _stats(self, payload: Any, metrics: dict[str, Any]) -> TrainStats:
+        steps = int(metrics.pop("trained_samples", -1))
+        return TrainStats(
+            num_steps=steps if steps >= 0 else steps_of(payload),
+            gradient_steps=int(metrics.pop("gradient_steps", 1)),
+            version=self._record.updates,
+            priorities=metrics.pop("priorities", None),
+            metrics=metrics,
+        )
+
+    def _count(self, stats: TrainStats) -> None:
+        counters = self._counters
+        counters.trained_samples += stats.num_steps
+        counters.gradient_steps += stats.gradient_steps
+        counters.updates += 1
+        self._context.metrics.add(self.name, stats.metrics, finite=True)
+
+    def waits_on(self) -> Iterator[Call]:
+        """What the learner's actor works on."""
+        return iter(()) if self._at_actor is None else self._at_actor.waits_on()
+
+    def wakes_at(self) -> float | None:
+        """When the learner's actor counts as hanging, or is to be restarted."""
+        return None if self._at_actor is None else self._at_actor.wakes_at()
+
+    def drain(self) -> None:
+        """Waits for the learner's actor."""
+        if self._at_actor is not None:
+            self._at_actor.drain()
+
+    def measures(self) -> dict[str, float]:
+        """How long it took to restart the learner, the last time that it was."""
+        seconds = 0.0 if self._at_actor is None else self._at_actor.recovery_seconds
+        return {"recovery_seconds": seconds} if seconds else {}
+
+    def placement(self) -> str:
+        """In the driver, or in an actor."""
+        return "1 actor" if isinstance(self.learner, LearnerActor) else "driver"
+
+    def note(self) -> str:
+        """The learner, and who gets its weights."""
+        every = f" after every {self.publish_every} updates" if self.publish_every > 1 else ""
+        receivers = "nobody" if self.sends_to is None else f"{len(self.sends_to)} workers"
+        name = "learner" if isinstance(self.learner, LearnerActor) else type(self.learner).__name__
+        return f"{name}, sends weights to {receivers}{every}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weight version, lag of the item at hand, and that item. The learner itself is saved by who owns it."""
+        actor = None if self._at_actor is None else self._at_actor.state_dict()
+        return {"updates": self._record.updates, "lag": self._lag, "at_actor": actor}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self._record.updates, self._lag = int(state["updates"]), state["lag"]
+        if self._at_actor is not None and state["at_actor"] is not None:
+            self._at_actor.load_state_dict(state["at_actor"])
+
+
+class AtActor:
+    """Executes the operator of a learner that lives in an actor: nobody waits for it but who wants its item.
+
+    One item is worked on at a time. A queue in front of it keeps the branches before it moving meanwhile. With
+    ``on_error("replace")``, a learner that fails, dies or hangs is restarted from the last snapshot of its state; the
+    item that it failed on and the updates since then are lost, and counted.
+
+    Args:
+        operator: What is done with items.
+        context: Of the plan.
+    """
+
+    def __init__(self, operator: LearnerOperator, context: Context) -> None:
+        self._operator, self._context, self._engine, self._now = operator, context, context.engine, context.clock.now
+        self._rule = operator.failure_rule or FailureRule()
+        self._record = record = context.learner(operator.learner)
+        self._supervisor = Supervisor(
+            1,
+            self._rule,
+            context,
+            operator.name,
+            lambda _: record.restart(operator.name),
+        )
+        if self._rule.on_error == "replace":
+            record.protect()
+        self.working: tuple[Envelope, Call] | None = None
+        """The item at hand, and the call that works on it."""
+        self.finished: deque[Envelope] = deque()
+        """Items that were worked on and have not come out yet."""
+        self.recovery_seconds = 0.0
+        """How long the last restart took, from the failure that was noticed to a learner that works."""
+        self._started_at = self._noticed_at = 0.0
+        self._blocked_in_step = -1
+        self._successes = 0
+
+    def pull(self) -> Pulled:
+        """An item that was worked on."""
+        operator = self._operator
+        if self.finished:
+            return self.finished.popleft()
+        if self.working is None:
+            if self._is_down() and not self._restarted():
+                self._blocked_in_step = self._context.step_number
+                return NOT_READY
+            if operator.gates and not operator.gates_open():
+                return NOT_READY
+            item = operator.take()
+            if isinstance(item, Signal):
+                return operator.at_end() if item is END else item
+            if not operator.admits(item):
+                operator.timer.items += 1
+                return ABSORBED
+            self._started_at = self._now()
+            self._record.busy = True
+            self.working = item, self._engine.call(self._record.actor, operator.method, item.payload)
+        return self._finish()
+
+    def _finish(self) -> Pulled:
+        assert self.working is not None
+        item, call = self.working
+        if not self._engine.wait([call], 0):
+            if self._now() - self._started_at > self._rule.timeout:
+                hanging = TimeoutError(f"the learner did not answer for {self._rule.timeout:g} seconds")
+                return self._failed(item, hanging)
+            self._blocked_in_step = self._context.step_number
+            return NOT_READY
+        try:
+            answer = call.result()
+        except Exception as error:
+            return self._failed(item, error)
+        self.working = None
+        try:
+            result = self._operator.finish(item, answer)
+        except Exception as error:
+            raise failure(self._operator.name, item, error) from error
+        self._successes += 1
+        if self._successes >= self._record.save_every:  # not all can be lost again
+            self._supervisor.delivered(0)
+        self._operator.timer.items += 1
+        self._operator.timer.seconds += self._now() - self._started_at
+        return result
+
+    def _failed(self, item: Envelope, error: Exception) -> Pulled:
+        """Has the learner restarted, if that is the rule; the item is lost."""
+        self.working = None
+        if self._rule.on_error == "stop":
+            raise failure(self._operator.name, item, error) from error
+        self._stop(item, error)
+        self._context.counters.lose(self._operator.name, 1)
+        return ABSORBED
+
+    def _stop(self, item: Envelope, error: Exception) -> None:
+        """Plans the restart of a learner that failed, or fails with its error after too many failures in a row."""
+        self._successes = 0
+        self._record.lost = True
+        if self._supervisor.failed(0):
+            raise failure(self._operator.name, item, error) from error
+        self._context.counters.fail(self._operator.name)
+        self._noticed_at = self._now()
+        self._supervisor.stop(0)
+
+    def _is_down(self) -> bool:
+        return self._record.lost or self._supervisor.restarting()
+
+    def _restarted(self) -> bool:
+        """Goes on with the restart of the learner; whether it is there now."""
+        nothing = Envelope(None, self._operator.name, self._operator.timer.items)
+        if not self._supervisor.restarting():  # found dead by who asked it for something
+            self._stop(nothing, ActorLost("it does not answer any more"))
+        for _, error in self._supervisor.advance():
+            if error is None:
+                self._go_on()
+                return True
+            if isinstance(error, ArgumentFailed):  # that snapshot went down with the actor; the one before may not have
+                self._record.drop_snapshot()
+                self._supervisor.restart(0)
+            elif isinstance(error, PlanError):
+                raise error
+            else:
+                self._stop(nothing, error)
+        return False
+
+    def _go_on(self) -> None:
+        self._context.counters.lose_updates(self._operator.name, self._record.restored())
+        self.recovery_seconds = self._now() - self._noticed_at
+        for channel in self._context.channels():
+            if self._record in channel.learners:
+                channel.resend()
+
+    def waits_on(self) -> Iterator[Call]:
+        """The work at hand, or the learner that is being restarted."""
+        if self._blocked_in_step == self._context.step_number:
+            if self.working is not None:
+                yield self.working[1]
+            yield from self._supervisor.waits_on()
+
+    def wakes_at(self) -> float | None:
+        """When the learner counts as hanging, or is to be restarted."""
+        if self.working is not None:
+            return self._started_at + self._rule.timeout
+        if self._record.lost and not self._supervisor.restarting():
+            return self._now()  # others found it dead in this very step
+        return self._supervisor.wakes_at()
+
+    def drain(self) -> None:
+        """Waits until the work at hand is done, and takes nothing of it; has a lost learner back."""
+        while self._is_down() or not self._is_done():
+            if self.working is None:
+                if not self._restarted():
+                    self._supervisor.wait()
+                continue
+            item = self._finish()
+            if isinstance(item, Envelope):
+                self.finished.append(item)
+            elif item is NOT_READY and self.working is not None:
+                self._engine.wait([self.working[1]], 1.0)
+
+    def _is_done(self) -> bool:
+        """Whether nothing is worked on that has not succeeded."""
+        if self.working is None:
+            return True
+        call = self.working[1]
+        if not self._engine.wait([call], 0):
+            return False
+        try:
+            call.result()
+        except Exception:
+            return False
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was finished and did not come out yet, and the work that is done and was not taken delivery of."""
+        working = None if self.working is None else (self.working[0], dict(self.working[1].result()))
+        return {"finished": encode(self.finished, self._operator.name), "working": encode(working, self._operator.name)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self.finished = decode(state["finished"])
+        if (working := decode(state["working"])) is not None:
+            item, answer = working
+            if self._engine.in_process:
+                self.working, self._started_at = (item, LocalCall(answer, None)), self._now()
+            else:  # where nothing is repeated exactly, it is taken delivery of at once
+                self.finished.append(self._operator.finish(item, answer))
+        self._record.keep_snapshot()
+
+
+class TrainOneStep(LearnerOperator):
+    """Trains a learner on each item: one call of its ``update``, which makes one new weight version.
+
+    Args:
+        learner: See `rlweave.flow.Learner`; a `LearnerActor` trains in an actor of its own while the driver goes on.
+        workers: Workers that act on this learner's weights; each gets the new ones before its next item. Without them,
+            let `UpdateWeights` send weights, or nobody.
+        publish_every: Updates from one publication of weights to the next.
+    """
+
+    def signature(self) -> Signature:
+        """Takes batches."""
+        return Signature(BatchType, TrainStats)
+
+
+class ApplyGradients(LearnerOperator):
+    """Has a learner take one optimizer step with each item, which makes one new weight version.
+
+    RLlib Flow's listing says ``ApplyGradients(workers)``: its set of workers has the learner in it. Here a learner is
+    an object of its own, which may live in an actor, so it is named, as in `TrainOneStep` and `UpdateWeights`.
+
+    The worker that made an item gets the new weights with its next one (and so do the others with theirs).
+
+    Args:
+        learner: See `rlweave.flow.GradientLearner`; or a `LearnerActor` that makes one.
+        workers: Workers that act on this learner's weights.
+        publish_every: Optimizer steps from one publication of weights to the next.
+    """
+
+    protocol: ClassVar[type] = GradientLearner
+    method: ClassVar[str] = "apply_gradients"
+
+    def signature(self) -> Signature:
+        """Takes gradients."""
+        return Signature(Gradients, TrainStats)
+
+    def brings(self, payload: Gradients) -> Mapping[str, Any]:
+        """Metrics of how the gradients were computed."""
+        return payload.metrics

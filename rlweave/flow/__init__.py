@@ -21,22 +21,16 @@ scheduler one item at a time. PPO, DQN and A3C::
 deep-learning framework.
 """
 
-from rlweave.flow.batch import SampleBatch
-from rlweave.flow.clock import Clock, FakeClock, SystemClock
+from rlweave.flow.batch import PolicyBatches, SampleBatch
 from rlweave.flow.counters import Counters, Every
-from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Signal
-from rlweave.flow.gradient_operators import AverageGradients, ComputeGradients
-from rlweave.flow.gradients import Gradients
-from rlweave.flow.item_reference import ItemReference
-from rlweave.flow.learner_actor import LearnerActor
-from rlweave.flow.mix_in_replay import MixInReplay
-from rlweave.flow.nesting import NestedPlan, PlanWorker
+from rlweave.flow.engine import ActorLost, Call, Clock, Engine, FakeClock, LocalEngine, SystemClock
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, ItemReference, Signal
+from rlweave.flow.gradients import AverageGradients, ComputeGradients, Gradients
+from rlweave.flow.keeping import MixInReplay, Prefetch
+from rlweave.flow.learner import LearnerActor, TrainStats
+from rlweave.flow.nesting import NestedPlan, PlanItem, PlanWorker
 from rlweave.flow.operator import Operator
 from rlweave.flow.plan import ReportMetrics
-from rlweave.flow.plan_item import PlanItem
-from rlweave.flow.policy_batches import PolicyBatches
-from rlweave.flow.prefetch import Prefetch
 from rlweave.flow.protocols import (
     Batch,
     ComputesGradients,
@@ -51,12 +45,11 @@ from rlweave.flow.protocols import (
     Worker,
 )
 from rlweave.flow.replay import ComputePriorities, StoreToBuffer, UpdatePriorities
-from rlweave.flow.replay_shards import ReplayShards
 from rlweave.flow.reports import Report
 from rlweave.flow.resources import Resources
+from rlweave.flow.shards import ReplayShards
 from rlweave.flow.stream import ParallelReplay, ParallelRollouts, Replay, Select, Stream, Union
 from rlweave.flow.supervision import FailureRule
-from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.training import ApplyGradients, TrainOneStep
 from rlweave.flow.transforms import ConcatBatches
 from rlweave.flow.upstream import UpdateWeights

@@ -1,4 +1,4 @@
-"""Nodes where streams part, meet and wait: split, union, queue."""
+"""Operators where streams part, meet, wait and end."""
 
 from __future__ import annotations
 
@@ -250,3 +250,24 @@ class Queue(Operator):
     def note(self) -> str:
         """Settings."""
         return f"capacity={self.capacity}, {self.policy}"
+
+
+class Sink(Operator):
+    """The end of a plan: counts what arrives."""
+
+    on_error_choices = ()
+
+    def __init__(self, upstream: Port) -> None:
+        check_input(upstream, "report_metrics")
+        self.enter([upstream], "report_metrics")
+        self.connect()
+
+    def pull(self, output: int = 0) -> Pulled:
+        """The next item of the plan."""
+        item = self.take()
+        if isinstance(item, Signal):
+            self.ended = item is END
+        else:
+            self._counters.items += 1
+            self.timer.items += 1
+        return item

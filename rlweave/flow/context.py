@@ -1,4 +1,4 @@
-"""What a running plan shares with its operators: engine, clock, counters, actors and weight channels."""
+"""What a running plan shares with its operators: actors and the clock, counters, and the ways of weights."""
 
 from __future__ import annotations
 
@@ -8,55 +8,86 @@ from functools import partial
 from typing import Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.calls import answers_of
-from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters, LagHistogram, MeanMetrics
-from rlweave.flow.engine import CLOSE_SECONDS, Actor, ActorLost, Call, Engine
-from rlweave.flow.learner_actor import LearnerActor
-from rlweave.flow.learner_record import LearnerRecord
+from rlweave.flow.engine import CLOSE_SECONDS, Actor, ActorLost, Call, Clock, Engine, answers_of
+from rlweave.flow.learner import LearnerActor, LearnerRecord
 from rlweave.flow.protocols import Episode, Learner
-from rlweave.flow.replay_shards import ReplayShards, ShardRecord
 from rlweave.flow.reports import UnreportedEpisodes
+from rlweave.flow.shards import ReplayShards, ShardRecord
 from rlweave.flow.weights import WeightChannel
 from rlweave.flow.workers import SourceActor, WorkerGroup
 
 
-class Context:
-    """Made by the plan when it starts, and given to every operator.
+class Turn:
+    """The scheduler's present step.
 
     Attributes:
-        engine: Where actors live.
-        clock: Where the time is read.
+        number: Of the step.
+        only_source: Whether everything in the plan waits for one gather.
+        patience: Seconds that the step may wait at that gather, where nothing else could move meanwhile.
+        waits_until: When that time is over, once the step has begun to wait.
+    """
+
+    def __init__(self, only_source: bool = False) -> None:
+        self.number, self.only_source = 0, only_source
+        self.patience = 0.0
+        self.waits_until: float | None = None
+
+
+class Counting:
+    """What operators count, and tell in reports.
+
+    Attributes:
         counters: The plan's absolute counters.
-        step_number: Number of the scheduler's present step.
         metrics: Where learners put their metrics until the next report.
         train_lag: Weight lag of items when a learner trains on them, in updates of that learner.
         train_lags: The same by the operator that trains.
         episodes: Episodes that came with items, by worker group, until the next report: the newest of each.
-        stages: Operators that run beside the workers of a group, by name.
-        fragments: Items that the workers of a group make per call.
-        only_source: Whether everything in the plan waits for one gather.
-        patience: Seconds that the present step may wait at that one gather, where nothing else could move meanwhile.
-        waits_until: When that time is over, once the step has begun to wait.
     """
 
-    def __init__(self, engine: Engine, clock: Clock, counters: Counters) -> None:
-        self.engine, self.clock, self.counters = engine, clock, counters
-        self.step_number = 0
-        self.only_source = False
-        self.patience = 0.0
-        self.waits_until: float | None = None
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
         self.metrics = MeanMetrics()
         self.train_lag = LagHistogram()
         self.train_lags: dict[str, LagHistogram] = {}
         self.episodes: defaultdict[tuple[int, ...], UnreportedEpisodes] = defaultdict(UnreportedEpisodes)
-        self.stages: dict[tuple[int, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
+
+    def note_train_lag(self, operator: str, lag: int) -> None:
+        """Counts an item that an operator trains on, with a lag."""
+        self.train_lag.add(lag)
+        self.train_lags.setdefault(operator, LagHistogram()).add(lag)
+
+    def counting_state(self) -> dict[str, Any]:
+        """Metrics that are unreported, and how old weights were."""
+        return {
+            "metrics": self.metrics.state_dict(),
+            "train_lag": self.train_lag.state_dict(),
+            "train_lags": {name: lag.state_dict() for name, lag in self.train_lags.items()},
+        }
+
+    def load_counting_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over a state."""
+        self.metrics.load_state_dict(state["metrics"])
+        self.train_lag.load_state_dict(state["train_lag"])
+        for name, counts in state["train_lags"].items():
+            self.train_lags.setdefault(name, LagHistogram()).load_state_dict(counts)
+
+
+class Actors:
+    """The actors of a plan, where they live, and the time.
+
+    Attributes:
+        engine: Where actors live.
+        clock: Where the time is read.
+        stages: Operators that run beside the workers of a group, by name.
+        fragments: Items that the workers of a group make per call.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self.engine, self.clock = engine, clock
+        self.stages: dict[tuple[int, ...], list[tuple[str, Any]]] = {}
         self.fragments: dict[tuple[int, ...], int] = {}
         self._actors: dict[tuple[int, ...], list[Actor]] = {}
-        self._channels: dict[tuple[int, ...], WeightChannel] = {}
-        self._learners: dict[int, LearnerRecord] = {}
-        self._shards: dict[tuple[int, ...], ShardRecord] = {}
-        self._source_of: dict[str, tuple[WeightChannel, int]] = {}
         self._stopped: set[tuple[tuple[int, ...], int]] = set()
 
     def actors(self, group: WorkerGroup) -> list[Actor]:
@@ -78,7 +109,7 @@ class Context:
         return self._actors[group.key]
 
     def _factory(self, group: WorkerGroup, index: int, replaces: int) -> Callable[[], SourceActor]:
-        stages: Sequence[tuple[str, Callable[[Any], Any]]] = self.stages.get(group.key, [])
+        stages: Sequence[tuple[str, Any]] = self.stages.get(group.key, [])
         count = self.fragments.get(group.key, 1)
         return partial(group.actor_class, group.factories[index], stages, replaces, not self.engine.in_process, count)
 
@@ -86,17 +117,6 @@ class Context:
         """Ends an actor that failed, with its process."""
         self._stopped.add((group.key, index))
         self.engine.kill([self._actors[group.key][index]])
-
-    def restart_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
-        """Restarts an actor in place: it knows what its predecessor knew before it is asked for an item.
-
-        Returns:
-            A call that is done when the actor is there.
-        """
-        (actor,) = self.engine.create_actors([self._factory(group, index, replaces)], group.resources)
-        self._actors[group.key][index] = actor
-        self.channel(group).replace(index, actor)
-        return self.engine.call(actor, "shares_weights")
 
     def started_actor(self, group: WorkerGroup, index: int) -> None:
         """Notes that an actor which was restarted is there."""
@@ -128,6 +148,34 @@ class Context:
         answers = dict(zip(asked, found, strict=True))
         return [answers.get(index) for index in range(len(actors))]
 
+
+class Context(Actors, Counting):
+    """Made by the plan when it starts, and given to every operator: also learners, and the ways of their weights.
+
+    Attributes:
+        turn: The scheduler's present step.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock, counters: Counters, only_source: bool = False) -> None:
+        Actors.__init__(self, engine, clock)
+        Counting.__init__(self, counters)
+        self.turn = Turn(only_source)
+        self._channels: dict[tuple[int, ...], WeightChannel] = {}
+        self._learners: dict[int, LearnerRecord] = {}
+        self._shards: dict[tuple[int, ...], ShardRecord] = {}
+        self._source_of: dict[str, tuple[WeightChannel, int]] = {}
+
+    def restart_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
+        """Restarts an actor in place: it knows what its predecessor knew before it is asked for an item.
+
+        Returns:
+            A call that is done when the actor is there.
+        """
+        (actor,) = self.engine.create_actors([self._factory(group, index, replaces)], group.resources)
+        self._actors[group.key][index] = actor
+        self.channel(group).replace(index, actor)
+        return self.engine.call(actor, "shares_weights")
+
     def channel(self, group: WorkerGroup) -> WeightChannel:
         """The way of weights to a group of workers."""
         if group.key not in self._channels:
@@ -147,11 +195,6 @@ class Context:
         if shards.key not in self._shards:
             self._shards[shards.key] = ShardRecord(shards, self.engine, self.clock, self.actors(shards), self.counters)
         return self._shards[shards.key]
-
-    def note_train_lag(self, operator: str, lag: int) -> None:
-        """Counts an item that an operator trains on, with a lag."""
-        self.train_lag.add(lag)
-        self.train_lags.setdefault(operator, LagHistogram()).add(lag)
 
     def name_source(self, source: str, channel: WeightChannel, index: int) -> None:
         """Notes which worker makes the items with this source name."""
@@ -184,20 +227,13 @@ class Context:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Metrics that are unreported, and how old weights were; not what belongs to actors, learners and memories."""
-        return {
-            "metrics": self.metrics.state_dict(),
-            "train_lag": self.train_lag.state_dict(),
-            "train_lags": {name: lag.state_dict() for name, lag in self.train_lags.items()},
-            "gather_lag": [channel.gather_lag.state_dict() for channel in self.channels()],
-        }
+        """What was counted and is unreported; not what belongs to actors, learners and memories."""
+        lags = [channel.gather_lag.state_dict() for channel in self.channels()]
+        return {**self.counting_state(), "gather_lag": lags}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state, which may have more in it."""
-        self.metrics.load_state_dict(state["metrics"])
-        self.train_lag.load_state_dict(state["train_lag"])
-        for name, counts in state["train_lags"].items():
-            self.train_lags.setdefault(name, LagHistogram()).load_state_dict(counts)
+        self.load_counting_state(state)
         for channel, lag in zip(self.channels(), state["gather_lag"], strict=True):
             channel.gather_lag.load_state_dict(lag)
 

@@ -1,11 +1,69 @@
-"""Engines: where actors live and how they are called. The local one runs everything in this process, in order."""
+"""Engines: where actors live and how they are called; the clock. The local one runs all in this process, in order."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from rlweave.errors import PlanError
 from rlweave.flow.resources import Resources
+
+
+class Clock(Protocol):
+    """Where a plan and its engine read the time."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Lets that many seconds pass."""
+        ...
+
+
+class SystemClock:
+    """The machine's monotonic clock."""
+
+    def __init__(self) -> None:
+        self.now = time.perf_counter
+        """Seconds since some fixed moment (bound directly: it is read twice per operator and item)."""
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps that many seconds."""
+        time.sleep(seconds)
+
+
+class FakeClock:
+    """A clock that moves only when it is told to: plans with waiting in them are tested in no time.
+
+    >>> clock = FakeClock()
+    >>> clock.advance(2.5)
+    >>> clock.now()
+    2.5
+    """
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        """Seconds that were let pass so far."""
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """The same as ``advance``: sleeping takes no real time."""
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass.
+
+        Raises:
+            ValueError: If ``seconds`` is negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"a clock never goes back: advance({seconds})")
+        self._now += seconds
+
 
 Actor = Any
 """An engine's own handle on an actor; a plan only passes it back."""
@@ -193,3 +251,108 @@ class LocalEngine:
 
 CLOSE_SECONDS = 5.0
 """How long all actors of a plan together may take to close before they are ended without it."""
+
+
+ANSWER_SECONDS = 120.0
+"""How long actors may take to be made, or to answer a question, all of them together."""
+
+
+def wait_for_all(engine: Engine, clock: Clock, calls: Sequence[Call], seconds: float) -> list[Call]:
+    """Waits until all calls are done, or the time is over.
+
+    Returns:
+        The calls that are not done.
+    """
+    waiting = list(calls)
+    deadline = clock.now() + seconds
+    while waiting:
+        done = {id(call) for call in engine.wait(waiting, max(0.0, deadline - clock.now()))}
+        if not done and clock.now() >= deadline:
+            break
+        waiting = [call for call in waiting if id(call) not in done]
+    return waiting
+
+
+def results_of(
+    engine: Engine,
+    clock: Clock,
+    calls: Sequence[Call],
+    whose: str,
+    seconds: float = ANSWER_SECONDS,
+    lost: bool = False,
+) -> list[Any]:
+    """The results of all calls, in order; raises what they raise.
+
+    Args:
+        engine: Where the actors live.
+        clock: Where the time is read.
+        calls: The calls.
+        whose: Their actors, for the error.
+        seconds: How long all of them may take together.
+        lost: Whether None stands for the result of an actor that is lost, in place of an error.
+
+    Raises:
+        PlanError: If they take too long, as actors do that wait for resources which nobody gives back.
+    """
+    _wait_for_answers(engine, clock, calls, whose, seconds)
+    return [_result(call, lost) for call in calls]
+
+
+def answers_of(
+    engine: Engine,
+    clock: Clock,
+    calls: Sequence[Call],
+    operator: str,
+    method: str,
+    names: Sequence[str],
+    lost: bool = False,
+) -> list[Any]:
+    """The answers of an operator's actors to a question, in order.
+
+    Args:
+        engine: Where the actors live.
+        clock: Where the time is read.
+        calls: The calls that ask them.
+        operator: Name of the operator.
+        method: What is called.
+        names: Of the actors.
+        lost: Whether None stands for the answer of an actor that is lost, in place of an error.
+
+    Raises:
+        PlanError: If one fails, naming operator and actor, with the original error as its cause; or if they take too
+            long.
+    """
+    _wait_for_answers(engine, clock, calls, f"the actors of {operator!r}", ANSWER_SECONDS)
+    answers = []
+    for call, name in zip(calls, names, strict=True):
+        try:
+            answers.append(_result(call, lost))
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0]
+            raise PlanError(
+                f"operator {operator!r} failed: {type(error).__name__}: {said}",
+                where=f"operator {operator!r}, {name}",
+                received=f"{method}(), asked of it",
+                fix="see its cause, the original error",
+            ) from error
+    return answers
+
+
+def _wait_for_answers(engine: Engine, clock: Clock, calls: Sequence[Call], whose: str, seconds: float) -> None:
+    waiting = wait_for_all(engine, clock, calls, seconds)
+    if waiting:
+        raise PlanError(
+            f"{whose} do not answer",
+            where=f"engine {engine.name!r}",
+            received=f"{len(waiting)} of {len(calls)} answers missing after {seconds:g} seconds",
+            fix="see whether others hold the cluster's resources, or whether making a worker hangs",
+        )
+
+
+def _result(call: Call, lost: bool) -> Any:
+    try:
+        return call.result()
+    except ActorLost:
+        if not lost:
+            raise
+        return None

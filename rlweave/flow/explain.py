@@ -1,18 +1,69 @@
-"""A plan as text."""
+"""A plan as text, and what its operators send each other beside the items."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from rlweave.flow.item_types import type_name
-from rlweave.flow.messages import messages_of
 from rlweave.flow.operator import Operator, Port
 from rlweave.flow.plan_graph import PlanGraph
 from rlweave.flow.resources import described, total
+from rlweave.flow.workers import WorkerGroup
+
+
+class Message(NamedTuple):
+    """A way that something goes from an operator to another one, beside the streams.
+
+    Attributes:
+        sender: The operator that sends it.
+        receiver: The operator that stands for the receiver; None for an object that has no operator in the plan.
+        to: Name of the receiver.
+        what: What is sent, such as ``"weights"``.
+        capacity: How many may be under way to each receiver, in words.
+        when_full: What happens when there are more.
+        stored: Whether these are items that a memory keeps and gives out again.
+    """
+
+    sender: Operator
+    receiver: Operator | None
+    to: str
+    what: str
+    capacity: str
+    when_full: str
+    stored: bool
+
+
+def messages_of(graph: PlanGraph) -> Iterator[Message]:
+    """All messages of a plan, in the order of their senders."""
+    for operator in graph.nodes:
+        if operator.fills is not None:
+            for receiver in _standing_for(graph, operator.fills):
+                capacity = str(getattr(operator.fills, "capacity", None) or "-")
+                yield _message(operator, receiver, operator.fills, ("items", capacity, "the memory's own"), True)
+        for target, what, capacity, when_full in operator.sends():
+            for receiver in _standing_for(graph, target):
+                yield _message(operator, receiver, target, (what, capacity, when_full), False)
+
+
+def _message(
+    sender: Operator, receiver: Operator | None, target: Any, described: tuple[str, str, str], stored: bool
+) -> Message:
+    to = type(target).__name__ if receiver is None else receiver.name
+    return Message(sender, receiver, to, *described, stored)
+
+
+def _standing_for(graph: PlanGraph, target: Any) -> list[Operator] | list[None]:
+    """The operators at which a stream of these workers, or of this memory, begins; one None if there are none."""
+    if isinstance(target, WorkerGroup):
+        found = [node for node in graph.nodes if node.group is not None and node.group.key == target.key]
+    else:
+        found = [node for node in graph.nodes if node.draws_from is target]
+    return found or [None]
 
 
 def explain(graph: PlanGraph, engine: str) -> str:
-    """Operators with item types and placement, edges with capacity and policy, messages, and resources.
+    """Operators with item types and placement, edges with capacity and what happens when full, messages, and resources.
 
     Args:
         graph: The operators.
@@ -34,7 +85,7 @@ def explain(graph: PlanGraph, engine: str) -> str:
         ]
     parts = [f"Operators\n{_table(operators)}", f"Edges\n{_table(edges)}"]
     messages = [("from", "to", "what", "capacity", "when full")]
-    messages += [(m.sender.name, m.to, m.what, m.capacity, m.policy) for m in messages_of(graph)]
+    messages += [(m.sender.name, m.to, m.what, m.capacity, m.when_full) for m in messages_of(graph)]
     if len(messages) > 1:
         parts.append(f"Messages\n{_table(messages)}")
     held = [(name, f"{number} x ({described(total([(1, one)]))})") for name, number, one in graph.needs_by_operator()]

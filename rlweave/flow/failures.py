@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rlweave.errors import PlanError
-from rlweave.flow.arrivals import Requested
 from rlweave.flow.context import Context
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call
 from rlweave.flow.envelope import Envelope
@@ -14,7 +13,7 @@ from rlweave.flow.operator import Operator
 from rlweave.flow.plan_errors import failure
 from rlweave.flow.sources import RolloutSource
 from rlweave.flow.supervision import FailureRule, Hanging, Supervisor
-from rlweave.flow.workers import origin_of
+from rlweave.flow.workers import Requested, origin_of
 
 
 class Survived(NamedTuple):

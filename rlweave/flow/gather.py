@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow.arrivals import Arrival, Requested
 from rlweave.flow.context import Context
-from rlweave.flow.envelope import ABSORBED, END, Pulled, RoundMark, merge
-from rlweave.flow.item_reference import ItemReference
+from rlweave.flow.envelope import ABSORBED, END, ItemReference, Pulled, RoundMark, merge
 from rlweave.flow.item_types import fits, positive
 from rlweave.flow.operator import Port
 from rlweave.flow.plan_errors import does_not_fit, failure
 from rlweave.flow.protocols import Batch
 from rlweave.flow.requests import Gather
+from rlweave.flow.workers import Arrival, Requested
 
 WhenOld = Literal["drop", "wait"]
 
@@ -133,6 +132,14 @@ class GatherSync(Gather):
             arrival._replace(envelope=arrival.envelope._replace(round=RoundMark(self.name, number, place == end)))
             for place, arrival in enumerate(whole)
         )
+
+    def _not_absorbed(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+        """Those that came through all operators at their source; the steps of the others are counted."""
+        for arrival in arrivals:
+            if arrival.envelope.payload is ABSORBED:
+                self._absorb(arrival)
+            else:
+                yield arrival
 
     def _after_lost(self, index: int) -> None:
         if not self._over[index] and not self._failures.stopped(index):

@@ -1,4 +1,4 @@
-"""Gradients as an item of a plan: what `ComputeGradients` makes, and `AverageGradients` and `ApplyGradients` take."""
+"""Gradients as items of a plan, and the operators that compute and average them, in micro-batches where need be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import PlanError
+from rlweave.flow.batch import SampleBatch
 from rlweave.flow.codec import saved_as
+from rlweave.flow.item_types import positive
+from rlweave.flow.operator import Operator, Port
+from rlweave.flow.protocols import BatchType, ComputesGradients, require
 
 
 @saved_as("gradients")
@@ -85,3 +89,127 @@ def average(parts: Sequence[Gradients]) -> Gradients:
         for name in first.metrics
     }
     return Gradients(values, total, metrics)
+
+
+class Microbatches:
+    """How items are cut before gradients are computed of them.
+
+    Args:
+        size: Environment steps in a part, the last one possibly smaller; None leaves items whole.
+
+    Raises:
+        ConfigError: If the size is below 1.
+    """
+
+    def __init__(self, size: int | None) -> None:
+        self.size = None if size is None else positive("microbatch_size", size, "compute_gradients")
+
+    def gradients(self, learner: ComputesGradients, batch: Any) -> Gradients:
+        """The gradients of the mean loss over an item, by one call of the learner for each part.
+
+        Raises:
+            PlanError: The item cannot be cut.
+        """
+        if self.size is None:
+            computed: Gradients = learner.compute_gradients(batch)
+            return computed
+        return average([learner.compute_gradients(part) for part in parts_of(batch, self.size)])
+
+    def note(self) -> str:
+        """The size, if there is one."""
+        return "" if self.size is None else f"microbatch_size={self.size}"
+
+
+def parts_of(batch: Any, size: int) -> list[SampleBatch]:
+    """Parts of at most ``size`` environment steps, as views: rows, or whole trajectories (T, B, ...) cut along B.
+
+    >>> import numpy as np
+    >>> [len(part) for part in parts_of(SampleBatch({"rewards": np.zeros(7)}), 3)]
+    [3, 3, 1]
+
+    Raises:
+        PlanError: It is no `SampleBatch`, or no whole number of trajectories has this many steps.
+    """
+    length = 0
+    if isinstance(batch, SampleBatch):
+        length = max(1, batch.leading[0]) if batch.layout == "trajectories" else 1
+    if not length or size % length:
+        raise PlanError(
+            "an item cannot be cut into micro-batches",
+            where="operator 'compute_gradients'",
+            received=f"microbatch_size={size}, trajectories of {length} steps" if length else type(batch).__name__,
+            fix=f"choose a multiple of {length}" if length else "let items be SampleBatch",
+        )
+    return [batch.slice(first, first + size // length) for first in range(0, batch.leading[-1], size // length)]
+
+
+class ComputeGradients(Operator):
+    """Computes the gradients of each item.
+
+    In ``par_for_each(ComputeGradients())`` each worker does, on the weights that it acted with: only gradients travel
+    (A3C). In ``for_each(ComputeGradients(learner))`` the learner does, on its own weights and in the driver's process
+    (micro-batches).
+
+    With ``microbatch_size`` an item is cut into parts whose gradients are computed one after the other and averaged,
+    for items that do not fit into memory at once. The result is that of the whole, as the loss is a mean over steps.
+
+    Args:
+        learner: Who computes; None for the worker that made the item.
+        microbatch_size: Environment steps in a part, the last one possibly smaller; None computes on whole items.
+            Trajectories (T, B, ...) are cut along B, so there it is a multiple of T.
+    """
+
+    def __init__(self, learner: ComputesGradients | None = None, microbatch_size: int | None = None) -> None:
+        if learner is not None:
+            require(learner, ComputesGradients, "compute_gradients", "learner")
+        self.learner, self.microbatches = learner, Microbatches(microbatch_size)
+
+    def bind(self, worker: ComputesGradients) -> None:
+        """Has the worker compute."""
+        self.learner = worker
+
+    def check_place(self, upstream: Port, at_workers: bool) -> None:
+        """Who computes has to be where the items are, and able to do so.
+
+        Raises:
+            PlanError: A learner was given at the workers, or none behind a gather; or a worker cannot compute.
+        """
+        name = self.default_name()
+        if at_workers == (self.learner is not None):
+            raise PlanError(
+                f"{name!r} computes with the worker's own agent at the workers, and with a learner's elsewhere",
+                where=f"operators {upstream.node.name!r} and {name!r}",
+                received="a learner in par_for_each" if at_workers else "no learner in for_each",
+                fix="write par_for_each(ComputeGradients()) before the gather, or for_each(ComputeGradients(learner)) "
+                "behind it",
+            )
+        if not at_workers:
+            return
+        source = upstream.node.beside or upstream.node
+        for kind in source.group.kinds() if source.group is not None else ():
+            if kind is not Any:
+                require(kind, ComputesGradients, name, "workers")
+
+    def __call__(self, batch: BatchType) -> Gradients:
+        """The gradients of one item."""
+        assert self.learner is not None
+        return self.microbatches.gradients(self.learner, batch)
+
+    def note(self) -> str:
+        """Who computes, if it is a learner, and on how much at a time."""
+        learner = "" if self.learner is None else type(self.learner).__name__
+        return ", ".join(filter(None, [learner, self.microbatches.note()]))
+
+
+class AverageGradients(Operator):
+    """Averages the gradients of a list of items, such as those of a round; each counts by its number of samples.
+
+    The result is the gradient of the mean loss over all samples, as if they had been one batch::
+
+        grads = ParallelRollouts(workers).par_for_each(ComputeGradients()).gather_sync()
+        train = grads.batch_rounds().for_each(AverageGradients()).for_each(ApplyGradients(learner, workers))
+    """
+
+    def __call__(self, gradients: list[Gradients]) -> Gradients:
+        """The average."""
+        return average(gradients)

@@ -14,7 +14,7 @@ from rlweave.flow.counters import Timer
 from rlweave.flow.engine import Call
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
 from rlweave.flow.item_types import Signature, check_type, fits, signature_of, snake_case, type_name
-from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.learner import LearnerActor
 from rlweave.flow.plan_errors import (
     does_not_fit,
     failure,
@@ -115,7 +115,8 @@ class Operator:
     * ``pull`` takes items from upstream by itself, any number of them, as gathers, unions and queues do.
 
     What a checkpoint is to keep is declared: ``state = ("seen",)`` names attributes. What an operator finds out about
-    the items it tells by `report`. It has its place in one plan; until then it has no name and no inputs.
+    the items it tells by `report`. It has its place in one plan; until then it has no name and no inputs. Names of the
+    attributes below are taken.
 
     Attributes:
         name: Unique name, final once the plan is made.
@@ -413,15 +414,15 @@ class Operator:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: by default the attributes that ``state`` names. JSON-able data and arrays."""
-        return state_of(self, self.state, self.name)
+        return state_of(self, type(self).state, self.name)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state."""
-        load_state(self, self.state, state)
+        load_state(self, type(self).state, state)
 
     def keeps_state(self) -> bool:
         """Whether a checkpoint keeps anything of it."""
-        return bool(self.state) or type(self).state_dict is not Operator.state_dict
+        return bool(type(self).state) or type(self).state_dict is not Operator.state_dict
 
 
 def _puller(port: Port) -> Callable[[], Pulled]:

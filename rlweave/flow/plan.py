@@ -8,24 +8,20 @@ from types import TracebackType
 from typing import Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.branching import Queue
-from rlweave.flow.calls import answers_of
-from rlweave.flow.clock import Clock, SystemClock
+from rlweave.flow.branching import Queue, Sink
 from rlweave.flow.codec import decode, encode
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
-from rlweave.flow.engine import ActorLost, Call, Engine, LocalEngine
+from rlweave.flow.engine import ActorLost, Call, Clock, Engine, LocalEngine, SystemClock, answers_of
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
 from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
-from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.learner import LearnerActor
 from rlweave.flow.plan_graph import PlanGraph
-from rlweave.flow.plan_state import restore_plan, saved_plan
 from rlweave.flow.progress import ProgressWatch, StepsWatch
 from rlweave.flow.protocols import TellsEpisodes
-from rlweave.flow.reports import EpisodeWindow, Report, UnreportedEpisodes, report_of
-from rlweave.flow.sink import Sink
-from rlweave.flow.starting import running_context
+from rlweave.flow.reports import EpisodeWindow, Report, UnreportedEpisodes
+from rlweave.flow.running import report_of, restore_plan, running_context, saved_plan
 from rlweave.flow.stream import Stream
 from rlweave.flow.workers import WorkerGroup, Workers
 
@@ -153,8 +149,9 @@ class ReportMetrics:
                 received=self._failure.received,
                 fix="mend the cause, compose a new plan and load the last checkpoint into it",
             ) from self._failure
-        context.step_number += 1
-        context.patience, context.waits_until = patience if context.only_source else 0.0, None
+        turn = context.turn
+        turn.number += 1
+        turn.patience, turn.waits_until = patience if turn.only_source else 0.0, None
         moved = False
         try:
             for queue in self._queues:
@@ -395,7 +392,7 @@ class ReportMetrics:
                 before could not be given to a worker.
         """
         context = self._running()
-        context.patience = 0.0  # of the step before
+        context.turn.patience = 0.0  # of the step before
         for node in self.graph.nodes:
             node.drain()
         for channel in context.channels():

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave.errors import CheckpointError, PlanError
-from rlweave.flow.envelope import Envelope
-from rlweave.flow.item_reference import stands_for
+from rlweave.flow.envelope import Envelope, stands_for
 from rlweave.flow.item_types import type_name
 
 

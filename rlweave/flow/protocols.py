@@ -130,7 +130,7 @@ class GradientLearner(Learner, Protocol):
 
 
 class RestorableLearner(Learner, Protocol):
-    """A learner that can be made anew, in another process, from a state that it gave before."""
+    """A learner that can be restarted, in another process, from a state that it gave before."""
 
     def state_dict(self) -> Any:
         """All that it has learned, and what it learns with: data that later updates leave alone."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -15,8 +17,6 @@ from typing import Any
 
 from rlweave.errors import BackendError, PlanError, install_command
 from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call
-from rlweave.flow.owned import owned
-from rlweave.flow.ray_address import check_address
 from rlweave.flow.resources import Resources
 
 try:
@@ -26,11 +26,13 @@ except ImportError as missing:
     raise BackendError("Ray is not installed", where="rlweave.flow.ray_engine", fix=install_command("ray")) from missing
 
 # these import Ray as well, so it is looked for before
-from rlweave.flow.ray_host import RayHost
-from rlweave.flow.remote_errors import PackedError
+from rlweave.flow.ray_host import PackedError, RayHost, owned
 
 OBJECT_STORE_BYTES = 256 * 2**20
 """Shared memory for items and weights on their way. Items are copied out of it, so it need not hold a memory."""
+ADDRESS_SECONDS = 10.0
+"""How long the cluster at an address may take to answer."""
+_BEGIN = "begin one there by `ray start --head --port=PORT`; or address 'local', which begins one of its own"
 FETCH_SECONDS = 60.0
 """How long the transfer of a result that is done may take."""
 
@@ -62,7 +64,7 @@ class RayCall:
         """The value, if it is here already."""
 
     def __deepcopy__(self, memo: Any) -> RayCall:
-        return self  # its result is made anew for each who asks
+        return self  # its result is made again for each who asks
 
     def result(self) -> Any:
         """What the method returned, in arrays of this process; raises what it raised, with cause and traceback."""
@@ -296,3 +298,65 @@ def _pickled(factory: Callable[[], Any]) -> bytes:
 def _first_line(error: BaseException) -> str:
     lines: Iterator[str] = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line), type(error).__name__)
+
+
+def check_address(address: str, seconds: float = ADDRESS_SECONDS) -> None:
+    """Checks that a Ray cluster is to be expected at an address, before Ray is asked to join it.
+
+    Args:
+        address: As `RayEngine` takes it. Of ``"auto"`` it is what Ray will find, if anything.
+        seconds: How long an answer may take.
+
+    Raises:
+        BackendError: Nobody answers there, or not as Ray does.
+    """
+    place = _found_by_ray() if address == "auto" else address
+    if place is None or place == "local" or ("://" in place and not place.startswith("ray://")):
+        return  # nothing to ask: what Ray says about it, it says at once
+    host, _, port = place.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit() or int(port) >= 2**16:
+        raise _refused(address, f"{place!r} is no address", "give it as host:port, or as 'local' or 'auto'")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except OSError as error:
+        raise _refused(address, f"{place}: {error}", _BEGIN) from error
+    if not place.startswith("ray://"):  # of a cluster's head, and not of a server of Ray's clients
+        said = _asked(place, seconds)
+        if said is not None:
+            raise _refused(address, f"{place}: {said}", _BEGIN)
+
+
+def _asked(place: str, seconds: float) -> str | None:
+    """What is wrong with the answer of a cluster that is asked who it is; None if nothing is."""
+    said = [f"something answers, but nothing came of asking it as a cluster of Ray for {seconds:g} seconds"]
+
+    def ask() -> None:
+        try:
+            from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+
+            GcsClient(address=place)  # which asks; in a thread, since it takes its own time if there is no answer
+        except ImportError:  # another version of Ray
+            said.clear()
+        except Exception as error:
+            said[0] = f"{type(error).__name__}: {error}"
+        else:
+            said.clear()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return said[0] if said else None
+
+
+def _found_by_ray() -> str | None:
+    """The address that Ray means by "auto": of its environment variable, or of what runs on this machine."""
+    with contextlib.suppress(Exception):  # it raises where it finds none, and says so again when it is to join
+        from ray._private.services import canonicalize_bootstrap_address
+
+        found: str | None = canonicalize_bootstrap_address("auto")
+        return found
+    return None
+
+
+def _refused(address: str, received: str, fix: str) -> BackendError:
+    return BackendError("no Ray cluster answers", where=f"RayEngine(address={address!r})", received=received, fix=fix)

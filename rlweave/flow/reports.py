@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlweave.flow.codec import saved_as
 from rlweave.flow.protocols import Episode
-
-if TYPE_CHECKING:
-    from rlweave.flow.context import Context
-    from rlweave.flow.operator import Operator
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class Report:
         train_lags: The same by the operator that trained.
         drops: Items dropped so far, by operator: by a full queue, or for their age by a gather or who trains.
         failures: Failures that the plan went on after, so far, by operator.
-        replacements: Actors made anew so far, by operator.
+        replacements: Actors restarted so far, by operator.
         lost_items: Items asked of actors that failed then, so far, by operator.
         lost_updates: Updates lost with a learner's actor so far, by operator.
         measures: Present state of operators, as ``"operator/number"``: fill of queues, observed replay ratio.
@@ -199,55 +195,3 @@ class EpisodeWindow:
             str(policy): deque(map(Episode.from_data, last), maxlen=self._size)
             for policy, last in state.get("by_policy", {}).items()
         }
-
-
-def report_of(
-    context: Context,
-    nodes: Sequence[Operator],
-    window: EpisodeWindow,
-    episodes: Sequence[Episode],
-    seconds: float,
-    env_steps_per_second: float,
-) -> Report:
-    """A report on a plan; means of metrics begin anew.
-
-    Args:
-        context: What its operators share.
-        nodes: All operators.
-        window: The last episodes.
-        episodes: Those since the last report, which the window has already.
-        seconds: Time that the plan has been running.
-        env_steps_per_second: Since the last report.
-    """
-    counters = context.counters
-    gather_lag: dict[int, int] = {}
-    for channel in context.channels():
-        for lag, count in channel.gather_lag.counts.items():
-            gather_lag[lag] = gather_lag.get(lag, 0) + count
-    return Report(
-        seconds=seconds,
-        env_steps_sampled=counters.env_steps_sampled,
-        trained_samples=counters.trained_samples,
-        gradient_steps=counters.gradient_steps,
-        updates=counters.updates,
-        replay_ratio=counters.replay_ratio,
-        env_steps_per_second=env_steps_per_second,
-        episodes=tuple(episodes),
-        episodes_finished=window.finished,
-        episode_return=window.mean_return,
-        episode_length=window.mean_length,
-        infos=window.mean_infos(),
-        policy_returns=window.returns_by_policy(),
-        metrics=context.metrics.take(),
-        gather_lag=gather_lag,
-        train_lag=dict(context.train_lag.counts),
-        train_lags={name: dict(lag.counts) for name, lag in context.train_lags.items()},
-        drops=dict(counters.drops),
-        failures=dict(counters.failures),
-        replacements=dict(counters.replacements),
-        lost_items=dict(counters.lost_items),
-        lost_updates=dict(counters.lost_updates),
-        measures={f"{node.name}/{name}": value for node in nodes for name, value in node.measures().items()},
-        operator_seconds={node.name: node.timer.seconds for node in nodes},
-        operator_items={node.name: node.timer.items for node in nodes},
-    )

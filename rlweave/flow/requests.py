@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlweave.errors import CheckpointError, PlanError
-from rlweave.flow.arrivals import Arrival, Requested
 from rlweave.flow.codec import decode, encode, load_state, state_of
 from rlweave.flow.context import Context
 from rlweave.flow.engine import ActorLost, Call
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, AbsorbedAt, Envelope, Pulled, Signal
+from rlweave.flow.envelope import (
+    ABSORBED,
+    END,
+    NOT_READY,
+    UNKNOWN_VERSION,
+    AbsorbedAt,
+    Envelope,
+    Pulled,
+    Signal,
+    referenced,
+)
 from rlweave.flow.failures import Failures
-from rlweave.flow.item_reference import referenced
 from rlweave.flow.item_types import check_type
 from rlweave.flow.operator import Operator, Port
 from rlweave.flow.plan_errors import check_workers, failure
 from rlweave.flow.protocols import Episode
 from rlweave.flow.sources import RolloutSource
-from rlweave.flow.workers import SourceItem
+from rlweave.flow.workers import Arrival, Requested, SourceItem
 
 
 class Gather(Operator):
@@ -110,7 +118,7 @@ class Gather(Operator):
         source.timer.seconds += now() - started
         if not source.always_asked:
             source.asked()
-        self._may_skip_look = self._context.only_source and not self._engine.in_process
+        self._may_skip_look = self._context.turn.only_source and not self._engine.in_process
         sent, versions = channel.sent[index], channel.sent_versions[index]
         self._requested.append(Requested(index, call, sent, started, in_round, versions, payloads))
 
@@ -120,14 +128,14 @@ class Gather(Operator):
         found = self._known_done(admitted) if ready else None
         if found is not None:
             return found
-        context, failures = self._context, self._failures
+        turn, failures = self._context.turn, self._failures
         patience = 0.0  # none unless all that could move is what it looks for
-        if context.patience and self.waits_for_all and (failures.last_error is None or not failures.restarting()):
+        if turn.patience and self.waits_for_all and (failures.last_error is None or not failures.restarting()):
             now, until = self._now(), failures.hangs_at
-            if context.waits_until is None:  # all looks of a step together, so that stop() is heeded
-                context.waits_until = now + context.patience
-            if context.waits_until < until:
-                until = context.waits_until
+            if turn.waits_until is None:  # all looks of a step together, so that stop() is heeded
+                turn.waits_until = now + turn.patience
+            if turn.waits_until < until:
+                until = turn.waits_until
             if until > now:
                 patience = until - now
         if self._may_skip_look and not patience:
@@ -254,14 +262,6 @@ class Gather(Operator):
         if arrival.episodes:
             self._keep_episodes(arrival.episodes)
 
-    def _not_absorbed(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-        """Those that came through all operators at their source; the steps of the others are counted."""
-        for arrival in arrivals:
-            if arrival.envelope.payload is ABSORBED:
-                self._absorb(arrival)
-            else:
-                yield arrival
-
     def _keep_episodes(self, episodes: Sequence[Episode]) -> None:
         if episodes:
             self._context.episodes[self.source.group.key].extend(episodes)
@@ -356,16 +356,16 @@ class Gather(Operator):
         self._blocking = found + [request.call for request in self._requested if id(request.call) not in ready]
         if self._failures.last_error is not None:
             self._blocking += self._failures.supervisor.waits_on()
-        self._blocked_in_step = self._context.step_number
+        self._blocked_in_step = self._context.turn.number
         return NOT_READY
 
     def waits_on(self) -> Iterator[Call]:
         """The items that held it up in the last step; none if it was not asked or had an item to give."""
-        return iter(self._blocking if self._blocked_in_step == self._context.step_number else ())
+        return iter(self._blocking if self._blocked_in_step == self._context.turn.number else ())
 
     def wakes_at(self) -> float | None:
         """When an actor is to be restarted, or counts as hanging."""
-        if self._blocked_in_step != self._context.step_number:
+        if self._blocked_in_step != self._context.turn.number:
             return None
         failures = self._failures
         hangs_at = failures.hangs_at if self._requested else None
@@ -398,7 +398,7 @@ class Gather(Operator):
         requested, failed = self._answers()
         arrived = self._kept_arrivals()
         return {
-            **state_of(self, self.state, self.name),
+            **state_of(self, type(self).state, self.name),
             "replaced": list(self._failures.supervisor.replaced),
             "arrived": arrived,
             "requested": requested,
@@ -440,7 +440,7 @@ class Gather(Operator):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state; that of another number of workers is refused."""
         check_workers(len(state["sequence"]), len(self._sequence), self.name)
-        load_state(self, self.state, state)
+        load_state(self, type(self).state, state)
         self._failures.supervisor.replaced = [int(number) for number in state["replaced"]]
         now = self._now()
         self._requested = deque(request._replace(asked_at=now) for request in decode(state["requested"]))

@@ -10,13 +10,19 @@ from rlweave.flow.branching import Queue, Split, Unite
 from rlweave.flow.gather import GatherAsync, GatherSync, WhenOld
 from rlweave.flow.operator import Operator, Port
 from rlweave.flow.protocols import Memory
-from rlweave.flow.rate_limit import RateLimit
-from rlweave.flow.replay_shards import ReplayShards
-from rlweave.flow.rounds import BatchRounds
-from rlweave.flow.shard_source import ShardSource
-from rlweave.flow.sources import ReplaySource, RolloutSource
+from rlweave.flow.replay import RateLimit
+from rlweave.flow.shards import ReplayShards
+from rlweave.flow.sources import ReplaySource, RolloutSource, ShardSource
 from rlweave.flow.supervision import FailureRule, OnError
-from rlweave.flow.transforms import BatchItems, ConcatBatches, FilterItems, Flatten, SelectPolicy, as_operator
+from rlweave.flow.transforms import (
+    BatchItems,
+    BatchRounds,
+    ConcatBatches,
+    FilterItems,
+    Flatten,
+    SelectPolicy,
+    as_operator,
+)
 from rlweave.flow.upstream import Notify, receiver_of
 from rlweave.flow.workers import WorkerGroup, Workers
 
@@ -171,7 +177,7 @@ class Stream:
         return self.for_each(SelectPolicy(policy))
 
     def rate_limit(self, samples_per_insert: float, min_size: int = 1, error_buffer: float = 0.0) -> Stream:
-        """Holds the replay ratio of the memory above: see `rlweave.flow.rate_limit.RateLimit`.
+        """Holds the replay ratio of the memory above: see `rlweave.flow.replay.RateLimit`.
 
         Args:
             samples_per_insert: Samples trained on per environment step stored.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rlweave.errors import ConfigError
-from rlweave.flow.calls import ANSWER_SECONDS
 from rlweave.flow.context import Context
-from rlweave.flow.engine import Call
+from rlweave.flow.engine import ANSWER_SECONDS, Call
 
 OnError = Literal["stop", "skip", "replace"]
 

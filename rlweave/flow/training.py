@@ -13,12 +13,11 @@ from rlweave.flow.engine import ActorLost, ArgumentFailed, Call, LocalCall
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, UNKNOWN_VERSION, Envelope, Pulled, Signal
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.item_types import Signature, positive, snake_case
-from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.learner import LearnerActor, TrainStats
 from rlweave.flow.operator import Graph, Operator
 from rlweave.flow.plan_errors import failure
 from rlweave.flow.protocols import BatchType, GradientLearner, Learner, TakesWeights, require, steps_of
 from rlweave.flow.supervision import FailureRule, Supervisor
-from rlweave.flow.train_stats import TrainStats
 from rlweave.flow.weights import WeightChannel
 from rlweave.flow.workers import WorkerGroup, Workers
 
@@ -84,10 +83,7 @@ class LearnerOperator(Operator):
             self._channel.tie(self._record)
         if isinstance(self.learner, LearnerActor):
             self._at_actor = AtActor(self, context)
-
-    def pull(self, output: int = 0) -> Pulled:
-        """The next item, trained on."""
-        return super().pull() if self._at_actor is None else self._at_actor.pull()
+            self.pull = self._at_actor.pull  # type: ignore[method-assign]
 
     def process(self, envelope: Envelope) -> Pulled:
         """Has the learner work on the item, counts, and publishes the weights."""
@@ -223,14 +219,14 @@ class AtActor:
         self._blocked_in_step = -1
         self._successes = 0
 
-    def pull(self) -> Pulled:
+    def pull(self, output: int = 0) -> Pulled:
         """An item that was worked on."""
         operator = self._operator
         if self.finished:
             return self.finished.popleft()
         if self.working is None:
             if self._is_down() and not self._restarted():
-                self._blocked_in_step = self._context.step_number
+                self._blocked_in_step = self._context.turn.number
                 return NOT_READY
             if operator.gates and not operator.gates_open():
                 return NOT_READY
@@ -252,7 +248,7 @@ class AtActor:
             if self._now() - self._started_at > self._rule.timeout:
                 hanging = TimeoutError(f"the learner did not answer for {self._rule.timeout:g} seconds")
                 return self._failed(item, hanging)
-            self._blocked_in_step = self._context.step_number
+            self._blocked_in_step = self._context.turn.number
             return NOT_READY
         try:
             answer = call.result()
@@ -319,7 +315,7 @@ class AtActor:
 
     def waits_on(self) -> Iterator[Call]:
         """The work at hand, or the learner that is being restarted."""
-        if self._blocked_in_step == self._context.step_number:
+        if self._blocked_in_step == self._context.turn.number:
             if self.working is not None:
                 yield self.working[1]
             yield from self._supervisor.waits_on()

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, TypeVar
 from rlweave.errors import ConfigError, PlanError, nearest
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Every
-from rlweave.flow.envelope import Envelope, Pulled
-from rlweave.flow.item_reference import stands_for
+from rlweave.flow.envelope import Envelope, Pulled, stands_for
 from rlweave.flow.item_types import Signature, check_arguments, positive
-from rlweave.flow.learner_actor import LearnerActor
+from rlweave.flow.learner import LearnerActor
 from rlweave.flow.operator import Graph, Operator, Port
 from rlweave.flow.protocols import Learner, TakesWeights, require, steps_of
 from rlweave.flow.workers import WorkerGroup, Workers

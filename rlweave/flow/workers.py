@@ -1,25 +1,18 @@
-"""Groups of workers, and the actor that stands for one worker at the place where it lives."""
+"""Groups of workers, the actor that stands for one where it lives, and what a gather holds of it."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlweave.errors import PlanError
-from rlweave.flow.engine import ArgumentFailed
-from rlweave.flow.envelope import ABSORBED, END, AbsorbedAt
-from rlweave.flow.item_reference import apart
+from rlweave.flow.codec import saved_as
+from rlweave.flow.engine import ArgumentFailed, Call, LocalCall
+from rlweave.flow.envelope import ABSORBED, END, AbsorbedAt, Envelope, SourceItem, apart, referenced
 from rlweave.flow.item_types import check_arguments, signature_of
 from rlweave.flow.protocols import Episode, Source, require, steps_of
 from rlweave.flow.resources import Resources
-
-SourceItem = tuple[Any, int, int | tuple[int, ...], Sequence[Episode]]
-"""What a source actor delivers: an item, the environment steps it took, the version of the weights it was made with.
-
-Where actors live elsewhere, the episodes that ended meanwhile come along: asking for them would be one more call that
-waits behind the next item. (A plain tuple, because it travels with every item, and a class takes time to pickle.)
-"""
 
 
 class SourceFailure(Exception):  # noqa: N818  (it is not an error that users see: its cause is)
@@ -53,7 +46,7 @@ class SourceActor:
     def __init__(
         self,
         make_worker: Callable[[], Any],
-        stages: Sequence[tuple[str, Callable[[Any], Any]]],
+        stages: Sequence[tuple[str, Any]],
         replaces: int = 0,
         with_episodes: bool = False,
         count: int = 1,
@@ -65,9 +58,7 @@ class SourceActor:
         self.stages = [(name, copy.deepcopy(operator)) for name, operator in stages]
         self._failed: SourceFailure | None = None
         for _, operator in self.stages:
-            bind = getattr(operator, "bind", None)
-            if bind is not None:
-                bind(self.worker)
+            operator.bind(self.worker)
         if replaces:
             replacing = getattr(self.worker, "replacing", None)
             if replacing is not None:
@@ -186,7 +177,7 @@ class WorkerGroup:
     """Workers that an engine makes when the plan starts, one per factory.
 
     A plain sequence of worker objects will do wherever a group is asked for, on the local engine. Factories are needed
-    where the workers live elsewhere, or are to be made anew after a failure.
+    where the workers live elsewhere, or are to be restarted after a failure.
 
     Args:
         factories: One callable without arguments per worker. Its class, its attribute ``makes``, or else its return
@@ -254,7 +245,7 @@ class WorkerGroup:
         return next((maker.capacity() for maker in makers if maker.needs()), None)
 
     def exists(self) -> bool:
-        """Whether a worker of it exists already, so that it can neither live elsewhere nor be made anew."""
+        """Whether a worker of it exists already, so that it can neither live elsewhere nor be restarted."""
         return any(isinstance(factory, _Existing) for factory in self.factories)
 
     def kinds(self) -> Iterator[Any]:
@@ -287,3 +278,53 @@ class _Existing:
 
     def __call__(self) -> Source:
         return self.worker
+
+
+@saved_as("requested")
+class Requested(NamedTuple):
+    """A call for items that was started: of which source, with which weights, when, and in which round.
+
+    Where several learners train for the source, ``versions`` says which weights of each, as in an envelope. Where items
+    stay where they are made, ``payloads`` has a call for each of them.
+    """
+
+    actor: int
+    call: Call
+    version: int
+    asked_at: float
+    round: int
+    versions: tuple[int, ...] = ()
+    payloads: Sequence[Call] = ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """A call that is done, with what it gave. Raises what the call raised."""
+        items: list[SourceItem] = self.call.result()
+        if self.payloads:
+            items = referenced(items, self.payloads)
+        fields = {"actor": self.actor, "version": self.version, "round": self.round, "versions": self.versions}
+        return {**fields, "items": items}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Requested:
+        """The call that ``state_dict`` described, which is done."""
+        call = LocalCall(state["items"], None)
+        return cls(state["actor"], call, state["version"], 0.0, state["round"], state["versions"])
+
+
+@saved_as("arrival")
+class Arrival(NamedTuple):
+    """An item that has arrived and was not delivered yet.
+
+    Attributes:
+        envelope: The item; its payload may be ABSORBED.
+        num_steps: Environment steps it took.
+        actor: Number of its source.
+        last: Whether it is the last one of its call.
+        episodes: Episodes that came with it.
+    """
+
+    envelope: Envelope
+    num_steps: int
+    actor: int
+    last: bool
+    episodes: Sequence[Episode]

@@ -6,7 +6,7 @@ import pytest
 from rlweave.agents.a2c import A2C, A3C
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.flow import AverageGradients, Gradients, SampleBatch
-from rlweave.flow.microbatches import parts_of
+from rlweave.flow.gradients import parts_of
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from tests.agents import rollouts, test_recurrent_ppo
 from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -92,6 +92,8 @@ def in_rounds(world: World) -> ReportMetrics:
 class Numbering(Operator):
     """Gives each batch its number at its worker, and the mean of all steps that it saw there: two kinds of state."""
 
+    state = ("seen", "total")
+
     def __init__(self) -> None:
         self.seen, self.total = 0, np.zeros(1, np.int64)
 
@@ -99,12 +101,6 @@ class Numbering(Operator):
         self.seen += 1
         self.total = self.total + batch["step"].sum()
         return SampleBatch({**batch.data, "seen": batch["step"] * 0 + self.seen, "total": self.total + batch["step"]})
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"seen": self.seen, "total": self.total}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.seen, self.total = int(state["seen"]), state["total"]
 
 
 def at_workers(world: World) -> ReportMetrics:

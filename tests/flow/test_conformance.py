@@ -28,9 +28,8 @@ from rlweave.flow import (
 from rlweave.flow.branching import Queue, Split
 from rlweave.flow.gather import GatherAsync, GatherSync
 from rlweave.flow.requests import Gather
-from rlweave.flow.rounds import BatchRounds
 from rlweave.flow.training import LearnerOperator
-from rlweave.flow.transforms import BatchItems, ConcatBatches, Flatten
+from rlweave.flow.transforms import BatchItems, BatchRounds, ConcatBatches, Flatten
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 from tests.flow.test_checkpoint import PLANS, World

@@ -20,7 +20,7 @@ from rlweave.flow import (
     UpdatePriorities,
     WorkerGroup,
 )
-from rlweave.flow.drawing.picture import make_picture
+from rlweave.flow.drawing import make_picture
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedEngine, workers
 
 SVG = "{http://www.w3.org/2000/svg}"

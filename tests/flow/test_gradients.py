@@ -27,7 +27,7 @@ from rlweave.flow import (
     TrainStats,
     Workers,
 )
-from rlweave.flow.microbatches import parts_of
+from rlweave.flow.gradients import parts_of
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeWorker, SimulatedEngine, workers
 from tests.flow.test_checkpoint import through_json, trail

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray")
 
 from rlweave.flow import SampleBatch
-from rlweave.flow.item_packer import SMALL_BYTES, ItemPacker
+from rlweave.flow.ray_host import SMALL_BYTES, ItemPacker
 
 Pair = namedtuple("Pair", "first second")
 

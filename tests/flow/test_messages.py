@@ -25,8 +25,8 @@ from rlweave.flow import (
     UpdateWeights,
     WorkerGroup,
 )
-from rlweave.flow.messages import messages_of
-from rlweave.flow.outbox import Outbox, Told
+from rlweave.flow.explain import messages_of
+from rlweave.flow.weights import Outbox, Told
 from tests.flow.conftest import Start
 from tests.flow.fake_shards import BATCH, FakeShard
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedCall, SimulatedEngine, workers
@@ -143,7 +143,7 @@ def test_every_way_beside_the_streams_is_known() -> None:
     plan = ReportMetrics(
         Union(store, told, ParallelRollouts(workers(1)).gather_sync().for_each(ConcatBatches(4))), group
     )
-    found = [(m.sender.name, m.to, m.what, m.capacity, m.policy) for m in messages_of(plan.graph)]
+    found = [(m.sender.name, m.to, m.what, m.capacity, m.when_full) for m in messages_of(plan.graph)]
     assert found == [
         ("store_to_buffer", "replay", "items", "1000000", "the memory's own"),
         ("update_weights", "parallel_rollouts", "weights", "1", "the newest replace older ones"),

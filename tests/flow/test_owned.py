@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rlweave.flow import Gradients, PolicyBatches, SampleBatch
-from rlweave.flow.owned import owned
-from rlweave.flow.plan_item import PlanItem
+from rlweave.flow.nesting import PlanItem
+from rlweave.flow.ray_host import owned
 
 
 def view() -> np.ndarray:

@@ -30,7 +30,7 @@ from rlweave.flow import (
     UpdateWeights,
     WorkerGroup,
 )
-from rlweave.flow.replay_shards import CALLS_AHEAD
+from rlweave.flow.shards import CALLS_AHEAD
 from tests.flow.conftest import Start
 from tests.flow.fake_shards import BATCH, FakeShard, Prioritizing
 from tests.flow.fakes import FakeLearner, FakeMemory, FakeWorker, SimulatedCall, SimulatedEngine, workers

@@ -10,7 +10,7 @@ import pytest
 from rlweave.errors import BackendError, install_command
 
 pytest.importorskip("ray")
-from rlweave.flow.ray_address import check_address
+from rlweave.flow.ray_engine import check_address
 
 
 class Teller:

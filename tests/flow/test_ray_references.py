@@ -26,7 +26,7 @@ from rlweave.flow import (
     Union,
     WorkerGroup,
 )
-from rlweave.flow.replay_shards import CALLS_AHEAD
+from rlweave.flow.shards import CALLS_AHEAD
 from tests.flow.fake_shards import BATCH, FakeShard, Prioritizing
 from tests.flow.ray_workers import ProcessWorker, explode_at_second
 

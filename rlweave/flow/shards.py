@@ -6,12 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlweave.errors import PlanError
-from rlweave.flow.calls import ANSWER_SECONDS, answers_of, wait_for_all
-from rlweave.flow.clock import Clock
 from rlweave.flow.counters import Counters
-from rlweave.flow.engine import Actor, ActorLost, ArgumentFailed, Call, Engine
-from rlweave.flow.envelope import UNKNOWN_VERSION
-from rlweave.flow.item_reference import argument_of, has_rows
+from rlweave.flow.engine import (
+    ANSWER_SECONDS,
+    Actor,
+    ActorLost,
+    ArgumentFailed,
+    Call,
+    Clock,
+    Engine,
+    answers_of,
+    wait_for_all,
+)
+from rlweave.flow.envelope import UNKNOWN_VERSION, argument_of, has_rows
 from rlweave.flow.item_types import positive
 from rlweave.flow.protocols import require, steps_of
 from rlweave.flow.resources import Resources
@@ -47,7 +54,7 @@ class ShardActor(SourceActor):
     def __init__(
         self,
         make_worker: Callable[[], Any],
-        stages: Sequence[tuple[str, Callable[[Any], Any]]],
+        stages: Sequence[tuple[str, Any]],
         replaces: int = 0,
         with_episodes: bool = False,
         count: int = 1,

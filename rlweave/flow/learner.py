@@ -1,16 +1,96 @@
-"""A learner of a plan as the plan knows it: versions of its weights, and, in an actor, how it is restarted."""
+"""Learners as a plan knows them: in this process or in an actor, versions of weights, snapshots, what an update did."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlweave.errors import PlanError
-from rlweave.flow.codec import decode, encode
+from rlweave.flow.codec import decode, encode, saved_as
 from rlweave.flow.engine import Actor, ActorLost, Call, Engine, LocalCall, value_of
-from rlweave.flow.learner_actor import LearnerActor
-from rlweave.flow.protocols import Learner
+from rlweave.flow.item_types import check_arguments, positive, signature_of
+from rlweave.flow.protocols import Learner, RestorableLearner, require
+from rlweave.flow.resources import Resources
+
+
+@saved_as("train_stats")
+@dataclass(slots=True)
+class TrainStats:
+    """What one call of a learner's ``update`` did.
+
+    Attributes:
+        metrics: The learner's metrics, not read yet if they are on a device.
+        num_steps: Samples trained on, each as often as it was used.
+        gradient_steps: Optimizer steps taken.
+        version: Number of updates of this learner, this one included.
+        priorities: New priorities as (indices, priorities) for `UpdatePriorities`, if the learner gave any.
+    """
+
+    metrics: dict[str, Any] = field(default_factory=dict)
+    num_steps: int = 0
+    gradient_steps: int = 1
+    version: int = 0
+    priorities: tuple[Any, Any] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON-able data and arrays. Metrics on a device are read here."""
+        return {
+            "metrics": {name: float(value) for name, value in self.metrics.items()},
+            "num_steps": self.num_steps,
+            "gradient_steps": self.gradient_steps,
+            "version": self.version,
+            "priorities": self.priorities,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> TrainStats:
+        """What ``state_dict`` described."""
+        return cls(**state)
+
+
+class LearnerActor:
+    """Says how a learner is made at the place where it is to live.
+
+    Give it to `TrainOneStep` or `ApplyGradients` in place of a learner.
+
+    Weights go from there to the workers without passing through the driver.
+
+    Args:
+        factory: Makes the learner; without arguments.
+        resources: What it holds on a cluster while it lives.
+        save_every: Where ``on_error("replace")`` has it restarted after a failure: updates from one snapshot of its
+            state, which the new one begins from, to the next. Such a learner has ``state_dict()`` and
+            ``load_state_dict(state)``.
+    """
+
+    def __init__(
+        self, factory: Callable[[], Learner], resources: Resources | None = None, save_every: int = 10
+    ) -> None:
+        if not callable(factory) or (callable(getattr(factory, "update", None)) and not isinstance(factory, type)):
+            raise PlanError(
+                "LearnerActor makes its learner itself",
+                where="LearnerActor, argument 'factory'",
+                received=type(factory).__name__,
+                fix="give a function without arguments that returns the learner",
+            )
+        check_arguments(factory, 0, "LearnerActor", "a factory")
+        self.factory = factory
+        self.resources = resources or Resources()
+        self.save_every = positive("save_every", save_every, "train_one_step")
+        self.kind: Any = signature_of(factory).gives
+        if self.kind is not Any:
+            require(self.kind, Learner, "train_one_step", "learner")
+
+    def check_restorable(self, operator: str) -> None:
+        """Checks that the learner can be restarted from a state.
+
+        Raises:
+            PlanError: If its class lacks a method that this needs.
+        """
+        if self.kind is not Any:
+            require(self.kind, RestorableLearner, operator, "learner")
 
 
 class LearnerRecord:

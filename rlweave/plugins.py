@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
@@ -43,6 +44,17 @@ def import_named(
         raise error(
             f"{what} cannot be imported: {reason}{place}", where=where, received=received, fix="correct it"
         ) from broken
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Imports the modules of the setting `imports`.
+
+    Raises:
+        ConfigError: One cannot be imported.
+    """
+    for name in names:
+        fix = "install it, start where it lies, or correct its name"
+        import_named(name, ConfigError, "a module", where="imports", received=repr(name), fix=fix)
 
 
 def load_plugin(point: EntryPoint) -> Any:

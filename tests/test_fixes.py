@@ -9,9 +9,9 @@ import pytest
 import typer
 
 import rlweave
-from rlweave.agents.config import describe_settings
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.cli.main import app
+from rlweave.settings.config import describe_settings
 
 PACKAGE = Path(rlweave.__file__).parent
 SOURCES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}

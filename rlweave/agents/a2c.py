@@ -12,7 +12,6 @@ import numpy as np
 
 from rlweave.agents.a2c_graph import A2CGraph, RecurrentA2CGraph
 from rlweave.agents.agent import AgentConfig, Batch, Metrics
-from rlweave.agents.config import setting
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.components import (
@@ -20,8 +19,9 @@ from rlweave.components import (
     GeneralizedAdvantageEstimation,
 )
 from rlweave.components.network import mlp
-from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ExecutionError
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import Space
 
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
-from rlweave.agents.config import Config, setting
 from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.networks import with_networks
@@ -20,10 +19,11 @@ from rlweave.agents.trajectories import finite, fitted
 from rlweave.backends import get_backend
 from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.network import is_recurrent
-from rlweave.components.ranges import FINITE, Range
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.building import InputSpace
+from rlweave.settings.config import Config, setting
+from rlweave.settings.ranges import FINITE, Range
 from rlweave.spaces import Space
 
 Batch = Any

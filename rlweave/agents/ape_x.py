@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlweave.agents.agent import AgentConfig, Batch, Metrics
-from rlweave.agents.config import setting
 from rlweave.agents.dqn import DQN
 from rlweave.agents.dqn_config import DQNConfig
 from rlweave.agents.dqn_graph import QLearningGraph
@@ -25,6 +24,7 @@ from rlweave.components.schedules import make_schedule, shared_out
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import api
 from rlweave.graph.building import InputSpace
+from rlweave.settings.config import setting
 from rlweave.spaces import FloatBox, Space
 
 

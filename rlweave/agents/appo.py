@@ -9,11 +9,11 @@ import numpy as np
 
 from rlweave.agents.agent import Batch, Metrics
 from rlweave.agents.appo_graph import APPOGraph, RecurrentAPPOGraph
-from rlweave.agents.config import setting
 from rlweave.agents.impala import Correction
 from rlweave.agents.ppo import PPO, PPOConfig
 from rlweave.agents.ppo_graph import PPOGraph
 from rlweave.components import VTrace
+from rlweave.settings.config import setting
 
 
 class APPOConfig(PPOConfig):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from rlweave.agents.agent import AgentConfig
-from rlweave.agents.config import setting
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.components.network import mlp
-from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
 
 
 class DQNConfig(AgentConfig):

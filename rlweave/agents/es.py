@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
-from rlweave.agents.config import setting
 from rlweave.agents.es_graph import ESGraph
 from rlweave.agents.generation import Generation
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import EvolutionStrategy, NoiseTable, Policy
 from rlweave.components.network import mlp
-from rlweave.components.ranges import NOT_NEGATIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import NOT_NEGATIVE
 from rlweave.spaces import FloatBox, IntBox, Space
 
 

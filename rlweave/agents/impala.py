@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from rlweave.agents.agent import AgentConfig, Batch, Metrics
-from rlweave.agents.config import setting
 from rlweave.agents.impala_graph import IMPALAGraph, RecurrentIMPALAGraph
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.ppo import PPO
 from rlweave.components import IMPALALoss, VTrace
 from rlweave.components.network import mlp
-from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import Space
 
 Correction = Literal["vtrace", "none"]

@@ -8,16 +8,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
-from rlweave.agents.config import setting
 from rlweave.agents.maml_graph import MAMLGraph, RegressionMAMLGraph, ReinforcementMAMLGraph
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import LinearBaseline, Policy, SquaredErrorLoss, SurrogateLoss
 from rlweave.components.network import mlp
-from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component
 from rlweave.graph.building import InputSpace
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space
 
 

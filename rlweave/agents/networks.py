@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlweave.agents.config import Config
 from rlweave.components.network import is_recurrent, nature_cnn
 from rlweave.errors import ConfigError
+from rlweave.settings.config import Config
 from rlweave.spaces import IntBox, Space
 
 ConfigT = TypeVar("ConfigT", bound=Config)

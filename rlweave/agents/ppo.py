@@ -9,7 +9,6 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
-from rlweave.agents.config import setting
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.ppo_graph import PPOGraph
 from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
@@ -23,10 +22,11 @@ from rlweave.components import (
     ValueFunction,
 )
 from rlweave.components.network import is_recurrent, mlp
-from rlweave.components.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, shared
 from rlweave.graph.building import InputSpace
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space
 from rlweave.tree import leaves_of, tree_map
 

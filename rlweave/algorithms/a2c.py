@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave.agents.a2c import A2C, A2CConfig
-from rlweave.agents.config import setting
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
@@ -24,6 +23,7 @@ from rlweave.flow import (
     SampleBatch,
     TrainOneStep,
 )
+from rlweave.settings.config import setting
 
 
 class A2CTrainConfig(TrainConfig):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rlweave.agents.a2c import A2C, A3C, A3CConfig
-from rlweave.agents.config import setting
 from rlweave.algorithms.a2c import ActorCriticLearner, gradients_of
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
@@ -16,6 +15,7 @@ from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.envs import VectorEnv
 from rlweave.flow import ApplyGradients, AverageGradients, ComputeGradients, Gradients, ReportMetrics, SampleBatch
+from rlweave.settings.config import setting
 
 
 class A3CTrainConfig(TrainConfig):

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from rlweave.agents.ape_x import ApeX, ApeXConfig
-from rlweave.agents.config import setting
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
@@ -35,6 +34,7 @@ from rlweave.flow import (
     UpdatePriorities,
     UpdateWeights,
 )
+from rlweave.settings.config import setting
 
 Item = TypeVar("Item", SampleBatch, ItemReference[SampleBatch])
 

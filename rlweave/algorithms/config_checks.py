@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlweave.agents.config import describe_settings
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.backends import BACKENDS, best_backend, get_backend, is_installed
 from rlweave.errors import BackendError, ConfigError, EnvError, install_command
+from rlweave.settings.config import describe_settings
 
 
 def check_environment(spec: Algorithm, env_id: str) -> None:

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from rlweave.agents.config import setting
 from rlweave.agents.dqn import DQN, DQNConfig, DrawnBatch
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.algorithms.algorithm import Algorithm
@@ -27,6 +26,7 @@ from rlweave.flow import (
     Union,
     Workers,
 )
+from rlweave.settings.config import setting
 
 
 class DQNTrainConfig(TrainConfig):

@@ -9,13 +9,14 @@ from typing import Any
 import gymnasium
 
 from rlweave.agents.agent import AgentConfig
-from rlweave.algorithms.config import TrainConfig, import_modules
+from rlweave.algorithms.config import TrainConfig
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act
 from rlweave.envs.info_masks import MASK
 from rlweave.envs.registration import receive_registration, registration_to_ship
 from rlweave.errors import ConfigError, EnvError, RlweaveError
+from rlweave.plugins import import_modules
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.spaces.gymnasium_spaces import from_gymnasium

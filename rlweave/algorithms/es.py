@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.agents.config import setting
 from rlweave.agents.es import ES, ESConfig
 from rlweave.agents.generation import Generation
 from rlweave.algorithms.algorithm import Algorithm
@@ -21,6 +20,7 @@ from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.settings.config import setting
 
 
 class ESTrainConfig(TrainConfig):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar
 
-from rlweave.agents.config import setting
 from rlweave.agents.impala import IMPALA, IMPALAConfig
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
@@ -16,6 +15,7 @@ from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep
+from rlweave.settings.config import setting
 
 
 class OffPolicyTrainConfig(TrainConfig):

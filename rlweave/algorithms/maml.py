@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlweave.agents.config import setting
 from rlweave.agents.maml import MAML, MAMLConfig
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
@@ -25,6 +24,7 @@ from rlweave.envs import Episode, Evaluation, VectorEnv, make_env, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.settings.config import setting
 
 
 class MAMLTrainConfig(TrainConfig):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
-from rlweave.agents.config import Config, setting
 from rlweave.agents.dqn import DQN, DQNConfig
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
@@ -37,6 +36,7 @@ from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
 from rlweave.errors import ConfigError, EnvError, RlweaveError
 from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers
+from rlweave.settings.config import Config, setting
 
 AGENT_CONFIGS: dict[str, type[AgentConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}
 

@@ -9,11 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rlweave.agents.config import setting
 from rlweave.agents.model_files import Model
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.checkpoint import open_model
-from rlweave.algorithms.config import TrainConfig, merge_settings, resolve_config
+from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.placement import RolloutWorkers
@@ -25,10 +24,12 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.states import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
-from rlweave.components.ranges import POSITIVE
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import POSITIVE
+from rlweave.settings.sources import merge_settings
 
 #: Settings of the population that its trials have too, unless they are as they are by default.
 _SHARED = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlweave.agents.config import setting
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
@@ -16,6 +15,7 @@ from rlweave.algorithms.rollout_workers import trajectory_worker
 from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.envs import VectorEnv
 from rlweave.flow import ConcatBatches, ReportMetrics, TrainOneStep
+from rlweave.settings.config import setting
 
 
 class PPOTrainConfig(TrainConfig):

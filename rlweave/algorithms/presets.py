@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlweave.algorithms.config import read_settings_file
+from rlweave.settings.sources import read_settings_file
 
 
 class PresetFile(Mapping[str, Mapping[str, Any]]):

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from rlweave.algorithms.checkpoint import list_checkpoints
-from rlweave.algorithms.config import import_modules, read_settings_file, to_yaml
 from rlweave.algorithms.metrics import MetricsLog, tensorboard_is_installed
 from rlweave.algorithms.whole_files import append_whole, write_whole
 from rlweave.errors import ConfigError, nearest
+from rlweave.plugins import import_modules
+from rlweave.settings.sources import read_settings_file, to_yaml
 from rlweave.strict_json import to_json
 
 if sys.platform != "win32":

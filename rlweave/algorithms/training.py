@@ -8,7 +8,6 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from rlweave.agents.config import Config
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.callbacks import name_of
 from rlweave.algorithms.config import resolve_config
@@ -18,6 +17,7 @@ from rlweave.algorithms.run import Run
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs.registration import name_environment
 from rlweave.errors import ConfigError
+from rlweave.settings.config import Config
 
 
 def train(

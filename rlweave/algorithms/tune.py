@@ -30,12 +30,13 @@ from typing import Any
 
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.checkpoint import list_checkpoints
-from rlweave.algorithms.config import TrainConfig, dotted, resolve_config
+from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.metrics import Report
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import write_training
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.errors import BackendError, CheckpointError, ConfigError, install_command
+from rlweave.settings.sources import dotted
 
 try:
     from ray.tune import Trainable
@@ -70,7 +71,11 @@ def settings_of(config: Mapping[str, Any]) -> tuple[Algorithm, TrainConfig]:
             raise ConfigError(f"Tune decides on {key}", received=repr(given[key]), fix=f"use {instead}")
     spec = get_algorithm(name)
     presets = spec.preset_of(given.get("env"))
-    return spec, resolve_config(spec.config_class, presets=presets, sets={**dict(dotted(given)), "checkpoint_every": 0})
+    return spec, resolve_config(
+        spec.config_class,
+        presets=presets,
+        sets={**dict(dotted(given, TrainConfig.model_fields)), "checkpoint_every": 0},
+    )
 
 
 class TuneTraining(Trainable):

@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from rlweave.algorithms.config import dotted
+from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends import BACKENDS, is_installed
 from rlweave.cli.console import output, show_pairs
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, install_command, nearest
 from rlweave.plugins import one_line
+from rlweave.settings.sources import dotted
 from rlweave.strict_json import to_json
 
 Rows = list[tuple[str, str]]
@@ -67,7 +68,9 @@ def _list_presets(match: str) -> None:
             for environment in presets:
                 if match.lower() in f"{name}, {environment}".lower():
                     output().print(f"[bold]{escape(name)}, {escape(environment)}[/]")
-                    show_pairs([(key, to_json(value)) for key, value in dotted(presets[environment])])
+                    show_pairs(
+                        [(key, to_json(value)) for key, value in dotted(presets[environment], TrainConfig.model_fields)]
+                    )
 
 
 #: What there is to say of backends without gradients.

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from rlweave.agents.config import describe_settings
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.config import TrainConfig, import_modules, parse_assignments, read_settings_file, resolve_config
+from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.config_checks import check_backend, check_environment, check_keys
 from rlweave.errors import ConfigError
+from rlweave.plugins import import_modules
+from rlweave.settings.config import describe_settings
+from rlweave.settings.sources import parse_assignments, read_settings_file
 
 
 def _import_all(names: list[str] | None) -> list[str] | None:

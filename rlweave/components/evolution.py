@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave import ops
-from rlweave.components.ranges import AT_LEAST_ONE, POSITIVE
 from rlweave.errors import BuildError
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import AT_LEAST_ONE, POSITIVE
 from rlweave.spaces import FloatBox
 
 #: Numbers of the table that are gathered at once: 16 MiB.

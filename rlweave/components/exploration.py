@@ -9,9 +9,9 @@ from rlweave import ops
 from rlweave.components.action_leaves import as_space
 from rlweave.components.distributions import MASKED
 from rlweave.components.optimizers import ScheduleLike
-from rlweave.components.ranges import AT_LEAST_ONE, NOT_NEGATIVE, PROBABILITY
 from rlweave.components.schedules import make_schedule
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import AT_LEAST_ONE, NOT_NEGATIVE, PROBABILITY
 from rlweave.spaces import BoolBox, Space
 
 

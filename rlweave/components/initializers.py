@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.components.ranges import FINITE, is_number
 from rlweave.errors import SpecError, nearest
 from rlweave.graph.variable import INITIALIZERS, Initializer
+from rlweave.settings.ranges import FINITE, is_number
 
 InitializerSpec = str | float | int | Mapping[str, Any] | np.ndarray | Callable[..., np.ndarray] | None
 """A name (`"he_normal"`), a number, `{"type": name, "gain": factor}`, an array, or a function of (rng, shape)."""

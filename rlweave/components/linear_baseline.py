@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlweave.components.ranges import PROBABILITY
 from rlweave.components.returns import discounted_returns
 from rlweave.graph import Component, graph_fn, register
+from rlweave.settings.ranges import PROBABILITY
 from rlweave.spaces import FloatBox
 from rlweave.tree import flatten_tree
 

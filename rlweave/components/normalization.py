@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.ranges import POSITIVE
 from rlweave.graph import Component, graph_fn, register
+from rlweave.settings.ranges import POSITIVE
 
 
 @register("running_normalization")

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.ranges import FRACTION, NOT_NEGATIVE, POSITIVE
 from rlweave.components.schedules import Constant, Number, Schedule, make_schedule
 from rlweave.errors import BuildError
 from rlweave.graph import Component, api, gradients, graph_fn, register
+from rlweave.settings.ranges import FRACTION, NOT_NEGATIVE, POSITIVE
 
 ScheduleLike = Number | Mapping[str, Any] | Sequence[Any] | Schedule
 

@@ -14,11 +14,11 @@ from rlweave.components.distributions import MASKED
 from rlweave.components.initializers import InitializerSpec, orthogonal_spec
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
-from rlweave.components.ranges import FINITE
 from rlweave.components.scopes import scope_of_path
 from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.errors import SpecError
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import FINITE
 from rlweave.spaces import Space
 
 

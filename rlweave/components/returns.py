@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.ranges import PROBABILITY
 from rlweave.graph import Component, graph_fn, register
+from rlweave.settings.ranges import PROBABILITY
 
 Array = Any
 

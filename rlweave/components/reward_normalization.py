@@ -6,9 +6,9 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.normalization import RunningNormalization
-from rlweave.components.ranges import POSITIVE, PROBABILITY
 from rlweave.components.returns import discounted_sums
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import POSITIVE, PROBABILITY
 from rlweave.spaces import Space
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rlweave import ops
-from rlweave.components.ranges import POSITIVE, PROBABILITY
 from rlweave.components.returns import discounted_sums, td_errors
 from rlweave.errors import BuildError
 from rlweave.graph import Component, graph_fn, register
+from rlweave.settings.ranges import POSITIVE, PROBABILITY
 
 Array = Any
 

@@ -6,11 +6,11 @@ import resource
 import numpy as np
 import pytest
 
-from rlweave.agents.config import describe_settings
 from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPOConfig
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.errors import ConfigError, ExecutionError, SpaceError
+from rlweave.settings.config import describe_settings
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from tests.agents.rollouts import NESTED_STATES, SMALL, SMALL_CONV, transitions
 

@@ -4,15 +4,9 @@ import math
 
 import pytest
 
-from rlweave.algorithms.config import (
-    TrainConfig,
-    parse_assignments,
-    parse_yaml,
-    read_settings_file,
-    resolve_config,
-    to_yaml,
-)
+from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.errors import ConfigError
+from rlweave.settings.sources import parse_assignments, parse_yaml, read_settings_file, to_yaml
 
 VALUES = {
     "3e-4": 3e-4,

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlweave.agents.config import describe_settings
 from rlweave.agents.es import ES
 from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
@@ -16,6 +15,7 @@ from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.components.evolution import noise_table
 from rlweave.envs import make_env
 from rlweave.errors import ConfigError
+from rlweave.settings.config import describe_settings
 from rlweave.spaces import FloatBox
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, state_of
 

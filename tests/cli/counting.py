@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rlweave.agents.config import Config, setting
 from rlweave.algorithms import checkpoint
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import register_algorithm
 from rlweave.envs import Episode, Evaluation
 from rlweave.errors import EnvError
+from rlweave.settings.config import Config, setting
 
 
 class AgentConfig(Config):

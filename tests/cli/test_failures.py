@@ -2,13 +2,14 @@
 
 import pytest
 
-from rlweave.algorithms.config import parse_yaml, resolve_config, to_yaml
+from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.ppo import ppo
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import fail
 from rlweave.errors import BuildError, ConfigError, EnvError, PlanError
 from rlweave.flow.envelope import Envelope
 from rlweave.flow.plan_errors import failure
+from rlweave.settings.sources import parse_yaml, to_yaml
 
 #: A training that acts a little and never updates: fast, on any backend that learns.
 SMALL = ("--backend", "torch", "--num-envs", 2, "--set", "agent.rollout_steps=8", "--set", "agent.network=[]")

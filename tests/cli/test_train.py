@@ -7,15 +7,15 @@ import shlex
 
 import pytest
 
-from rlweave.agents.config import describe_settings
 from rlweave.algorithms import registry
 from rlweave.algorithms.checkpoint import list_checkpoints, load_checkpoint
-from rlweave.algorithms.config import parse_yaml
 from rlweave.algorithms.evaluating import final_evaluation_seed
 from rlweave.algorithms.metrics import read_metrics
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import BuildError
+from rlweave.settings.config import describe_settings
+from rlweave.settings.sources import parse_yaml
 from tests.cli.counting import COUNTING
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.losses.ppo import mean
-from rlweave.components.ranges import NOT_NEGATIVE
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import NOT_NEGATIVE
 
 
 @register("actor_critic_loss")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.ranges import POSITIVE
 from rlweave.graph import Component, graph_fn, register
+from rlweave.settings.ranges import POSITIVE
 
 
 @register("squared_error_loss")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.ranges import AT_LEAST_ONE, POSITIVE, PROBABILITY
 from rlweave.errors import BuildError, ConfigError, nearest
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import AT_LEAST_ONE, POSITIVE, PROBABILITY
 from rlweave.tree import flatten_tree
 
 REDUCTIONS = ("loss", "td")

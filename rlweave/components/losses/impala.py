@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.ranges import NOT_NEGATIVE
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import NOT_NEGATIVE
 
 
 @register("impala_loss")

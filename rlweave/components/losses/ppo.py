@@ -6,10 +6,10 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.optimizers import ScheduleLike
-from rlweave.components.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.components.schedules import Constant, make_schedule
 from rlweave.errors import BuildError
 from rlweave.graph import Component, api, graph_fn, register
+from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 
 
 @register("ppo_loss")

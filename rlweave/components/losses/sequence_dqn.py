@@ -7,9 +7,9 @@ from typing import Any
 from rlweave import ops
 from rlweave.components.losses.dqn import DQNLoss
 from rlweave.components.losses.ppo import mean
-from rlweave.components.ranges import PROBABILITY
 from rlweave.components.returns import n_step_returns
 from rlweave.graph import api, graph_fn, register
+from rlweave.settings.ranges import PROBABILITY
 
 
 @register("sequence_dqn_loss")

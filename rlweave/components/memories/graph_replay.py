@@ -10,9 +10,9 @@ from rlweave.components.memories.graph_ring import GraphRing
 from rlweave.components.memories.prioritized import LOW_BITS, checked_exponents
 from rlweave.components.memories.replay import check_rows, checked_batch_size
 from rlweave.components.memories.sum_tree import node_count
-from rlweave.components.ranges import PROBABILITY
 from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.graph import api, graph_fn, register
+from rlweave.settings.ranges import PROBABILITY
 from rlweave.spaces import Space
 
 Array = Any

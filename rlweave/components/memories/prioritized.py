@@ -11,10 +11,10 @@ import numpy.typing as npt
 from rlweave import ops
 from rlweave.components.memories import sum_tree
 from rlweave.components.memories.replay import ReplayMemory
-from rlweave.components.ranges import FINITE_NOT_NEGATIVE, PROBABILITY
 from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.errors import ExecutionError
 from rlweave.graph import graph_fn, register
+from rlweave.settings.ranges import FINITE_NOT_NEGATIVE, PROBABILITY
 from rlweave.spaces import Space
 
 # Second draw that fills up the 24 random bits of a float32 to 48.

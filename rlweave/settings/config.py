@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
-from rlweave.components.ranges import ANY_NUMBER, Range, is_number
 from rlweave.errors import ConfigError, nearest
+from rlweave.settings.ranges import ANY_NUMBER, Range, is_number
 
 
 def setting(

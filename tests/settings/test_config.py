@@ -5,8 +5,8 @@ from typing import Any, Literal, Optional
 
 import pytest
 
-from rlweave.agents.config import Config, describe_settings, setting
 from rlweave.errors import ConfigError
+from rlweave.settings.config import Config, describe_settings, setting
 
 
 class Inner(Config):

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from rlweave import components as c
-from rlweave.agents.config import Config, _config_class_of
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
-from rlweave.components.ranges import (
+from rlweave.errors import ConfigError, RlweaveError
+from rlweave.settings.config import Config, _config_class_of
+from rlweave.settings.ranges import (
     ANY_NUMBER,
     FINITE,
     FINITE_NOT_NEGATIVE,
@@ -18,7 +19,6 @@ from rlweave.components.ranges import (
     POSITIVE,
     PROBABILITY,
 )
-from rlweave.errors import ConfigError, RlweaveError
 from rlweave.spaces import IntBox
 
 

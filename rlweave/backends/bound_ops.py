@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlweave import ops
 from rlweave.errors import BackendError
 from rlweave.ops import OP_NAMES, RANDOM_NAMES
 from rlweave.tree import tree_map
@@ -55,7 +56,7 @@ def bind_ops(module: Any, random: Any, float_dtype: str = "float32", device: str
     Raises:
         BackendError: Another dtype, or float64 on another backend.
     """
-    functions = {name: getattr(module, name) for name in OP_NAMES} | getattr(module, "BUILTINS", {})
+    functions = {name: getattr(module, name) for name in OP_NAMES}
     if float_dtype == "float64":
         if not isinstance(module.zeros(()), np.ndarray):
             raise BackendError("Only the NumPy backend can evaluate a graph in float64.", received=str(module))
@@ -71,7 +72,7 @@ def bind_ops(module: Any, random: Any, float_dtype: str = "float32", device: str
 
 
 def _in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(function)
+    signature = inspect.signature(getattr(ops, name))
     has_dtype = "dtype" in signature.parameters
 
     @functools.wraps(function)

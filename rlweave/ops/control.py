@@ -43,6 +43,6 @@ def cond(pred: Array, f: Callable[..., Any], g: Callable[..., Any], *args: Any) 
     return implementation(pred, args).cond(pred, f, g, *args)
 
 
-def stop_gradient(x: Array) -> Array:
+def stop_gradient(x: Array, /) -> Array:
     """The same x, as a constant for differentiation."""
     return implementation(x).stop_gradient(x)

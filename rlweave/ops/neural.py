@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlweave.ops.dispatch import Array, implementation
 
 
-def relu(x: Array) -> Array:
+def relu(x: Array, /) -> Array:
     """max(x, 0). The gradient at 0 is 0."""
     return implementation(x).relu(x)
 
@@ -25,17 +25,17 @@ def gelu(x: Array, approximate: bool = False) -> Array:
     return implementation(x).gelu(x, approximate)
 
 
-def silu(x: Array) -> Array:
+def silu(x: Array, /) -> Array:
     """Gives x * sigmoid(x), also called swish."""
     return implementation(x).silu(x)
 
 
-def sigmoid(x: Array) -> Array:
+def sigmoid(x: Array, /) -> Array:
     """1 / (1 + exp(-x)) without overflow."""
     return implementation(x).sigmoid(x)
 
 
-def softplus(x: Array) -> Array:
+def softplus(x: Array, /) -> Array:
     """log(1 + exp(x)) without overflow."""
     return implementation(x).softplus(x)
 

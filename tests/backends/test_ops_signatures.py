@@ -26,14 +26,34 @@ def parameters(function: Any) -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_backend_has_exactly_the_vocabulary(backend: str) -> None:
-    assert sorted(backend_ops(backend).__all__) == sorted(ops.OP_NAMES)
+def test_backend_has_the_vocabulary(backend: str) -> None:
+    assert [name for name in ops.OP_NAMES if not callable(getattr(backend_ops(backend), name, None))] == []
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ops.OP_NAMES)
 def test_parameters_are_the_declared_ones(backend: str, name: str) -> None:
-    assert parameters(getattr(backend_ops(backend), name)) == parameters(getattr(ops, name))
+    function, declared = getattr(backend_ops(backend), name), parameters(getattr(ops, name))
+    if all(kind is inspect.Parameter.POSITIONAL_ONLY for _, kind, _ in declared):
+        assert takes_positional(function, len(declared))
+    else:
+        assert parameters(function) == declared
+
+
+def takes_positional(function: Any, number: int) -> bool:
+    """Whether a function can be called with so many arguments, and not with one less.
+
+    A row of a backend's table may be a function of the framework itself, which names its parameters as it likes and may
+    have further ones.
+    """
+    try:
+        found = inspect.signature(function)
+    except ValueError:  # written in C; the parity cases call it
+        return True
+    kinds = [p.kind for p in found.parameters.values() if p.default is p.empty]
+    if kinds == [inspect.Parameter.VAR_POSITIONAL]:  # jax.numpy's ufuncs, which count for themselves
+        return bool(function.nin == number)
+    return len(kinds) == number and inspect.Parameter.KEYWORD_ONLY not in kinds
 
 
 @pytest.mark.parametrize("name", ops.RANDOM_NAMES)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import neural as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.model import BLOCKED_DOMAIN, Model
 from rlweave.backends.onnx_.symbol import EXAMPLES, Symbol
 from rlweave.backends.onnx_.symbolic import Target, at

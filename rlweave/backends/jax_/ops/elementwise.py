@@ -11,173 +11,56 @@ import jax.numpy as jnp
 Array = Any
 
 
-def abs(x: Array) -> Array:
+negative = jnp.negative
+exp = jnp.exp
+expm1 = jnp.expm1
+log = jnp.log
+log1p = jnp.log1p
+sqrt = jnp.sqrt
+square = jnp.square
+sign = jnp.sign
+sin = jnp.sin
+cos = jnp.cos
+tanh = jnp.tanh
+floor = jnp.floor
+ceil = jnp.ceil
+isfinite = jnp.isfinite
+isnan = jnp.isnan
+logical_not = jnp.logical_not
+lgamma = jax.scipy.special.gammaln
+erf = jax.scipy.special.erf
+
+add = jnp.add
+subtract = jnp.subtract
+multiply = jnp.multiply
+divide = jnp.true_divide
+floor_divide = jnp.floor_divide
+remainder = jnp.remainder
+pow = jnp.power
+minimum = jnp.minimum
+maximum = jnp.maximum
+equal = jnp.equal
+not_equal = jnp.not_equal
+less = jnp.less
+less_equal = jnp.less_equal
+greater = jnp.greater
+greater_equal = jnp.greater_equal
+logical_and = jnp.logical_and
+logical_or = jnp.logical_or
+bitwise_and = jnp.bitwise_and
+bitwise_or = jnp.bitwise_or
+bitwise_xor = jnp.bitwise_xor
+bitwise_left_shift = jnp.left_shift
+bitwise_right_shift = jnp.right_shift
+
+
+def abs(x: Array, /) -> Array:
     # The gradient of jnp.abs at 0 is 1; that of x * sign(x) is 0, as in torch.
     return x * jnp.sign(x) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else jnp.abs(x)
 
 
-def negative(x: Array) -> Array:
-    return jnp.negative(x)
-
-
-def exp(x: Array) -> Array:
-    return jnp.exp(x)
-
-
-def expm1(x: Array) -> Array:
-    return jnp.expm1(x)
-
-
-def log(x: Array) -> Array:
-    return jnp.log(x)
-
-
-def log1p(x: Array) -> Array:
-    return jnp.log1p(x)
-
-
-def sqrt(x: Array) -> Array:
-    return jnp.sqrt(x)
-
-
-def square(x: Array) -> Array:
-    return jnp.square(x)
-
-
-def sign(x: Array) -> Array:
-    return jnp.sign(x)
-
-
-def sin(x: Array) -> Array:
-    return jnp.sin(x)
-
-
-def cos(x: Array) -> Array:
-    return jnp.cos(x)
-
-
-def tanh(x: Array) -> Array:
-    return jnp.tanh(x)
-
-
-def floor(x: Array) -> Array:
-    return jnp.floor(x)
-
-
-def ceil(x: Array) -> Array:
-    return jnp.ceil(x)
-
-
-def round(x: Array) -> Array:
+def round(x: Array, /) -> Array:
     return jnp.round(x)
-
-
-def isfinite(x: Array) -> Array:
-    return jnp.isfinite(x)
-
-
-def isnan(x: Array) -> Array:
-    return jnp.isnan(x)
-
-
-def logical_not(x: Array) -> Array:
-    return jnp.logical_not(x)
-
-
-def lgamma(x: Array) -> Array:
-    return jax.scipy.special.gammaln(x)
-
-
-def erf(x: Array) -> Array:
-    return jax.scipy.special.erf(x)
-
-
-def add(x1: Array, x2: Array) -> Array:
-    return jnp.add(x1, x2)
-
-
-def subtract(x1: Array, x2: Array) -> Array:
-    return jnp.subtract(x1, x2)
-
-
-def multiply(x1: Array, x2: Array) -> Array:
-    return jnp.multiply(x1, x2)
-
-
-def divide(x1: Array, x2: Array) -> Array:
-    return jnp.true_divide(x1, x2)
-
-
-def floor_divide(x1: Array, x2: Array) -> Array:
-    return jnp.floor_divide(x1, x2)
-
-
-def remainder(x1: Array, x2: Array) -> Array:
-    return jnp.remainder(x1, x2)
-
-
-def pow(x1: Array, x2: Array) -> Array:
-    return jnp.power(x1, x2)
-
-
-def minimum(x1: Array, x2: Array) -> Array:
-    return jnp.minimum(x1, x2)
-
-
-def maximum(x1: Array, x2: Array) -> Array:
-    return jnp.maximum(x1, x2)
-
-
-def equal(x1: Array, x2: Array) -> Array:
-    return jnp.equal(x1, x2)
-
-
-def not_equal(x1: Array, x2: Array) -> Array:
-    return jnp.not_equal(x1, x2)
-
-
-def less(x1: Array, x2: Array) -> Array:
-    return jnp.less(x1, x2)
-
-
-def less_equal(x1: Array, x2: Array) -> Array:
-    return jnp.less_equal(x1, x2)
-
-
-def greater(x1: Array, x2: Array) -> Array:
-    return jnp.greater(x1, x2)
-
-
-def greater_equal(x1: Array, x2: Array) -> Array:
-    return jnp.greater_equal(x1, x2)
-
-
-def logical_and(x1: Array, x2: Array) -> Array:
-    return jnp.logical_and(x1, x2)
-
-
-def logical_or(x1: Array, x2: Array) -> Array:
-    return jnp.logical_or(x1, x2)
-
-
-def bitwise_and(x1: Array, x2: Array) -> Array:
-    return jnp.bitwise_and(x1, x2)
-
-
-def bitwise_or(x1: Array, x2: Array) -> Array:
-    return jnp.bitwise_or(x1, x2)
-
-
-def bitwise_xor(x1: Array, x2: Array) -> Array:
-    return jnp.bitwise_xor(x1, x2)
-
-
-def bitwise_left_shift(x1: Array, x2: Array) -> Array:
-    return jnp.left_shift(x1, x2)
-
-
-def bitwise_right_shift(x1: Array, x2: Array) -> Array:
-    return jnp.right_shift(x1, x2)
 
 
 def clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:

@@ -18,8 +18,11 @@ from rlweave.backends.jax_.ops.linear_algebra import FUSED_ACTIVATIONS
 Array = Any
 
 
-def relu(x: Array) -> Array:
-    return jax.nn.relu(x)
+relu = jax.nn.relu
+silu = jax.nn.silu
+sigmoid = jax.nn.sigmoid
+softplus = jax.nn.softplus
+elu = jax.nn.elu
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
@@ -27,24 +30,8 @@ def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
     return jnp.where(x > 0, x, negative_slope * x)
 
 
-def elu(x: Array, alpha: float = 1.0) -> Array:
-    return jax.nn.elu(x, alpha)
-
-
 def gelu(x: Array, approximate: bool = False) -> Array:
     return jax.nn.gelu(x, approximate)
-
-
-def silu(x: Array) -> Array:
-    return jax.nn.silu(x)
-
-
-def sigmoid(x: Array) -> Array:
-    return jax.nn.sigmoid(x)
-
-
-def softplus(x: Array) -> Array:
-    return jax.nn.softplus(x)
 
 
 def softmax(x: Array, axis: int = -1) -> Array:

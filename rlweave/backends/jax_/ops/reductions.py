@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,32 +17,31 @@ def _sum_dtype(x: Array) -> Any:
     return None if jnp.issubdtype(jnp.result_type(x), jnp.floating) else jnp.int32
 
 
-def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.sum(x, axis, _sum_dtype(x), keepdims=keepdims)
+def _reduction(function: Callable[..., Array]) -> Callable[..., Array]:
+    def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        return function(x, axis, keepdims=keepdims)
+
+    return call
 
 
-def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.mean(x, axis, keepdims=keepdims)
+def _total(function: Callable[..., Array]) -> Callable[..., Array]:
+    def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        return function(x, axis, _sum_dtype(x), keepdims=keepdims)
+
+    return call
 
 
-def prod(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.prod(x, axis, _sum_dtype(x), keepdims=keepdims)
-
-
-def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.max(x, axis, keepdims=keepdims)
-
-
-def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.min(x, axis, keepdims=keepdims)
-
-
-def any(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.any(x, axis, keepdims=keepdims)
-
-
-def all(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.all(x, axis, keepdims=keepdims)
+sum = _total(jnp.sum)
+prod = _total(jnp.prod)
+mean = _reduction(jnp.mean)
+max = _reduction(jnp.max)
+min = _reduction(jnp.min)
+any = _reduction(jnp.any)
+all = _reduction(jnp.all)
+var = _reduction(jnp.var)
+logsumexp = _reduction(jax.nn.logsumexp)
+argmax = _reduction(jnp.argmax)
+argmin = _reduction(jnp.argmin)
 
 
 def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -49,22 +49,6 @@ def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     # The root of 0 has an infinite gradient, which times the variance's own 0 is NaN: keep 0 away from the root.
     constant = variance == 0
     return jnp.where(constant, 0, jnp.sqrt(jnp.where(constant, 1, variance)))
-
-
-def var(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jnp.var(x, axis, keepdims=keepdims)
-
-
-def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return jax.nn.logsumexp(x, axis, keepdims=keepdims)
-
-
-def argmax(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return jnp.argmax(x, axis, keepdims=keepdims)
-
-
-def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return jnp.argmin(x, axis, keepdims=keepdims)
 
 
 def cumulative_sum(x: Array, axis: int | None = None) -> Array:

@@ -25,5 +25,5 @@ def cond(pred: Array, f: Callable[..., Any], g: Callable[..., Any], *args: Any) 
     return f(*args) if pred else g(*args)
 
 
-def stop_gradient(x: Array) -> Array:
+def stop_gradient(x: Array, /) -> Array:
     return np.asarray(x)

@@ -36,77 +36,81 @@ def _real(function: Callable[[Array], Array], x: Array) -> Array:
     return function(np.asarray(x, _FLOAT32))
 
 
-def exp(x: Array) -> Array:
-    result = np.exp(x)
-    return result if result.dtype.char == "f" else _real(np.exp, x)
+def _of_reals(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """An operator with real results."""
+
+    def call(x: Array, /) -> Array:
+        result = function(x)
+        return result if result.dtype.char == "f" else _real(function, x)
+
+    return call
 
 
-def expm1(x: Array) -> Array:
-    result = np.expm1(x)
-    return result if result.dtype.char == "f" else _real(np.expm1, x)
+def _unary(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """An operator that keeps the dtype."""
+
+    def call(x: Array, /) -> Array:
+        result = function(x)
+        return result if result.dtype.char not in _WIDE else _narrowed(result, x)
+
+    return call
 
 
-def log(x: Array) -> Array:
-    result = np.log(x)
-    return result if result.dtype.char == "f" else _real(np.log, x)
+def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """An operator whose result has the common dtype."""
+
+    def call(x1: Array, x2: Array, /) -> Array:
+        result = function(x1, x2)
+        return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
+
+    return call
 
 
-def log1p(x: Array) -> Array:
-    result = np.log1p(x)
-    return result if result.dtype.char == "f" else _real(np.log1p, x)
+exp = _of_reals(np.exp)
+expm1 = _of_reals(np.expm1)
+log = _of_reals(np.log)
+log1p = _of_reals(np.log1p)
+sqrt = _of_reals(np.sqrt)
+sin = _of_reals(np.sin)
+cos = _of_reals(np.cos)
+tanh = _of_reals(np.tanh)
+
+abs = _unary(np.absolute)
+negative = _unary(np.negative)
+square = _unary(np.square)
+sign = _unary(np.sign)
+floor = _unary(np.floor)
+ceil = _unary(np.ceil)
+
+add = _binary(np.add)
+subtract = _binary(np.subtract)
+multiply = _binary(np.multiply)
+divide = _binary(np.true_divide)
+floor_divide = _binary(np.floor_divide)
+remainder = _binary(np.remainder)
+pow = _binary(np.power)
+minimum = _binary(np.minimum)
+maximum = _binary(np.maximum)
+
+isfinite = np.isfinite
+isnan = np.isnan
+equal = np.equal
+not_equal = np.not_equal
+less = np.less
+less_equal = np.less_equal
+greater = np.greater
+greater_equal = np.greater_equal
+logical_not = np.logical_not
+logical_and = np.logical_and
+logical_or = np.logical_or
+bitwise_and = np.bitwise_and
+bitwise_or = np.bitwise_or
+bitwise_xor = np.bitwise_xor
+bitwise_left_shift = np.left_shift
+bitwise_right_shift = np.right_shift
 
 
-def sqrt(x: Array) -> Array:
-    result = np.sqrt(x)
-    return result if result.dtype.char == "f" else _real(np.sqrt, x)
-
-
-def sin(x: Array) -> Array:
-    result = np.sin(x)
-    return result if result.dtype.char == "f" else _real(np.sin, x)
-
-
-def cos(x: Array) -> Array:
-    result = np.cos(x)
-    return result if result.dtype.char == "f" else _real(np.cos, x)
-
-
-def tanh(x: Array) -> Array:
-    result = np.tanh(x)
-    return result if result.dtype.char == "f" else _real(np.tanh, x)
-
-
-def abs(x: Array) -> Array:
-    result = np.absolute(x)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x)
-
-
-def negative(x: Array) -> Array:
-    result = np.negative(x)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x)
-
-
-def square(x: Array) -> Array:
-    result = np.square(x)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x)
-
-
-def sign(x: Array) -> Array:
-    result = np.sign(x)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x)
-
-
-def floor(x: Array) -> Array:
-    result = np.floor(x)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x)
-
-
-def ceil(x: Array) -> Array:
-    result = np.ceil(x)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x)
-
-
-def round(x: Array) -> Array:
+def round(x: Array, /) -> Array:
     result = np.rint(x)
     if result.dtype.char == "f":
         return result
@@ -114,121 +118,12 @@ def round(x: Array) -> Array:
     return x if x.dtype.kind in "biu" else _narrowed(result, x)
 
 
-def isfinite(x: Array) -> Array:
-    return np.isfinite(x)
-
-
-def isnan(x: Array) -> Array:
-    return np.isnan(x)
-
-
-def logical_not(x: Array) -> Array:
-    return np.logical_not(x)
-
-
-def lgamma(x: Array) -> Array:
+def lgamma(x: Array, /) -> Array:
     return log_gamma(x) if getattr(x, "dtype", None) == np.float64 else log_gamma(x).astype(_FLOAT32)
 
 
-def erf(x: Array) -> Array:
+def erf(x: Array, /) -> Array:
     return error_function(x) if getattr(x, "dtype", None) == np.float64 else error_function(x).astype(_FLOAT32)
-
-
-def add(x1: Array, x2: Array) -> Array:
-    result = np.add(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def subtract(x1: Array, x2: Array) -> Array:
-    result = np.subtract(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def multiply(x1: Array, x2: Array) -> Array:
-    result = np.multiply(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def divide(x1: Array, x2: Array) -> Array:
-    result = np.true_divide(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def floor_divide(x1: Array, x2: Array) -> Array:
-    result = np.floor_divide(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def remainder(x1: Array, x2: Array) -> Array:
-    result = np.remainder(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def pow(x1: Array, x2: Array) -> Array:
-    result = np.power(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def minimum(x1: Array, x2: Array) -> Array:
-    result = np.minimum(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def maximum(x1: Array, x2: Array) -> Array:
-    result = np.maximum(x1, x2)
-    return result if result.dtype.char not in _WIDE else _narrowed(result, x1, x2)
-
-
-def equal(x1: Array, x2: Array) -> Array:
-    return np.equal(x1, x2)
-
-
-def not_equal(x1: Array, x2: Array) -> Array:
-    return np.not_equal(x1, x2)
-
-
-def less(x1: Array, x2: Array) -> Array:
-    return np.less(x1, x2)
-
-
-def less_equal(x1: Array, x2: Array) -> Array:
-    return np.less_equal(x1, x2)
-
-
-def greater(x1: Array, x2: Array) -> Array:
-    return np.greater(x1, x2)
-
-
-def greater_equal(x1: Array, x2: Array) -> Array:
-    return np.greater_equal(x1, x2)
-
-
-def logical_and(x1: Array, x2: Array) -> Array:
-    return np.logical_and(x1, x2)
-
-
-def logical_or(x1: Array, x2: Array) -> Array:
-    return np.logical_or(x1, x2)
-
-
-def bitwise_and(x1: Array, x2: Array) -> Array:
-    return np.bitwise_and(x1, x2)
-
-
-def bitwise_or(x1: Array, x2: Array) -> Array:
-    return np.bitwise_or(x1, x2)
-
-
-def bitwise_xor(x1: Array, x2: Array) -> Array:
-    return np.bitwise_xor(x1, x2)
-
-
-def bitwise_left_shift(x1: Array, x2: Array) -> Array:
-    return np.left_shift(x1, x2)
-
-
-def bitwise_right_shift(x1: Array, x2: Array) -> Array:
-    return np.right_shift(x1, x2)
 
 
 def clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:

@@ -18,7 +18,7 @@ Array = Any
 _ZERO = np.zeros((), np.float32)
 
 
-def relu(x: Array) -> Array:
+def relu(x: Array, /) -> Array:
     return np.maximum(x, _ZERO)
 
 
@@ -36,16 +36,16 @@ def gelu(x: Array, approximate: bool = False) -> Array:
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 
 
-def silu(x: Array) -> Array:
+def silu(x: Array, /) -> Array:
     return x * sigmoid(x)
 
 
-def sigmoid(x: Array) -> Array:
+def sigmoid(x: Array, /) -> Array:
     decay = np.exp(-np.absolute(x))  # never above 1, so nothing overflows
     return np.where(x >= 0, 1, decay) / (1 + decay)
 
 
-def softplus(x: Array) -> Array:
+def softplus(x: Array, /) -> Array:
     return np.logaddexp(x, 0)
 
 

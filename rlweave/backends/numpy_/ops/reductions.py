@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,6 @@ Axis = int | tuple[int, ...] | None
 
 # Typed loosely: the stubs of `reduce` want a literal `keepdims`.
 _add: Any = np.add
-_multiply: Any = np.multiply
-_maximum: Any = np.maximum
-_minimum: Any = np.minimum
-_or: Any = np.logical_or
-_and: Any = np.logical_and
 _INTEGERS = frozenset("biu")
 
 
@@ -38,10 +34,33 @@ def _count(shape: tuple[int, ...], axis: Axis) -> int:
     return shape[axis]
 
 
-def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _array(x)
-    dtype = np.int32 if x.dtype.kind in _INTEGERS else None
-    return _add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
+def _total(function: Any) -> Callable[..., Array]:
+    """A reduction whose integers are int32."""
+    reduce = function.reduce
+
+    def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        x = _array(x)
+        dtype = np.int32 if x.dtype.kind in _INTEGERS else None
+        return reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    return call
+
+
+def _reduction(function: Any) -> Callable[..., Array]:
+    reduce = function.reduce
+
+    def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        return reduce(_array(x), axis=axis, keepdims=keepdims)
+
+    return call
+
+
+sum = _total(np.add)
+prod = _total(np.multiply)
+max = _reduction(np.maximum)
+min = _reduction(np.minimum)
+any = _reduction(np.logical_or)
+all = _reduction(np.logical_and)
 
 
 def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -49,28 +68,6 @@ def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     if x.dtype.kind in _INTEGERS:
         x = x.astype(np.float32)
     return _add.reduce(x, axis=axis, keepdims=keepdims) / _count(x.shape, axis)
-
-
-def prod(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _array(x)
-    dtype = np.int32 if x.dtype.kind in _INTEGERS else None
-    return _multiply.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _maximum.reduce(_array(x), axis=axis, keepdims=keepdims)
-
-
-def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _minimum.reduce(_array(x), axis=axis, keepdims=keepdims)
-
-
-def any(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _or.reduce(_array(x), axis=axis, keepdims=keepdims)
-
-
-def all(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _and.reduce(_array(x), axis=axis, keepdims=keepdims)
 
 
 def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -88,10 +85,10 @@ def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     x = _array(x)
     if x.dtype.kind in _INTEGERS:
         x = x.astype(np.float32)
-    largest = _maximum.reduce(x, axis=axis, keepdims=True)
+    largest = np.maximum.reduce(x, axis=axis, keepdims=True)
     # An infinite maximum must not be subtracted from itself.
     largest = np.where(np.isfinite(largest), largest, x.dtype.type(0))
-    total = _add.reduce(np.exp(x - largest), axis=axis, keepdims=True)
+    total = np.add.reduce(np.exp(x - largest), axis=axis, keepdims=True)
     with np.errstate(divide="ignore"):
         result = np.log(total) + largest
     if keepdims:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import control as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.model import Model
 from rlweave.backends.onnx_.ops.creation import asarray
 from rlweave.backends.onnx_.ops.shapes import stack, unstack
@@ -116,5 +116,5 @@ def branch(pred: Symbol, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
     return row_builder(structure)(tuple(found))
 
 
-def stop_gradient(x: Array) -> Array:
+def stop_gradient(x: Array, /) -> Array:
     return x if model_of(x) is not None else reference.stop_gradient(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlweave.backends.numpy_.ops import creation as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.ops.shapes import stack
 from rlweave.backends.onnx_.symbol import Size, Symbol
 from rlweave.backends.onnx_.symbolic import Operator, Target, symbolic, without_form

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import elementwise as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.symbol import Symbol, ToldApartByIdentity
 from rlweave.backends.onnx_.symbolic import Operator, Target, composed, symbolic, without_form
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import indexing as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.ops.creation import asarray
 from rlweave.backends.onnx_.ops.shapes import expand_dims
 from rlweave.backends.onnx_.symbol import Size, Symbol

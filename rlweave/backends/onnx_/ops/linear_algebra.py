@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import linear_algebra as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.ops.shapes import reshape
 from rlweave.backends.onnx_.symbol import Symbol
 from rlweave.backends.onnx_.symbolic import Target, composed, symbolic

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import neural as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.blocked_convolution import blocked_conv2d
 from rlweave.backends.onnx_.ops.creation import astype
 from rlweave.backends.onnx_.ops.elementwise import abs, equal, less_equal, multiply, square, subtract, where

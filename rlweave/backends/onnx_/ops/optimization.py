@@ -1,6 +1,6 @@
 """Steps of optimizers: this backend acts only."""
 
-from rlweave.backends.numpy_.ops import optimization as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.symbolic import without_form
 
 adam_update = without_form(reference.adam_update)

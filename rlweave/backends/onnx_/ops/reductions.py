@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import reductions as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.ops import elementwise
 from rlweave.backends.onnx_.symbolic import Operator, Target, composed, no_form, symbolic
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops import shapes as reference
+from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.ops.elementwise import less, less_equal
 from rlweave.backends.onnx_.ops.reductions import sum as total
 from rlweave.backends.onnx_.symbol import Size, Symbol

@@ -9,6 +9,7 @@ from typing import Any
 from rlweave.backends.tensorflow_ import loops
 from rlweave.backends.tensorflow_.array import TensorFlowArray, tensor_of
 from rlweave.backends.tensorflow_.framework import tf
+from rlweave.backends.tensorflow_.ops.elementwise import of_tensor
 from rlweave.tree import tree_map
 
 Array = Any
@@ -27,5 +28,4 @@ def cond(pred: Array, f: Callable[..., Any], g: Callable[..., Any], *args: Any) 
     return loops.cond(pred, lambda: f(*args), lambda: g(*args))
 
 
-def stop_gradient(x: Array) -> Array:
-    return TensorFlowArray(tf.stop_gradient(tensor_of(x)))
+stop_gradient = of_tensor(tf.stop_gradient)

@@ -13,209 +13,143 @@ from rlweave.backends.tensorflow_.framework import tf
 Array = Any
 
 
-def abs(x: Array) -> Array:
+def of_tensor(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """An operator out of a function of one tensor."""
+
+    def call(x: Array, /) -> Array:
+        return TensorFlowArray(function(tensor_of(x)))
+
+    return call
+
+
+def _of_reals(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """A function of floats."""
+
+    def call(x: Array, /) -> Array:
+        return TensorFlowArray(function(real(x)))
+
+    return call
+
+
+def _rounding(function: Callable[[Any], Any]) -> Callable[[Array], Array]:
+    """A function that leaves whole numbers as they are."""
+
+    def call(x: Array, /) -> Array:
+        x = tensor_of(x)
+        return TensorFlowArray(function(x) if x.dtype.is_floating else x)
+
+    return call
+
+
+def _binary(function: Callable[[Any, Any], Any], of_truth: Any = None) -> Callable[[Array, Array], Array]:
+    """A function of two tensors of one dtype; `of_truth` is another for truth values."""
+
+    def call(x1: Array, x2: Array, /) -> Array:
+        first, second = operands(x1, x2)
+        chosen = function if of_truth is None or first.dtype != tf.bool else of_truth
+        return TensorFlowArray(chosen(first, second))
+
+    return call
+
+
+def _ordered(function: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
+    """A comparison by size."""
+
+    def call(x1: Array, x2: Array, /) -> Array:
+        first, second = operands(x1, x2)
+        if first.dtype == tf.bool:
+            first, second = tf.cast(first, tf.uint8), tf.cast(second, tf.uint8)
+        return TensorFlowArray(function(first, second))
+
+    return call
+
+
+def _logical(function: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
+    """A function of two truth values."""
+
+    def call(x1: Array, x2: Array, /) -> Array:
+        return TensorFlowArray(function(tensor_of(x1, tf.bool), tensor_of(x2, tf.bool)))
+
+    return call
+
+
+def _extreme(function: Callable[[Any, Any], Any], above: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
+    """The smaller or larger of two."""
+
+    def call(x1: Array, x2: Array, /) -> Array:
+        first, second = operands(x1, x2)
+        if not first.dtype.is_floating:
+            if first.dtype == tf.bool:
+                both = function(tf.cast(first, tf.uint8), tf.cast(second, tf.uint8))
+                return TensorFlowArray(tf.cast(both, tf.bool))
+            return TensorFlowArray(function(first, second))
+        # Equal ones share the gradient, as on the other backends; TensorFlow would give all of it to the first.
+        tie = 0.5 * first + 0.5 * second
+        return TensorFlowArray(tf.where(above(first, second), first, tf.where(above(second, first), second, tie)))
+
+    return call
+
+
+negative = of_tensor(tf.negative)
+sign = of_tensor(tf.sign)
+exp = _of_reals(tf.exp)
+expm1 = _of_reals(tf.math.expm1)
+log = _of_reals(tf.math.log)
+log1p = _of_reals(tf.math.log1p)
+sqrt = _of_reals(tf.sqrt)
+sin = _of_reals(tf.sin)
+cos = _of_reals(tf.cos)
+tanh = _of_reals(tf.tanh)
+isfinite = _of_reals(tf.math.is_finite)
+isnan = _of_reals(tf.math.is_nan)
+lgamma = _of_reals(tf.math.lgamma)
+erf = _of_reals(tf.math.erf)
+floor = _rounding(tf.floor)
+ceil = _rounding(tf.math.ceil)
+round = _rounding(tf.round)
+
+add = _binary(tf.add, of_truth=tf.logical_or)
+subtract = _binary(tf.subtract)
+multiply = _binary(tf.multiply, of_truth=tf.logical_and)
+floor_divide = _binary(tf.math.floordiv)
+remainder = _binary(tf.math.floormod)
+pow = _binary(tf.pow)
+minimum = _extreme(tf.minimum, tf.less)
+maximum = _extreme(tf.maximum, tf.greater)
+equal = _binary(tf.equal)
+not_equal = _binary(tf.not_equal)
+less = _ordered(tf.less)
+less_equal = _ordered(tf.less_equal)
+greater = _ordered(tf.greater)
+greater_equal = _ordered(tf.greater_equal)
+logical_and = _logical(tf.logical_and)
+logical_or = _logical(tf.logical_or)
+bitwise_and = _binary(tf.bitwise.bitwise_and, of_truth=tf.logical_and)
+bitwise_or = _binary(tf.bitwise.bitwise_or, of_truth=tf.logical_or)
+bitwise_xor = _binary(tf.bitwise.bitwise_xor, of_truth=tf.not_equal)
+bitwise_left_shift = _binary(tf.bitwise.left_shift)
+bitwise_right_shift = _binary(tf.bitwise.right_shift)
+
+
+def abs(x: Array, /) -> Array:
     x = tensor_of(x)
     return TensorFlowArray(x if x.dtype in (tf.bool, tf.uint8) else tf.abs(x))
 
 
-def negative(x: Array) -> Array:
-    return TensorFlowArray(tf.negative(tensor_of(x)))
-
-
-def exp(x: Array) -> Array:
-    return TensorFlowArray(tf.exp(real(x)))
-
-
-def expm1(x: Array) -> Array:
-    return TensorFlowArray(tf.math.expm1(real(x)))
-
-
-def log(x: Array) -> Array:
-    return TensorFlowArray(tf.math.log(real(x)))
-
-
-def log1p(x: Array) -> Array:
-    return TensorFlowArray(tf.math.log1p(real(x)))
-
-
-def sqrt(x: Array) -> Array:
-    return TensorFlowArray(tf.sqrt(real(x)))
-
-
-def square(x: Array) -> Array:
+def square(x: Array, /) -> Array:
     x = tensor_of(x)
     return TensorFlowArray(tf.square(x) if x.dtype.is_floating else tf.multiply(x, x))
 
 
-def sign(x: Array) -> Array:
-    return TensorFlowArray(tf.sign(tensor_of(x)))
-
-
-def sin(x: Array) -> Array:
-    return TensorFlowArray(tf.sin(real(x)))
-
-
-def cos(x: Array) -> Array:
-    return TensorFlowArray(tf.cos(real(x)))
-
-
-def tanh(x: Array) -> Array:
-    return TensorFlowArray(tf.tanh(real(x)))
-
-
-def _of_reals(function: Callable[[Any], Any], x: Array) -> Array:
-    """A function that leaves whole numbers as they are."""
-    x = tensor_of(x)
-    return TensorFlowArray(function(x) if x.dtype.is_floating else x)
-
-
-def floor(x: Array) -> Array:
-    return _of_reals(tf.floor, x)
-
-
-def ceil(x: Array) -> Array:
-    return _of_reals(tf.math.ceil, x)
-
-
-def round(x: Array) -> Array:
-    return _of_reals(tf.round, x)
-
-
-def isfinite(x: Array) -> Array:
-    return TensorFlowArray(tf.math.is_finite(real(x)))
-
-
-def isnan(x: Array) -> Array:
-    return TensorFlowArray(tf.math.is_nan(real(x)))
-
-
-def logical_not(x: Array) -> Array:
+def logical_not(x: Array, /) -> Array:
     return TensorFlowArray(tf.logical_not(tensor_of(x, tf.bool)))
 
 
-def lgamma(x: Array) -> Array:
-    return TensorFlowArray(tf.math.lgamma(real(x)))
-
-
-def erf(x: Array) -> Array:
-    return TensorFlowArray(tf.math.erf(real(x)))
-
-
-def add(x1: Array, x2: Array) -> Array:
-    first, second = operands(x1, x2)
-    return TensorFlowArray(tf.logical_or(first, second) if first.dtype == tf.bool else tf.add(first, second))
-
-
-def subtract(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.subtract(*operands(x1, x2)))
-
-
-def multiply(x1: Array, x2: Array) -> Array:
-    first, second = operands(x1, x2)
-    return TensorFlowArray(tf.logical_and(first, second) if first.dtype == tf.bool else tf.multiply(first, second))
-
-
-def divide(x1: Array, x2: Array) -> Array:
+def divide(x1: Array, x2: Array, /) -> Array:
     first, second = operands(x1, x2)
     if not first.dtype.is_floating:
         first, second = tf.cast(first, tf.float32), tf.cast(second, tf.float32)
     return TensorFlowArray(tf.truediv(first, second))
-
-
-def floor_divide(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.math.floordiv(*operands(x1, x2)))
-
-
-def remainder(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.math.floormod(*operands(x1, x2)))
-
-
-def pow(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.pow(*operands(x1, x2)))
-
-
-def _extreme(function: Callable[[Any, Any], Any], above: Callable[[Any, Any], Any], x1: Array, x2: Array) -> Array:
-    first, second = operands(x1, x2)
-    if not first.dtype.is_floating:
-        if first.dtype == tf.bool:
-            both = function(tf.cast(first, tf.uint8), tf.cast(second, tf.uint8))
-            return TensorFlowArray(tf.cast(both, tf.bool))
-        return TensorFlowArray(function(first, second))
-    # Equal ones share the gradient, as on the other backends; TensorFlow would give all of it to the first.
-    tie = 0.5 * first + 0.5 * second
-    return TensorFlowArray(tf.where(above(first, second), first, tf.where(above(second, first), second, tie)))
-
-
-def minimum(x1: Array, x2: Array) -> Array:
-    return _extreme(tf.minimum, tf.less, x1, x2)
-
-
-def maximum(x1: Array, x2: Array) -> Array:
-    return _extreme(tf.maximum, tf.greater, x1, x2)
-
-
-def _ordered(function: Callable[[Any, Any], Any], x1: Array, x2: Array) -> Array:
-    first, second = operands(x1, x2)
-    if first.dtype == tf.bool:
-        first, second = tf.cast(first, tf.uint8), tf.cast(second, tf.uint8)
-    return TensorFlowArray(function(first, second))
-
-
-def equal(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.equal(*operands(x1, x2)))
-
-
-def not_equal(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.not_equal(*operands(x1, x2)))
-
-
-def less(x1: Array, x2: Array) -> Array:
-    return _ordered(tf.less, x1, x2)
-
-
-def less_equal(x1: Array, x2: Array) -> Array:
-    return _ordered(tf.less_equal, x1, x2)
-
-
-def greater(x1: Array, x2: Array) -> Array:
-    return _ordered(tf.greater, x1, x2)
-
-
-def greater_equal(x1: Array, x2: Array) -> Array:
-    return _ordered(tf.greater_equal, x1, x2)
-
-
-def logical_and(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.logical_and(tensor_of(x1, tf.bool), tensor_of(x2, tf.bool)))
-
-
-def logical_or(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.logical_or(tensor_of(x1, tf.bool), tensor_of(x2, tf.bool)))
-
-
-def _of_bits(function: Callable[[Any, Any], Any], logical: Callable[[Any, Any], Any], x1: Array, x2: Array) -> Array:
-    first, second = operands(x1, x2)
-    return TensorFlowArray((logical if first.dtype == tf.bool else function)(first, second))
-
-
-def bitwise_and(x1: Array, x2: Array) -> Array:
-    return _of_bits(tf.bitwise.bitwise_and, tf.logical_and, x1, x2)
-
-
-def bitwise_or(x1: Array, x2: Array) -> Array:
-    return _of_bits(tf.bitwise.bitwise_or, tf.logical_or, x1, x2)
-
-
-def bitwise_xor(x1: Array, x2: Array) -> Array:
-    return _of_bits(tf.bitwise.bitwise_xor, tf.not_equal, x1, x2)
-
-
-def bitwise_left_shift(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.bitwise.left_shift(*operands(x1, x2)))
-
-
-def bitwise_right_shift(x1: Array, x2: Array) -> Array:
-    return TensorFlowArray(tf.bitwise.right_shift(*operands(x1, x2)))
 
 
 def clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:

@@ -7,13 +7,26 @@ from typing import Any
 
 from rlweave.backends.tensorflow_.array import TensorFlowArray, dtype_of, operands, real, tensor_of
 from rlweave.backends.tensorflow_.framework import tf
+from rlweave.backends.tensorflow_.ops.elementwise import of_tensor
 from rlweave.backends.tensorflow_.ops.linear_algebra import FUSED_ACTIVATIONS
 
 Array = Any
 
+relu = of_tensor(tf.nn.relu)
+sigmoid = of_tensor(tf.sigmoid)
+softplus = of_tensor(tf.nn.softplus)
 
-def relu(x: Array) -> Array:
-    return TensorFlowArray(tf.nn.relu(tensor_of(x)))
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    return TensorFlowArray(tf.nn.softmax(tensor_of(x), axis))
+
+
+def log_softmax(x: Array, axis: int = -1) -> Array:
+    return TensorFlowArray(tf.nn.log_softmax(tensor_of(x), axis))
+
+
+def gelu(x: Array, approximate: bool = False) -> Array:
+    return TensorFlowArray(tf.nn.gelu(tensor_of(x), approximate))
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
@@ -29,29 +42,9 @@ def elu(x: Array, alpha: float = 1.0) -> Array:
     return TensorFlowArray(tf.where(tf.greater(x, 0), x, below))
 
 
-def gelu(x: Array, approximate: bool = False) -> Array:
-    return TensorFlowArray(tf.nn.gelu(tensor_of(x), approximate))
-
-
-def silu(x: Array) -> Array:
+def silu(x: Array, /) -> Array:
     x = tensor_of(x)
     return TensorFlowArray(x * tf.sigmoid(x))
-
-
-def sigmoid(x: Array) -> Array:
-    return TensorFlowArray(tf.sigmoid(tensor_of(x)))
-
-
-def softplus(x: Array) -> Array:
-    return TensorFlowArray(tf.nn.softplus(tensor_of(x)))
-
-
-def softmax(x: Array, axis: int = -1) -> Array:
-    return TensorFlowArray(tf.nn.softmax(tensor_of(x), axis))
-
-
-def log_softmax(x: Array, axis: int = -1) -> Array:
-    return TensorFlowArray(tf.nn.log_softmax(tensor_of(x), axis))
 
 
 def one_hot(indices: Array, num_classes: int, dtype: str = "float32") -> Array:

@@ -18,43 +18,57 @@ def _summable(x: Array) -> Any:
     return x if x.dtype.is_floating else tf.cast(x, tf.int32)
 
 
+def _truth(x: Array) -> Any:
+    return tensor_of(x, tf.bool)
+
+
 def _axes(axis: Axis) -> Any:
     return list(axis) if isinstance(axis, tuple) else axis
 
 
-def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return TensorFlowArray(tf.reduce_sum(_summable(x), _axes(axis), keepdims))
+def _reduction(reduce: Callable[..., Any], prepared: Callable[[Array], Any]) -> Callable[..., Array]:
+    """A reduction of what `prepared` makes of an array."""
+
+    def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        return TensorFlowArray(reduce(prepared(x), _axes(axis), keepdims))
+
+    return call
 
 
-def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return TensorFlowArray(tf.reduce_mean(real(x), _axes(axis), keepdims))
+def _extreme(reduce: Callable[..., Any]) -> Callable[..., Array]:
+    def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+        x = tensor_of(x)
+        if x.dtype == tf.bool:
+            return TensorFlowArray(tf.cast(reduce(tf.cast(x, tf.uint8), _axes(axis), keepdims), tf.bool))
+        return TensorFlowArray(reduce(x, _axes(axis), keepdims))
+
+    return call
 
 
-def prod(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return TensorFlowArray(tf.reduce_prod(_summable(x), _axes(axis), keepdims))
+def _position(search: Callable[..., Any]) -> Callable[..., Array]:
+    def call(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
+        x = tensor_of(x)
+        if x.dtype == tf.bool:
+            x = tf.cast(x, tf.uint8)
+        if axis is None:
+            found = search(tf.reshape(x, (-1,)), 0, tf.int32)
+            return TensorFlowArray(tf.reshape(found, (1,) * x.shape.rank) if keepdims else found)
+        found = search(x, axis, tf.int32)
+        return TensorFlowArray(tf.expand_dims(found, axis) if keepdims else found)
+
+    return call
 
 
-def _extreme(reduce: Callable[..., Any], x: Array, axis: Axis, keepdims: bool) -> Array:
-    x = tensor_of(x)
-    if x.dtype == tf.bool:
-        return TensorFlowArray(tf.cast(reduce(tf.cast(x, tf.uint8), _axes(axis), keepdims), tf.bool))
-    return TensorFlowArray(reduce(x, _axes(axis), keepdims))
-
-
-def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _extreme(tf.reduce_max, x, axis, keepdims)
-
-
-def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _extreme(tf.reduce_min, x, axis, keepdims)
-
-
-def any(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return TensorFlowArray(tf.reduce_any(tensor_of(x, tf.bool), _axes(axis), keepdims))
-
-
-def all(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return TensorFlowArray(tf.reduce_all(tensor_of(x, tf.bool), _axes(axis), keepdims))
+sum = _reduction(tf.reduce_sum, _summable)
+prod = _reduction(tf.reduce_prod, _summable)
+mean = _reduction(tf.reduce_mean, real)
+logsumexp = _reduction(tf.reduce_logsumexp, real)
+any = _reduction(tf.reduce_any, _truth)
+all = _reduction(tf.reduce_all, _truth)
+max = _extreme(tf.reduce_max)
+min = _extreme(tf.reduce_min)
+argmax = _position(tf.argmax)
+argmin = _position(tf.argmin)
 
 
 def _variance(x: Array, axis: Axis, keepdims: bool) -> Any:
@@ -71,29 +85,6 @@ def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 def var(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return TensorFlowArray(_variance(x, axis, keepdims))
-
-
-def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return TensorFlowArray(tf.reduce_logsumexp(real(x), _axes(axis), keepdims))
-
-
-def _position(search: Callable[..., Any], x: Array, axis: int | None, keepdims: bool) -> Array:
-    x = tensor_of(x)
-    if x.dtype == tf.bool:
-        x = tf.cast(x, tf.uint8)
-    if axis is None:
-        found = search(tf.reshape(x, (-1,)), 0, tf.int32)
-        return TensorFlowArray(tf.reshape(found, (1,) * x.shape.rank) if keepdims else found)
-    found = search(x, axis, tf.int32)
-    return TensorFlowArray(tf.expand_dims(found, axis) if keepdims else found)
-
-
-def argmax(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return _position(tf.argmax, x, axis, keepdims)
-
-
-def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return _position(tf.argmin, x, axis, keepdims)
 
 
 def cumulative_sum(x: Array, axis: int | None = None) -> Array:

@@ -35,5 +35,5 @@ def readable(pred: Tensor) -> bool:
     return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(pred))
 
 
-def stop_gradient(x: Array) -> Array:
+def stop_gradient(x: Array, /) -> Array:
     return x.detach() if isinstance(x, Tensor) else asarray(x)

@@ -7,6 +7,8 @@ Most are Python's operators, which accept a number on either side; the functions
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -54,194 +56,81 @@ def _as_tensor(x: Array, other: Array) -> Tensor:
     return torch.tensor(x, dtype=dtype, device=other.device)
 
 
-def abs(x: Array) -> Array:
-    return torch.abs(x if isinstance(x, Tensor) else asarray(x))
-
-
-def negative(x: Array) -> Array:
-    return torch.neg(x if isinstance(x, Tensor) else asarray(x))
-
-
-def exp(x: Array) -> Array:
-    return torch.exp(x if isinstance(x, Tensor) else asarray(x))
-
-
-def expm1(x: Array) -> Array:
-    return torch.expm1(x if isinstance(x, Tensor) else asarray(x))
-
-
-def log(x: Array) -> Array:
-    return torch.log(x if isinstance(x, Tensor) else asarray(x))
-
-
-def log1p(x: Array) -> Array:
-    return torch.log1p(x if isinstance(x, Tensor) else asarray(x))
-
-
-def sqrt(x: Array) -> Array:
-    return torch.sqrt(x if isinstance(x, Tensor) else asarray(x))
-
-
-def square(x: Array) -> Array:
-    return torch.square(x if isinstance(x, Tensor) else asarray(x))
-
-
-def sign(x: Array) -> Array:
-    return torch.sign(x if isinstance(x, Tensor) else asarray(x))
-
-
-def sin(x: Array) -> Array:
-    return torch.sin(x if isinstance(x, Tensor) else asarray(x))
-
-
-def cos(x: Array) -> Array:
-    return torch.cos(x if isinstance(x, Tensor) else asarray(x))
-
-
-def tanh(x: Array) -> Array:
-    return torch.tanh(x if isinstance(x, Tensor) else asarray(x))
-
-
-def floor(x: Array) -> Array:
-    return torch.floor(x if isinstance(x, Tensor) else asarray(x))
-
-
-def ceil(x: Array) -> Array:
-    return torch.ceil(x if isinstance(x, Tensor) else asarray(x))
-
-
-def round(x: Array) -> Array:
-    return torch.round(x if isinstance(x, Tensor) else asarray(x))
-
-
-def isfinite(x: Array) -> Array:
-    return torch.isfinite(x if isinstance(x, Tensor) else asarray(x))
-
-
-def isnan(x: Array) -> Array:
-    return torch.isnan(x if isinstance(x, Tensor) else asarray(x))
-
-
-def logical_not(x: Array) -> Array:
-    return torch.logical_not(x if isinstance(x, Tensor) else asarray(x))
-
-
-def lgamma(x: Array) -> Array:
-    return torch.lgamma(x if isinstance(x, Tensor) else asarray(x))
-
-
-def erf(x: Array) -> Array:
-    return torch.erf(x if isinstance(x, Tensor) else asarray(x))
-
-
-def add(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 + x2
-
-
-def subtract(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 - x2
-
-
-def multiply(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 * x2
-
-
-def divide(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 / x2
-
-
-def remainder(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 % x2
-
-
-def pow(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1**x2
-
-
-def equal(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 == x2
-
-
-def not_equal(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 != x2
-
-
-def less(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 < x2
-
-
-def less_equal(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 <= x2
-
-
-def greater(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 > x2
-
-
-def greater_equal(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 >= x2
-
-
-def bitwise_and(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 & x2
-
-
-def bitwise_or(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 | x2
-
-
-def bitwise_xor(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 ^ x2
-
-
-def bitwise_left_shift(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 << x2
-
-
-def bitwise_right_shift(x1: Array, x2: Array) -> Array:
-    x1, x2 = _operands(x1, x2)
-    return x1 >> x2
-
-
-def floor_divide(x1: Array, x2: Array) -> Array:
+def _unary(function: Callable[[Tensor], Tensor]) -> Callable[[Array], Array]:
+    def call(x: Array, /) -> Array:
+        return function(x if isinstance(x, Tensor) else asarray(x))
+
+    return call
+
+
+def _python(function: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
+    """One of Python's operators, which take a number on either side."""
+
+    def call(x1: Array, x2: Array, /) -> Array:
+        x1, x2 = _operands(x1, x2)
+        return function(x1, x2)
+
+    return call
+
+
+def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Array, Array], Array]:
+    """A function of two tensors."""
+
+    def call(x1: Array, x2: Array, /) -> Array:
+        x1, x2 = _tensors(x1, x2)
+        return function(x1, x2)
+
+    return call
+
+
+abs = _unary(torch.abs)
+negative = _unary(torch.neg)
+exp = _unary(torch.exp)
+expm1 = _unary(torch.expm1)
+log = _unary(torch.log)
+log1p = _unary(torch.log1p)
+sqrt = _unary(torch.sqrt)
+square = _unary(torch.square)
+sign = _unary(torch.sign)
+sin = _unary(torch.sin)
+cos = _unary(torch.cos)
+tanh = _unary(torch.tanh)
+floor = _unary(torch.floor)
+ceil = _unary(torch.ceil)
+round = _unary(torch.round)
+isfinite = _unary(torch.isfinite)
+isnan = _unary(torch.isnan)
+logical_not = _unary(torch.logical_not)
+lgamma = _unary(torch.lgamma)
+erf = _unary(torch.erf)
+
+add = _python(operator.add)
+subtract = _python(operator.sub)
+multiply = _python(operator.mul)
+divide = _python(operator.truediv)
+remainder = _python(operator.mod)
+pow = _python(operator.pow)
+equal = _python(operator.eq)
+not_equal = _python(operator.ne)
+less = _python(operator.lt)
+less_equal = _python(operator.le)
+greater = _python(operator.gt)
+greater_equal = _python(operator.ge)
+bitwise_and = _python(operator.and_)
+bitwise_or = _python(operator.or_)
+bitwise_xor = _python(operator.xor)
+bitwise_left_shift = _python(operator.lshift)
+bitwise_right_shift = _python(operator.rshift)
+
+minimum = _binary(torch.minimum)
+maximum = _binary(torch.maximum)
+logical_and = _binary(torch.logical_and)
+logical_or = _binary(torch.logical_or)
+
+
+def floor_divide(x1: Array, x2: Array, /) -> Array:
     x1, x2 = _tensors(x1, x2)
     return torch.div(x1, x2, rounding_mode="floor")
-
-
-def minimum(x1: Array, x2: Array) -> Array:
-    x1, x2 = _tensors(x1, x2)
-    return torch.minimum(x1, x2)
-
-
-def maximum(x1: Array, x2: Array) -> Array:
-    x1, x2 = _tensors(x1, x2)
-    return torch.maximum(x1, x2)
-
-
-def logical_and(x1: Array, x2: Array) -> Array:
-    x1, x2 = _tensors(x1, x2)
-    return torch.logical_and(x1, x2)
-
-
-def logical_or(x1: Array, x2: Array) -> Array:
-    x1, x2 = _tensors(x1, x2)
-    return torch.logical_or(x1, x2)
 
 
 def clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:

@@ -15,8 +15,8 @@ from rlweave.backends.torch_.ops.linear_algebra import IN_PLACE
 Array = Any
 
 
-def relu(x: Array) -> Array:
-    return torch.relu(x)
+relu = torch.relu
+sigmoid = torch.sigmoid
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
@@ -31,15 +31,11 @@ def gelu(x: Array, approximate: bool = False) -> Array:
     return functional.gelu(x, approximate="tanh" if approximate else "none")
 
 
-def silu(x: Array) -> Array:
+def silu(x: Array, /) -> Array:
     return functional.silu(x)
 
 
-def sigmoid(x: Array) -> Array:
-    return torch.sigmoid(x)
-
-
-def softplus(x: Array) -> Array:
+def softplus(x: Array, /) -> Array:
     return functional.softplus(x)
 
 

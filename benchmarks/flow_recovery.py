@@ -28,7 +28,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import ray
 
-from rlweave.algorithms.checkpoint import latest_good, load_checkpoint
 from rlweave.flow import (
     Envelope,
     LearnerActor,
@@ -44,6 +43,7 @@ from rlweave.flow import (
     WorkerGroup,
 )
 from rlweave.flow.ray_engine import RayEngine
+from rlweave.runs.checkpoint import latest_good, load_checkpoint
 
 TIMEOUT = 3.0  # above what making a process takes, which would count as hanging otherwise
 

@@ -30,10 +30,11 @@ import numpy as np
 
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.maml import MetaTrainer
-from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import PlanTrainer, derived_seed
+from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.envs.seeding import derived_seed
+from rlweave.runs.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
+from rlweave.runs.run_directory import RunDirectory
 
 SEEDS = (0, 1, 2, 3, 4)
 BACKENDS = ("jax", "torch")

@@ -126,9 +126,9 @@ FAULTS = {
         "graph/test_torch_compile.py::test_acting_and_an_update_by_gradient_descent",
     ],
     "32 damaged checkpoints": [
-        "algorithms/test_checkpoint.py::test_damage_names_the_file_and_the_last_good_checkpoint",
-        "algorithms/test_checkpoint.py::test_every_flipped_bit_is_noticed",
-        "algorithms/test_checkpoint.py::test_the_last_good_one_is_the_newest_undamaged",
+        "runs/test_checkpoint.py::test_damage_names_the_file_and_the_last_good_checkpoint",
+        "runs/test_checkpoint.py::test_every_flipped_bit_is_noticed",
+        "runs/test_checkpoint.py::test_the_last_good_one_is_the_newest_undamaged",
     ],
     "33 observation keys in another order": [
         "agents/test_acting.py::test_the_order_of_keys_does_not_matter",
@@ -258,7 +258,7 @@ FOUND = {
     ],
     "16 memory in checkpoints": [
         "algorithms/test_saving.py::test_a_memory_takes_as_much_as_is_filled_of_it",
-        "algorithms/test_block_files.py::*",
+        "runs/test_block_files.py::*",
     ],
     "17 a build that fails leaves nothing": [
         "cli/test_train.py::test_a_build_that_fails_leaves_nothing_and_the_corrected_command_works",
@@ -278,7 +278,7 @@ FOUND = {
     ],
     "24 strict JSON": ["test_strict_json.py::*"],
     "25 a longer resume": ["cli/test_train.py::test_resume_for_longer_keeps_schedules_as_planned_and_says_so"],
-    "26 ranges of numbers": ["components/test_ranges.py::*"],
+    "26 ranges of numbers": ["settings/test_ranges.py::*"],
     "27 appended components": ["graph/test_composition.py::*"],
     "28 reads beside updates": ["graph/test_threads.py::*"],
     "29 numbers of 64 bits": ["graph/test_wide_numbers.py::*"],
@@ -315,7 +315,7 @@ FOUND = {
     ],
     "43 readable settings and errors": [
         "cli/test_train.py::test_settings_are_readable_on_a_narrow_terminal",
-        "agents/test_config.py::test_an_error_names_the_setting_and_its_type_as_users_write_them",
+        "settings/test_config.py::test_an_error_names_the_setting_and_its_type_as_users_write_them",
         "envs/test_making.py::test_a_missing_package_is_told_in_one_line",
     ],
     "44 what is displayed": [

@@ -32,7 +32,7 @@ def run_python(code):
         "import rlweave",
         "import rlweave.cli",
         "from rlweave import ops, spaces; ops.add; spaces.FloatBox",
-        "from rlweave.algorithms import registry, checkpoint, run_directory, config",
+        "from rlweave.algorithms import registry, config; from rlweave.runs import checkpoint, run_directory",
         "from rlweave import Component, api, build, graph_fn",
         "from rlweave.backends import get_backend; get_backend('numpy')",
     ],
@@ -150,7 +150,7 @@ def _import_name(requirement):
 def test_events_of_tensorboard_import_no_torch(tmp_path):
     out = run_python(
         "import sys\n"
-        "from rlweave.algorithms.metrics import MetricsLog\n"
+        "from rlweave.runs.metrics import MetricsLog\n"
         f"log = MetricsLog({str(tmp_path / 'metrics.csv')!r}, {str(tmp_path / 'events')!r})\n"
         "log.write({'env_steps_sampled': 1, 'loss': 2.0})\n"
         "print('torch' in sys.modules, len(sys.modules['tensorboardX'].__name__))\n"

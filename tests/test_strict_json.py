@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import load_checkpoint, save_checkpoint
-from rlweave.algorithms.states import join_arrays, split_arrays
 from rlweave.cli.train import describe_evaluation, evaluation_data
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.errors import CheckpointError, RlweaveError
+from rlweave.runs.checkpoint import load_checkpoint, save_checkpoint
+from rlweave.runs.states import join_arrays, split_arrays
 from rlweave.strict_json import to_json
 from tests.envs.parallel_fakes import Scripted, apart
 

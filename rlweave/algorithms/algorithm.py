@@ -16,11 +16,11 @@ from rlweave.algorithms.fused import fused_parts
 from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
 from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, place
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs import Evaluation, VectorEnv, resolve
 from rlweave.errors import ConfigError, nearest
 from rlweave.flow import ReportMetrics, WorkerGroup, Workers
+from rlweave.runs.run_directory import RunDirectory
 
 Evaluate = Callable[[Any, Any, int, int], Evaluation]
 

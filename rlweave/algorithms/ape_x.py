@@ -17,9 +17,10 @@ from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.replay_shard import ShardFactory
-from rlweave.algorithms.rollout_workers import TransitionWorker, derived_seed
+from rlweave.algorithms.rollout_workers import TransitionWorker
 from rlweave.algorithms.schedule_lengths import fill_replay_schedules
 from rlweave.envs import VectorEnv
+from rlweave.envs.seeding import derived_seed
 from rlweave.flow import (
     ComputePriorities,
     ItemReference,

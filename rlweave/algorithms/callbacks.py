@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from rlweave.algorithms.metrics import Report
 from rlweave.errors import ConfigError, ExecutionError, nearest
 from rlweave.plugins import import_named
+from rlweave.runs.metrics import Report
 
 if TYPE_CHECKING:
     from rlweave.algorithms.run import Run

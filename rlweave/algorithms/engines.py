@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from rlweave.agents.agent import AUTO, AgentConfig
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.rollout_workers import derived_seed
+from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
 from rlweave.flow import Engine, FailureRule, LocalEngine, Resources
 

@@ -15,9 +15,10 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
+from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
+from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep
 from rlweave.settings.config import setting

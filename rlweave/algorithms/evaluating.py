@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import functools
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from rlweave.agents.agent import AUTO
 from rlweave.agents.model_files import Model
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.checkpoint import read_what_acts
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import making_options
 from rlweave.algorithms.loading import load, policy_of
 from rlweave.backends import is_installed
 from rlweave.envs import Evaluation, evaluate, resolve
 from rlweave.envs.atari import is_atari
+from rlweave.envs.seeding import derived_seed
 from rlweave.envs.watching import Show, make_watched_env, shows_observations
 from rlweave.errors import CheckpointError, ConfigError
+from rlweave.runs.checkpoint import read_what_acts
 
 
 def evaluate_model(
@@ -124,5 +122,4 @@ def acting_backend(config: Any) -> str:
 
 def final_evaluation_seed(seed: int) -> int:
     """The seed of the evaluation after training: derived from the run's, and used for nothing else."""
-    key = zlib.crc32(b"final evaluation")
-    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
+    return derived_seed(seed, "final evaluation")

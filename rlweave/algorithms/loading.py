@@ -9,10 +9,10 @@ from typing import Any
 
 from rlweave.agents.from_model import trained_policies
 from rlweave.agents.model_files import Model, is_model, read_model
-from rlweave.algorithms.checkpoint import find_checkpoint, is_there, read_what_acts
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError
+from rlweave.runs.checkpoint import find_checkpoint, is_there, read_what_acts
+from rlweave.runs.run_directory import RunDirectory
 
 
 def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int = 0) -> Any:

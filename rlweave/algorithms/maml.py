@@ -16,7 +16,6 @@ from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import EnvWorker
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
 from rlweave.algorithms.trainer import PlanTrainer
@@ -24,6 +23,7 @@ from rlweave.envs import Episode, Evaluation, VectorEnv, make_env, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import setting
 
 

@@ -16,14 +16,12 @@ from rlweave.algorithms.dqn import GraphLearner, dqn_branch
 from rlweave.algorithms.engines import worker_resources, worker_seed
 from rlweave.algorithms.environments import describe_environment, state_space_of
 from rlweave.algorithms.learners import AgentLearner
-from rlweave.algorithms.metrics import Report
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
 from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.presets import PresetFile
-from rlweave.algorithms.rollout_workers import build_acting, derived_seed
-from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.algorithms.rollout_workers import build_acting
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.threads import set_threads
 from rlweave.algorithms.trainer import PlanTrainer
@@ -34,8 +32,11 @@ from rlweave.envs.evaluation import Act
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
+from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError, EnvError, RlweaveError
 from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers
+from rlweave.runs.metrics import Report
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import Config, setting
 
 AGENT_CONFIGS: dict[str, type[AgentConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}

@@ -14,10 +14,11 @@ from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN, STEP_KEYS
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
-from rlweave.algorithms.rollout_workers import NOT_WANTED, derived_seed, load_own_agent_state, own_agent_state
+from rlweave.algorithms.rollout_workers import NOT_WANTED, load_own_agent_state, own_agent_state
 from rlweave.algorithms.trajectory_packing import BEGINS, SLOT
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.multi_agent import MultiAgentEnv
+from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, PolicyBatches, SampleBatch
 from rlweave.flow.codec import decode, encode
 from rlweave.tree import tree_map

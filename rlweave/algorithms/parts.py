@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from rlweave.agents.agent import Agent
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.callbacks import Callbacks
-from rlweave.algorithms.metrics import Report
 from rlweave.envs import Evaluation
 from rlweave.flow import ReportMetrics, WorkerGroup
+from rlweave.runs.metrics import Report
 
 
 class Trainer(Protocol):

@@ -11,7 +11,6 @@ import numpy as np
 
 from rlweave.agents.model_files import Model
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.checkpoint import open_model
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
@@ -19,14 +18,15 @@ from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.population import Population
 from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.rollout_workers import derived_seed
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.states import check_same_training
+from rlweave.algorithms.saving import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.envs import Evaluation
+from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup
+from rlweave.runs.checkpoint import open_model
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE
 from rlweave.settings.sources import merge_settings

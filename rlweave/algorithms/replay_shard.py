@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from rlweave.agents.kept_memory import LARGE_BYTES
-from rlweave.algorithms.rollout_workers import derived_seed
-from rlweave.algorithms.states import Large
 from rlweave.components import PrioritizedReplay
+from rlweave.envs.seeding import derived_seed
 from rlweave.flow import SampleBatch
 from rlweave.graph import build
+from rlweave.runs.states import Large
 from rlweave.spaces import FloatBox, IntBox, Space
 
 #: Most records that one shard ever gets: numbers of its successors begin there.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import copy
-import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -15,6 +14,7 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.algorithms.trajectory_columns import TrajectoryColumns
 from rlweave.envs import StepResult, VectorEnv
+from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, SampleBatch
 from rlweave.flow.codec import decode, encode
 
@@ -382,12 +382,6 @@ def load_own_agent_state(agent: Agent, state: Mapping[str, Any]) -> None:
 def build_acting(agent: Agent) -> None:
     """Builds only what a worker needs: no optimizer, no memory, and on NumPy no deep-learning framework."""
     agent.build({"methods": agent.worker_methods or agent.acting_methods, "static": {}})
-
-
-def derived_seed(seed: int, purpose: str) -> int:
-    """A seed that depends on the run's and on what it is for."""
-    key = zlib.crc32(purpose.encode())
-    return int(np.random.SeedSequence(seed, spawn_key=(key,)).generate_state(1, np.uint32)[0] >> 1)
 
 
 def _concatenate(parts: Sequence[Any]) -> Any:

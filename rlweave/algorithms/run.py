@@ -17,11 +17,11 @@ from rlweave.algorithms.callbacks import Callbacks, StopAtReturn, make_callback
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.evaluating import evaluate_checkpoint, evaluate_model, final_evaluation_seed
 from rlweave.algorithms.loading import find_playing, load, policy_of
-from rlweave.algorithms.metrics import MetricsLog, Report
 from rlweave.algorithms.parts import Trainer
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs import Evaluation
 from rlweave.errors import CheckpointError, ConfigError, RlweaveError
+from rlweave.runs.metrics import MetricsLog, Report
+from rlweave.runs.run_directory import RunDirectory
 
 #: Where a model comes from that is in no directory, for errors.
 _HERE = "this training"

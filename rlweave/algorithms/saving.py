@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from safetensors import SafetensorError
 
-from rlweave.algorithms.block_files import BLOCKS
-from rlweave.algorithms.checkpoint import MODEL, save_checkpoint
-from rlweave.algorithms.states import split_arrays
+from rlweave.algorithms.config import TrainConfig
 from rlweave.errors import CheckpointError
+from rlweave.runs.block_files import BLOCKS
+from rlweave.runs.checkpoint import MODEL, save_checkpoint
+from rlweave.runs.states import split_arrays
 
 #: Replay memories that would take more than this in checkpoints are told of before.
 _WORTH_A_WARNING = 1 << 30
@@ -120,3 +121,27 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def check_same_training(algorithm: str, config: TrainConfig, state: Mapping[str, Any], where: str) -> None:
+    """Refuses the state of another kind of training.
+
+    Args:
+        algorithm: Name of the algorithm that is to go on.
+        config: Its settings.
+        state: Has `algorithm`, `backend` and `env`; the first checkpoints of the format lack the latter two.
+        where: Where the state comes from.
+
+    Raises:
+        CheckpointError: It is of another algorithm, backend or environment.
+    """
+    mine = {"algorithm": algorithm, "backend": config.backend, "environment": config.env}
+    its = {"algorithm": state.get("algorithm"), "backend": state.get("backend"), "environment": state.get("env")}
+    for kind, value in its.items():
+        if value != mine[kind] and (value is not None or kind == "algorithm"):
+            raise CheckpointError(
+                f"the checkpoint is of another {kind}",
+                where=where,
+                received=f"{value!r}, where the configuration has {mine[kind]!r}",
+                fix=f"go on with {value!r}, or begin a new run",
+            )

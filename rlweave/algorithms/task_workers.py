@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlweave.agents.maml import MAML
-from rlweave.algorithms.rollout_workers import EnvWorker, derived_seed
+from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.envs import VectorEnv
+from rlweave.envs.seeding import derived_seed
 from rlweave.errors import EnvError
 from rlweave.flow import Episode, SampleBatch
 

@@ -13,22 +13,29 @@ import numpy as np
 from rlweave.agents.agent import AUTO
 from rlweave.agents.model_files import Model, write_model
 from rlweave.algorithms.callbacks import Callbacks
-from rlweave.algorithms.checkpoint import load_checkpoint, read_what_acts, save_checkpoint
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import check_engine, close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.metrics import Report
 from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.rescue import Rescue
-from rlweave.algorithms.rollout_workers import derived_seed
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.saving import is_refused_by_disk, save_and_tell, size_warning, write_state, write_training
-from rlweave.algorithms.states import Large, check_same_training, join_arrays
+from rlweave.algorithms.saving import (
+    check_same_training,
+    is_refused_by_disk,
+    save_and_tell,
+    size_warning,
+    write_state,
+    write_training,
+)
 from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation
+from rlweave.envs.seeding import derived_seed
 from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
+from rlweave.runs.checkpoint import load_checkpoint, read_what_acts, save_checkpoint
+from rlweave.runs.metrics import Report
+from rlweave.runs.run_directory import RunDirectory
+from rlweave.runs.states import Large, join_arrays
 
 #: Replay memories above this size are not copied, in case that a step takes long.
 _MOST_KEPT = 1 << 27

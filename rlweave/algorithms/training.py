@@ -14,9 +14,9 @@ from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.config_checks import check_backend, check_environment, check_keys, check_learning_backend
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run import Run
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.envs.registration import name_environment
 from rlweave.errors import ConfigError
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import Config
 
 

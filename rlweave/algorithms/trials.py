@@ -13,8 +13,8 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import make_engine
 from rlweave.algorithms.environments import ShipsEnvironment
 from rlweave.algorithms.population import Bounds, explore
-from rlweave.algorithms.rollout_workers import derived_seed
 from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, PlanItem, Resources
 
 Settings = Mapping[str, float]

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.checkpoint import list_checkpoints
 from rlweave.algorithms.config import TrainConfig, resolve_config
-from rlweave.algorithms.metrics import Report
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import write_training
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.errors import BackendError, CheckpointError, ConfigError, install_command
+from rlweave.runs.checkpoint import list_checkpoints
+from rlweave.runs.metrics import Report
 from rlweave.settings.sources import dotted
 
 try:

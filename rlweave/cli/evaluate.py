@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.config_checks import check_environment
 from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed, watch_checkpoint
 from rlweave.algorithms.loading import find_playing
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output, show_files
 from rlweave.cli.train import describe_evaluation, evaluation_data
 from rlweave.errors import ConfigError
+from rlweave.runs.checkpoint import find_checkpoint
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.strict_json import to_json
 from rlweave.view.video import Video
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from rlweave.algorithms.loading import load
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import output, show_files
 from rlweave.errors import ConfigError
 from rlweave.export import TARGETS, export_policy
 from rlweave.export.exporting import DESCRIPTION
+from rlweave.runs.run_directory import RunDirectory
 
 
 def export(

@@ -10,10 +10,10 @@ from rich.syntax import Syntax
 
 from rlweave.algorithms.parts import Trainer
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.whole_files import write_whole
 from rlweave.cli.console import output
 from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_config
 from rlweave.errors import ConfigError, ExecutionError
+from rlweave.runs.whole_files import write_whole
 
 
 def graph(

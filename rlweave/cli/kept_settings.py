@@ -8,8 +8,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError
+from rlweave.runs.run_directory import RunDirectory
 
 
 class ResumeCommand(TyperCommand):

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.whole_files import write_whole
 from rlweave.cli.console import output
 from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_config
 from rlweave.errors import ConfigError
+from rlweave.runs.whole_files import write_whole
 
 #: A plan is much the same in every environment, so a look at it needs none; training does.
 ANY_ENVIRONMENT = "CartPole-v1"

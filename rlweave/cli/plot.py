@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from rlweave.algorithms.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.whole_files import replacing
 from rlweave.cli.console import output, warn
 from rlweave.errors import ConfigError, install_command, nearest
+from rlweave.runs.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
+from rlweave.runs.run_directory import RunDirectory
+from rlweave.runs.whole_files import replacing
 from rlweave.view import curves
 
 

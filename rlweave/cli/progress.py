@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Column
 from rich.text import Text
 
-from rlweave.algorithms.metrics import EVALUATION_COLUMN, RETURN_COLUMN, STEP_COLUMN, Report
+from rlweave.runs.metrics import EVALUATION_COLUMN, RETURN_COLUMN, STEP_COLUMN, Report
 
 
 class Rate:

@@ -9,17 +9,14 @@ from typing import Annotated
 
 import typer
 
-from rlweave.algorithms.checkpoint import find_checkpoint, list_checkpoints, set_aside_newer
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.config_checks import check_backend, check_environment, check_learning_backend
 from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed
 from rlweave.algorithms.loading import find_playing
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.run import Run
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.schedule_lengths import kept_schedules
 from rlweave.algorithms.training import begin
-from rlweave.algorithms.whole_files import write_whole
 from rlweave.backends import LEARNING, best_backend
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
@@ -36,6 +33,9 @@ from rlweave.cli.settings import (
 )
 from rlweave.envs import Evaluation
 from rlweave.errors import ConfigError, RlweaveError
+from rlweave.runs.checkpoint import find_checkpoint, list_checkpoints, set_aside_newer
+from rlweave.runs.run_directory import RunDirectory
+from rlweave.runs.whole_files import write_whole
 from rlweave.strict_json import to_json
 
 _SET_HELP = "A setting, as in --set agent.lr=3e-4; repeatable; the value is YAML. --settings shows all of them."

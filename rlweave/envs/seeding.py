@@ -7,6 +7,8 @@ the same environment. Here every sub-environment gets its seed from ``numpy.rand
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 
 EVALUATION_WORKER = 2**31 - 1
@@ -52,6 +54,11 @@ def vector_seed(seed: int | None, worker: int) -> int:
         worker: The number of the worker.
     """
     return _draw(np.random.SeedSequence(seed, spawn_key=(worker, 0, _VECTOR)))
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """A seed that depends on the run's and on what it is for."""
+    return _draw(np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()),)))
 
 
 def _draw(sequence: np.random.SeedSequence) -> int:

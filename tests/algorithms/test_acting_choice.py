@@ -3,7 +3,7 @@
 import pytest
 
 from rlweave.agents.acting import ActingChoice
-from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.runs.run_directory import RunDirectory
 from tests.algorithms.test_trainer import finish, make, state_of
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.rollout_workers import TrajectoryWorker, TransitionWorker
 from rlweave.components import NStepAccumulator
 from rlweave.errors import ConfigError
+from rlweave.runs.checkpoint import find_checkpoint
 from tests.algorithms.test_rollout_workers import Agent, CountingEnv, RecurrentAgent
 from tests.algorithms.test_trainer import (
     NETWORK,

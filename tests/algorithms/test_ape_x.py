@@ -9,10 +9,10 @@ import pytest
 from rlweave.algorithms.ape_x import ApeXTrainConfig, ape_x, make_shards
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.placement import WorkerFactory
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.components.exploration import ape_x_epsilons
 from rlweave.errors import ConfigError
 from rlweave.flow import ComputePriorities
+from rlweave.runs.run_directory import RunDirectory
 
 SMALL = {
     "env": "CartPole-v1",

@@ -4,10 +4,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import find_checkpoint, list_checkpoints
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.runs.checkpoint import find_checkpoint, list_checkpoints
+from rlweave.runs.run_directory import RunDirectory
 from tests.algorithms import test_es, test_maml, test_multi_agent, test_pbt, test_trainer
 from tests.algorithms.test_trainer import assert_same_state, finish, state_of
 

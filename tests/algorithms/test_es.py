@@ -6,15 +6,15 @@ import pytest
 from gymnasium import spaces
 
 from rlweave.agents.es import ES
-from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.es import ESTrainConfig, PopulationWorker, es, es_plan
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.components.evolution import noise_table
 from rlweave.envs import make_env
 from rlweave.errors import ConfigError
+from rlweave.runs.checkpoint import find_checkpoint
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import describe_settings
 from rlweave.spaces import FloatBox
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, state_of

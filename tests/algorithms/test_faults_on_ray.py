@@ -11,8 +11,8 @@ import pytest
 
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import PlanError
+from rlweave.runs.run_directory import RunDirectory
 from tests.algorithms.remote_envs import FAULTY, LAST_REWARD
 from tests.processes import descendants, gone_within
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks import off_policy
-from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.impala import IMPALATrainConfig, impala
 from rlweave.algorithms.learners import LearnerFactory
 from rlweave.errors import ConfigError, PlanError
+from rlweave.runs.checkpoint import find_checkpoint
 from tests.algorithms.remote_envs import LastReward
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, state_of, trainers
 

@@ -15,11 +15,11 @@ import pytest
 from gymnasium import spaces as gym
 
 import rlweave
-from rlweave.algorithms.checkpoint import save_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import BackendError, CheckpointError, ExecutionError
+from rlweave.runs.checkpoint import save_checkpoint
+from rlweave.runs.run_directory import RunDirectory
 
 LSTM = [{"type": "lstm", "units": 8}]
 WORDS = gym.Text(20, charset="abcdefgh ")

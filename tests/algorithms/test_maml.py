@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.maml import MAMLTrainConfig, maml
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import ConfigError
+from rlweave.runs.checkpoint import find_checkpoint
+from rlweave.runs.run_directory import RunDirectory
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, state_of
 
 SHARED = {

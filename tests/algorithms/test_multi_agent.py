@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import find_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.multi_agent import MultiAgentTrainer
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.errors import ConfigError, EnvError
+from rlweave.runs.checkpoint import find_checkpoint
+from rlweave.runs.run_directory import RunDirectory
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, state_of
 
 NETWORK = [{"type": "dense", "units": 8, "activation": "tanh"}]

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import find_checkpoint, load_checkpoint
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.pbt import PBTTrainConfig, make_trial, pbt, trial_config
 from rlweave.algorithms.population import Population, draw_settings, explore
-from rlweave.algorithms.rollout_workers import derived_seed
-from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import LocalEngine, PlanItem
+from rlweave.runs.checkpoint import find_checkpoint, load_checkpoint
+from rlweave.runs.run_directory import RunDirectory
 
 SMALL = {
     "ppo": {

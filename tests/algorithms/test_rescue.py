@@ -8,7 +8,7 @@ import gymnasium
 import pytest
 
 from rlweave.algorithms import rescue
-from rlweave.algorithms.checkpoint import find_checkpoint, list_checkpoints
+from rlweave.runs.checkpoint import find_checkpoint, list_checkpoints
 from tests.algorithms.test_checkpoints_in_passing import CASES, trainers  # noqa: F401
 from tests.algorithms.test_trainer import assert_same_state, finish, state_of
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms import saving
-from rlweave.algorithms.block_files import BLOCKS, INDEX
-from rlweave.algorithms.checkpoint import list_checkpoints, load_checkpoint
 from rlweave.errors import CheckpointError
+from rlweave.runs.block_files import BLOCKS, INDEX
+from rlweave.runs.checkpoint import list_checkpoints, load_checkpoint
 from tests.algorithms.test_checkpoints_in_passing import CASES, trainers  # noqa: F401
 from tests.algorithms.test_trainer import finish
 
@@ -69,7 +69,7 @@ def test_where_the_disk_is_full_a_training_goes_on_or_stops_as_is_set(trainers, 
     def full_disk(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlweave.algorithms.checkpoint._flush_to_disk", full_disk)
+    monkeypatch.setattr("rlweave.runs.checkpoint._flush_to_disk", full_disk)
     if failure == "stop":
         with pytest.raises(CheckpointError, match=rf"(?s)No space left.*the last good checkpoint is .*{good.name}"):
             list(rows)

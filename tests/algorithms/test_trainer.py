@@ -5,7 +5,16 @@ import itertools
 import numpy as np
 import pytest
 
-from rlweave.algorithms.checkpoint import (
+from rlweave.algorithms.config import TrainConfig, resolve_config
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.rescue import Rescue
+from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.envs import Evaluation
+from rlweave.envs.episodes import Episode
+from rlweave.envs.seeding import derived_seed
+from rlweave.errors import CheckpointError, ConfigError, PlanError
+from rlweave.flow import ParallelRollouts, ReportMetrics, TrainOneStep
+from rlweave.runs.checkpoint import (
     ARRAYS,
     MODEL,
     find_checkpoint,
@@ -13,15 +22,7 @@ from rlweave.algorithms.checkpoint import (
     open_model,
     set_aside_newer,
 )
-from rlweave.algorithms.config import TrainConfig, resolve_config
-from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.rescue import Rescue
-from rlweave.algorithms.run_directory import RunDirectory
-from rlweave.algorithms.trainer import PlanTrainer, derived_seed
-from rlweave.envs import Evaluation
-from rlweave.envs.episodes import Episode
-from rlweave.errors import CheckpointError, ConfigError, PlanError
-from rlweave.flow import ParallelRollouts, ReportMetrics, TrainOneStep
+from rlweave.runs.run_directory import RunDirectory
 from tests.flow.fakes import FakeLearner, FakeWorker
 
 NETWORK = [{"type": "dense", "units": 8, "activation": "tanh"}]

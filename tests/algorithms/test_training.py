@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rlweave
-from rlweave.algorithms.metrics import read_metrics
 from rlweave.envs import resolve
 from rlweave.errors import BackendError, ConfigError, EnvError, ExecutionError
+from rlweave.runs.metrics import read_metrics
 from tests.algorithms import python_envs
 from tests.algorithms.python_envs import Failing, Nothing, Telling, Walk, make_walk
 

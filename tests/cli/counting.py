@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rlweave.algorithms import checkpoint
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import register_algorithm
 from rlweave.envs import Episode, Evaluation
 from rlweave.errors import EnvError
+from rlweave.runs import checkpoint
 from rlweave.settings.config import Config, setting
 
 

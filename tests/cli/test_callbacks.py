@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlweave.algorithms.metrics import read_metrics
+from rlweave.runs.metrics import read_metrics
 from tests.algorithms import python_envs
 
 ES = (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rlweave.algorithms import metrics
-from rlweave.algorithms.checkpoint import save_checkpoint
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.errors import install_command
+from rlweave.runs import metrics
+from rlweave.runs.checkpoint import save_checkpoint
 from rlweave.view import curves
 
 
@@ -102,7 +102,7 @@ def test_plot_writes_a_picture_of_any_column(rlweave, tmp_path):
 def test_training_goes_on_without_the_optional_extras(rlweave, tmp_path, monkeypatch):
     monkeypatch.setattr(curves, "is_installed", lambda: False)
     monkeypatch.setattr(metrics, "tensorboard_is_installed", lambda: False)
-    monkeypatch.setattr("rlweave.algorithms.run_directory.tensorboard_is_installed", lambda: False)
+    monkeypatch.setattr("rlweave.runs.run_directory.tensorboard_is_installed", lambda: False)
     result = rlweave("train", "counting", "--env", "CartPole-v1", "--run-dir", "run")
     assert result.code == 0
     assert install_command("plot") in result.err

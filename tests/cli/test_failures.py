@@ -4,11 +4,11 @@ import pytest
 
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.ppo import ppo
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli.console import fail
 from rlweave.errors import BuildError, ConfigError, EnvError, PlanError
 from rlweave.flow.envelope import Envelope
 from rlweave.flow.plan_errors import failure
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.sources import parse_yaml, to_yaml
 
 #: A training that acts a little and never updates: fast, on any backend that learns.

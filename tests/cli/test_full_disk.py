@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlweave.algorithms.checkpoint import latest_good, list_checkpoints
-from rlweave.algorithms.metrics import MetricsLog, read_metrics
-from rlweave.algorithms.whole_files import append_whole, write_whole
+from rlweave.runs.checkpoint import latest_good, list_checkpoints
+from rlweave.runs.metrics import MetricsLog, read_metrics
+from rlweave.runs.whole_files import append_whole, write_whole
 
 COUNTING = Path(__file__).with_name("counting.py")
 #: Runs rlweave where no file may become larger than so many bytes.
@@ -37,7 +37,7 @@ def test_a_checkpoint_that_the_disk_refuses_ends_a_command_with_the_last_good_on
     script = """
 import resource, sys
 import numpy as np
-from rlweave.algorithms.checkpoint import save_checkpoint
+from rlweave.runs.checkpoint import save_checkpoint
 save_checkpoint("run", 1, {"x": np.ones(10)}, {})
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 for large in ({}, {"large": {"y": np.random.default_rng(0).integers(1, 255, 100_000, dtype=np.uint8)}}):
@@ -60,7 +60,7 @@ for large in ({}, {"large": {"y": np.random.default_rng(0).integers(1, 255, 100_
 def test_a_row_of_metrics_is_there_wholly_or_not_at_all(tmp_path, events):
     script = """
 import resource, sys
-from rlweave.algorithms.metrics import MetricsLog
+from rlweave.runs.metrics import MetricsLog
 from rlweave.errors import CheckpointError
 log = MetricsLog("metrics.csv", "events" if sys.argv[2] == "True" else None)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlweave.algorithms.checkpoint import latest_good, load_checkpoint
-from rlweave.algorithms.metrics import read_metrics
+from rlweave.runs.checkpoint import latest_good, load_checkpoint
+from rlweave.runs.metrics import read_metrics
 
 COUNTING = Path(__file__).with_name("counting.py")
 

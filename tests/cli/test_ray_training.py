@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlweave.algorithms.checkpoint import latest_good, load_checkpoint
+from rlweave.runs.checkpoint import latest_good, load_checkpoint
 from tests.processes import command_of, descendants, gone_within
 
 pytestmark = pytest.mark.slow

@@ -8,12 +8,12 @@ import shlex
 import pytest
 
 from rlweave.algorithms import registry
-from rlweave.algorithms.checkpoint import list_checkpoints, load_checkpoint
 from rlweave.algorithms.evaluating import final_evaluation_seed
-from rlweave.algorithms.metrics import read_metrics
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.errors import BuildError
+from rlweave.runs.checkpoint import list_checkpoints, load_checkpoint
+from rlweave.runs.metrics import read_metrics
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import describe_settings
 from rlweave.settings.sources import parse_yaml
 from tests.cli.counting import COUNTING

@@ -13,7 +13,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlweave.algorithms.states import join_arrays, split_arrays
 from rlweave.envs import VectorEnv, make_env
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.object_state import capture
@@ -21,6 +20,7 @@ from rlweave.envs.parallel_names import make_parallel_env
 from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.errors import EnvError
+from rlweave.runs.states import join_arrays, split_arrays
 from tests.envs.faulty_envs import Counting, Mutating
 from tests.envs.parallel_fakes import together
 from tests.envs.test_transitions import KINDS

@@ -14,10 +14,10 @@ from rlweave.agents.ppo import PPO
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
 from rlweave.cli import main
 from rlweave.errors import ConfigError, ExportError
 from rlweave.export import TARGETS, export_policy
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.spaces.gymnasium_spaces import Tokens, from_gymnasium

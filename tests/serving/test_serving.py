@@ -20,7 +20,7 @@ from rlweave.agents.ppo import PPO
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.serving import make_application
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.spaces.gymnasium_spaces import Tokens, from_gymnasium

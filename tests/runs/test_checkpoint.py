@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from rlweave.algorithms import checkpoint
-from rlweave.algorithms.checkpoint import (
+from rlweave.runs import checkpoint
+from rlweave.runs.checkpoint import (
     ARRAYS,
     MANIFEST,
     META,
@@ -154,7 +154,7 @@ def test_a_killed_writer_leaves_no_checkpoint_and_its_rest_is_swept_away(tmp_pat
     good = save(tmp_path, 1)
     script = (
         "import os, sys, numpy as np\n"
-        "from rlweave.algorithms import checkpoint\n"
+        "from rlweave.runs import checkpoint\n"
         "checkpoint._move_into_place = lambda partial, final: os._exit(9)\n"
         "checkpoint.save_checkpoint(sys.argv[1], 2, {'x': np.ones(9)}, {})\n"
     )

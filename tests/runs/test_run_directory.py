@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlweave.algorithms.run_directory import RunDirectory
+from rlweave.runs.run_directory import RunDirectory
 from rlweave.errors import ConfigError
 
 SETTINGS = {"env": "ALE/Pong-v5", "seed": 3, "agent": {"lr": 3e-4, "layers": [64, 64], "name": "no"}}

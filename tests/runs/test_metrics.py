@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from rlweave.algorithms import metrics
-from rlweave.algorithms.metrics import MetricsLog, read_metrics
+from rlweave.runs import metrics
+from rlweave.runs.metrics import MetricsLog, read_metrics
 from rlweave.errors import ConfigError, install_command
 
 

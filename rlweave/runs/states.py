@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.algorithms.config import TrainConfig
-from rlweave.errors import CheckpointError
-
 #: What stands in plain data for an array, for a float that JSON has no word for, and for a dict that looks like one of
 #: these two.
 _ARRAY, _NOT_FINITE, _LITERAL = "array", "not finite", "literal"
@@ -74,27 +71,3 @@ def join_arrays(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 def _is_marked(data: Mapping[str, Any]) -> bool:
     return len(data) == 1 and next(iter(data)) in _MARKS
-
-
-def check_same_training(algorithm: str, config: TrainConfig, state: Mapping[str, Any], where: str) -> None:
-    """Refuses the state of another kind of training.
-
-    Args:
-        algorithm: Name of the algorithm that is to go on.
-        config: Its settings.
-        state: Has `algorithm`, `backend` and `env`; the first checkpoints of the format lack the latter two.
-        where: Where the state comes from.
-
-    Raises:
-        CheckpointError: It is of another algorithm, backend or environment.
-    """
-    mine = {"algorithm": algorithm, "backend": config.backend, "environment": config.env}
-    its = {"algorithm": state.get("algorithm"), "backend": state.get("backend"), "environment": state.get("env")}
-    for kind, value in its.items():
-        if value != mine[kind] and (value is not None or kind == "algorithm"):
-            raise CheckpointError(
-                f"the checkpoint is of another {kind}",
-                where=where,
-                received=f"{value!r}, where the configuration has {mine[kind]!r}",
-                fix=f"go on with {value!r}, or begin a new run",
-            )

@@ -5,7 +5,7 @@ A checkpoint is a directory:
     step-000000050000/
         model/                what acts, as `Agent.export_model` writes it: reading it needs nothing of the rest
         arrays.safetensors    weights, optimizer slots, counters, generator states, and other small arrays
-        memory/, memory.json  large arrays, such as those of a replay memory: see `rlweave.algorithms.block_files`
+        memory/, memory.json  large arrays, such as those of a replay memory: see `rlweave.runs.block_files`
         meta.json             everything else that is plain data
         manifest.json         format version, step, size and SHA-256 of all files, and of the manifest itself
 
@@ -32,7 +32,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rlweave.agents.model_files import Model, read_model
-from rlweave.algorithms.block_files import BLOCKS, INDEX, check_blocks, read_blocks, write_blocks
+from rlweave.runs.block_files import BLOCKS, INDEX, check_blocks, read_blocks, write_blocks
 from rlweave.errors import CheckpointError
 from rlweave.strict_json import to_json
 

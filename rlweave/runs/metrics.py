@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.algorithms.whole_files import append_whole, write_whole
+from rlweave.runs.whole_files import append_whole, write_whole
 from rlweave.errors import CheckpointError, ConfigError, install_command
 
 #: The counter that every row has: environment steps since the run began, over all environments.

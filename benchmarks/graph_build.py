@@ -35,7 +35,7 @@ STEPS_PER_SECOND, STEPS = 184_000, 4_000
 
 def make_root():
     """The component graph, and the spaces of its inputs."""
-    from rlweave.agents.dqn import DQNGraph
+    from rlweave.agents.dqn_graph import DQNGraph
     from rlweave.components import Adam, DQNLoss, DuelingPolicy, EpsilonGreedy, PrioritizedReplay
     from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 
@@ -48,10 +48,10 @@ def make_root():
     )
     root = DQNGraph(
         policy,
-        PrioritizedReplay(capacity=10_000),
         DQNLoss(n_step=3),
         Adam(1e-3, max_grad_norm=10.0),
         EpsilonGreedy(),
+        PrioritizedReplay(capacity=10_000),
     )
     records = Dict(
         states=state,

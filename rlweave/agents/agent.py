@@ -18,6 +18,7 @@ from rlweave.agents.recurrent_acting import RecurrentActing
 from rlweave.agents.trajectories import finite, fitted
 from rlweave.backends import get_backend
 from rlweave.components.action_boundary import ActionBoundary
+from rlweave.components.action_leaves import ANY_KIND
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
@@ -74,8 +75,8 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
 
     config_class: ClassVar[type[AgentConfig]]
     name: ClassVar[str]
-    #: Whether actions have to be such as can be counted.
-    discrete_only: ClassVar[bool] = False
+    #: Which kinds of leaves actions may have, see `action_leaves`.
+    action_kinds: ClassVar[frozenset[str]] = ANY_KIND
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
                 fix=f"pass a {self.config_class.__name__}",
             )
         self.config: Any = with_networks(config, self.state_space)
-        self._boundary = ActionBoundary(self.action_space, self.name, self.discrete_only)
+        self._boundary = ActionBoundary(self.action_space, self.name, self.action_kinds)
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
         self._actor: GraphExecutor | None = None
@@ -376,18 +377,6 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         Returns:
             Metrics, one number each.
         """
-
-    @abstractmethod
-    def postprocess(self, batch: Batch) -> Batch:
-        """What the algorithm adds to a batch before it learns from it (advantages, n-step returns)."""
-
-    @abstractmethod
-    def compute_gradients(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Gradients of the loss on a post-processed batch, by variable path; changes nothing."""
-
-    @abstractmethod
-    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
-        """One optimizer step with given gradients."""
 
     # -- state ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import numpy as np
 from rlweave.agents.agent import AgentConfig, Batch, Metrics
 from rlweave.agents.dqn import DQN
 from rlweave.agents.dqn_config import DQNConfig
-from rlweave.agents.dqn_graph import QLearningGraph
+from rlweave.agents.dqn_graph import DQNGraph
 from rlweave.components import PrioritizedReplay
 from rlweave.components.exploration import ape_x_epsilons
 from rlweave.components.network import is_recurrent
@@ -74,7 +74,7 @@ class ApeXConfig(AgentConfig):
     epsilon: ClassVar[float] = 0.0
 
 
-class ApeXGraph(QLearningGraph):
+class ApeXGraph(DQNGraph):
     """The component graph of Ape-X: it learns from what shards drew, and has no memory of its own."""
 
     @api
@@ -97,9 +97,9 @@ class ApeXGraph(QLearningGraph):
         return errors
 
     @api
-    def update_drawn(self, records: Any, weights: Any) -> Any:
+    def update_weighted(self, records: Any, weights: Any) -> Any:
         """Learns from transitions with importance weights; the loss, and the sizes of the TD errors (B,)."""
-        return self._learn(records, weights)
+        return self.learn(records, weights)
 
 
 class ApeX(DQN):
@@ -140,7 +140,7 @@ class ApeX(DQN):
         super().__init__(state_space, action_space, config, backend=backend, seed=seed)  # type: ignore[arg-type]
         self.trained_samples = 0
 
-    def make_root(self) -> QLearningGraph:  # type: ignore[override]
+    def make_root(self) -> DQNGraph:
         return ApeXGraph(**self.learning_arguments(), scope="ape-x")
 
     def memory_bytes(self) -> int:
@@ -225,7 +225,7 @@ class ApeX(DQN):
 
     def learn(self, records: Any, weights: np.ndarray) -> tuple[Metrics, np.ndarray]:
         """As `update`, with importance weights (N,); also gives the sizes of the TD errors, (N,)."""
-        loss, errors = self.executor.update_drawn(records, weights)
+        loss, errors = self.executor.update_weighted(records, weights)
         self._count_samples(len(weights))
         self._actor_is_behind = True  # several updates may come before anyone acts
         metrics = self._checked({"loss": float(loss)})

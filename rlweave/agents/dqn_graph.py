@@ -1,22 +1,25 @@
-"""The component graph of DQN: acting and learning, and with a memory of its own."""
+"""The component graph of DQN: acting and learning."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rlweave import graph
+from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import DQNLoss, EpsilonGreedy
 from rlweave.graph import Component, api
 
 
-class QLearningGraph(Component):
-    """What DQN does with transitions that come from anywhere.
+class DQNGraph(ReplayGraph):
+    """The component graph of DQN.
 
     Args:
         policy: The Q network.
         loss: The DQN loss.
         optimizer: Moves the Q network.
         exploration: Epsilon-greedy choice.
+        memory: See `ReplayGraph`.
+        prefetch: See `ReplayGraph`.
     """
 
     def __init__(
@@ -25,9 +28,11 @@ class QLearningGraph(Component):
         loss: DQNLoss,
         optimizer: Component,
         exploration: EpsilonGreedy,
+        memory: Component | None = None,
+        prefetch: bool = False,
         scope: str = "dqn",
     ) -> None:
-        super().__init__(scope)
+        super().__init__(memory, prefetch, scope)
         self.policy, self.loss, self.optimizer = policy, loss, optimizer
         self.exploration = exploration
         self.target_policy = policy.copy(scope="target-policy", trainable=False)
@@ -48,12 +53,6 @@ class QLearningGraph(Component):
         return self.policy.q_values(states)
 
     @api
-    def update_from(self, records: Any) -> Any:
-        """Learns from transitions that are passed in."""
-        loss, _ = self._learn(records, None)
-        return loss
-
-    @api
     def gradients(self, records: Any) -> Any:
         """Gradients of the loss on transitions, by variable path."""
         loss, _ = self._loss(records, None)
@@ -69,7 +68,7 @@ class QLearningGraph(Component):
         """Copies the Q network to the target network."""
         self.target_policy.sync(self.policy)
 
-    def _learn(self, records: Any, weights: Any) -> Any:
+    def learn(self, records: Any, weights: Any) -> Any:
         loss, td_errors = self._loss(records, weights)
         graph.metrics(self.optimizer.step(loss, self.policy.variables()))
         return loss, td_errors
@@ -85,56 +84,3 @@ class QLearningGraph(Component):
             weights,
             records["discounts"],
         )
-
-
-class DQNGraph(QLearningGraph):
-    """The component graph of DQN.
-
-    Args:
-        policy: The Q network.
-        memory: Replay memory.
-        loss: The DQN loss.
-        optimizer: Moves the Q network.
-        exploration: Epsilon-greedy choice.
-    """
-
-    def __init__(
-        self,
-        policy: Component,
-        memory: Component,
-        loss: DQNLoss,
-        optimizer: Component,
-        exploration: EpsilonGreedy,
-        scope: str = "dqn",
-    ) -> None:
-        super().__init__(policy, loss, optimizer, exploration, scope)
-        self.memory = memory
-
-    @api
-    def insert(self, records: Any) -> None:
-        """Stores transitions."""
-        self.memory.insert(records)
-
-    @api(static=("batch_size",))
-    def update(self, batch_size: int) -> Any:
-        """Learns from transitions of the memory, and gives them their new priorities."""
-        records, indices, weights = self.memory.sample(batch_size)
-        loss, td_errors = self._learn(records, weights)
-        self.memory.update_priorities(indices, td_errors)
-        return loss
-
-
-class PrefetchingDQNGraph(DQNGraph):
-    """DQN that draws and learns in two calls, so that batches can be under way between them."""
-
-    @api(static=("batch_size",))
-    def draw_batch(self, batch_size: int) -> Any:
-        """Records of the memory, where they lie, and their importance weights."""
-        return self.memory.sample(batch_size)
-
-    @api
-    def update_drawn(self, records: Any, indices: Any, weights: Any) -> Any:
-        """Learns from records that were drawn before, and gives them their new priorities."""
-        loss, td_errors = self._learn(records, weights)
-        self.memory.update_priorities(indices, td_errors)
-        return loss

@@ -7,7 +7,8 @@ from typing import Any
 
 from rlweave import graph, ops
 from rlweave.agents.agent import Metrics
-from rlweave.agents.dqn import DQN, DQNConfig, DQNGraph
+from rlweave.agents.dqn import DQN, DQNConfig
+from rlweave.agents.dqn_graph import DQNGraph
 from rlweave.agents.fused_ppo import episodes_of
 from rlweave.components.memories.graph_n_step import NStepWindow
 from rlweave.components.schedules import Schedule, make_schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import graph, ops
-from rlweave.agents.dqn_graph import DQNGraph, PrefetchingDQNGraph
+from rlweave.agents.dqn_graph import DQNGraph
 from rlweave.components import SequenceDQNLoss
 from rlweave.graph import api, graph_fn
 from rlweave.spaces import Space
@@ -98,10 +98,6 @@ class RecurrentDQNGraph(DQNGraph):
     @graph_fn(flatten=True, differentiable=False)
     def _trained_steps(self, sequences: Any) -> Any:
         return {path: _time_major(leaf[:, self.burn_in :]) for path, leaf in sequences.items()}
-
-
-class PrefetchingRecurrentDQNGraph(PrefetchingDQNGraph, RecurrentDQNGraph):
-    """Recurrent DQN that draws and learns in two calls."""
 
 
 def _time_major(x: Any) -> Any:

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from rlweave.agents.dqn import DQN, DQNConfig, DrawnBatch
+from rlweave.agents.dqn import DQN
+from rlweave.agents.dqn_config import DQNConfig
 from rlweave.agents.fused_dqn import FusedDQN
+from rlweave.agents.replay_agent import DrawnBatch
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import RolloutWorkers

@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from rlweave.agents.agent import Agent
-from rlweave.agents.dqn import DQN, STEP_KEYS
+from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
+from rlweave.agents.replay_agent import STEP_KEYS
 from rlweave.algorithms.rollout_workers import NOT_WANTED, load_own_agent_state, own_agent_state
 from rlweave.algorithms.trajectory_packing import BEGINS, SLOT
 from rlweave.envs.agent_groups import AgentGroup, GroupStep

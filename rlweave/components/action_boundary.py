@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlweave import ops
-from rlweave.components.action_leaves import OWN_DTYPES, ActionLeaf, action_leaves, as_space
+from rlweave.components.action_leaves import ANY_KIND, OWN_DTYPES, ActionLeaf, action_leaves, as_space
 from rlweave.spaces import Box, FloatBox, Space
 from rlweave.spaces.containers import space_of
 
@@ -65,7 +65,7 @@ class ActionBoundary:
     Args:
         action_space: The environment's, any nested space of integers with a range, booleans and floats.
         where: Who asks, for errors.
-        discrete_only: Refuse floats.
+        kinds: Which kinds of leaves there may be; see `action_leaves`.
 
     Attributes:
         own_space: Space of the policy's own actions, without ranks: what it learns from.
@@ -81,9 +81,9 @@ class ActionBoundary:
     {'gear': array([-1,  1], dtype=int32), 'wheel': array([175., 100.], dtype=float32)}
     """
 
-    def __init__(self, action_space: Space | Mapping[str, Any], where: str, discrete_only: bool = False) -> None:
+    def __init__(self, action_space: Space | Mapping[str, Any], where: str, kinds: frozenset[str] = ANY_KIND) -> None:
         self.action_space = as_space(action_space)
-        self.leaves = action_leaves(self.action_space, where, discrete_only)
+        self.leaves = action_leaves(self.action_space, where, kinds)
         self.own_space: Space = own_space(self.action_space, self.leaves)
         boxes = self.action_space.flatten()
         #: What there is to do: of most actions, indices from 0 among them, nothing.

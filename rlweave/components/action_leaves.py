@@ -15,6 +15,23 @@ from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space
 MAX_ACTIONS = 65536
 """More categories than this in one dimension are refused."""
 
+COUNTABLE = frozenset({"categorical", "bernoulli"})
+"""Kinds of leaves that Q-values can list."""
+
+FLOATS = frozenset({"normal"})
+"""The kind of leaves that gradients with respect to actions need."""
+
+ANY_KIND = COUNTABLE | FLOATS
+
+_FIXES = {
+    COUNTABLE: (
+        "Q-values need actions that can be counted",
+        "use IntBox or BoolBox actions, or an algorithm for any, such as PPO",
+    ),
+    FLOATS: ("this policy gives floats only", "use FloatBox actions, or an algorithm for any, such as PPO"),
+    ANY_KIND: ("no policy gives such an action", "use IntBox, BoolBox or FloatBox"),
+}
+
 OWN_DTYPES = {"categorical": "int32", "bernoulli": "bool", "normal": "float32"}
 """What a policy's own numbers are, by kind of leaf."""
 
@@ -140,24 +157,26 @@ class ActionLeaf:
         return values.reshape(self.shape)
 
 
-def action_leaves(space: Space | Mapping[str, Any], where: str, discrete_only: bool = False) -> tuple[ActionLeaf, ...]:
+def action_leaves(
+    space: Space | Mapping[str, Any], where: str, kinds: frozenset[str] = ANY_KIND
+) -> tuple[ActionLeaf, ...]:
     """The leaves of an action space in canonical order.
 
     Args:
         space: Any nested space of integers with a range, booleans and floats, or its JSON form.
         where: Who asks, for errors.
-        discrete_only: Refuse floats (Q-values have to be listed).
+        kinds: Which kinds of leaves there may be: `ANY_KIND`, `COUNTABLE` or `FLOATS`.
 
     Raises:
-        SpaceError: No leaf at all, text, integers without a range, floats where they cannot be.
+        SpaceError: No leaf at all, text, integers without a range, a leaf of another kind.
     """
     space = as_space(space)
     leaves = []
     for path, leaf in space.flatten().items():
         at = f"{where}, action {path!r}" if path else where
-        if isinstance(leaf, BoolBox):
+        if isinstance(leaf, BoolBox) and "bernoulli" in kinds:
             leaves.append(ActionLeaf(path, "bernoulli", leaf.feature_shape))
-        elif isinstance(leaf, IntBox):
+        elif isinstance(leaf, IntBox) and "categorical" in kinds:
             low, last = leaf.low.astype(object).reshape(-1), leaf.last.astype(object).reshape(-1)
             if not np.all(leaf.bounded) or any(b - a >= MAX_ACTIONS for a, b in zip(low, last, strict=True)):
                 raise SpaceError(
@@ -175,18 +194,12 @@ def action_leaves(space: Space | Mapping[str, Any], where: str, discrete_only: b
                 )
             first, final = tuple(int(n) for n in low), tuple(int(n) for n in last)
             leaves.append(ActionLeaf(path, "categorical", leaf.feature_shape, first, final))
-        elif isinstance(leaf, FloatBox) and not discrete_only:
+        elif isinstance(leaf, FloatBox) and "normal" in kinds:
             bottom, top = tuple(float(x) for x in leaf.low.flat), tuple(float(x) for x in leaf.high.flat)
             leaves.append(ActionLeaf(path, "normal", leaf.feature_shape, bottom, top))
         else:
-            raise SpaceError(
-                "Q-values need actions that can be counted" if discrete_only else "no policy gives such an action",
-                where=at,
-                received=repr(leaf),
-                fix="use IntBox or BoolBox actions, or an algorithm for any, such as PPO"
-                if discrete_only
-                else "use IntBox, BoolBox or FloatBox",
-            )
+            what, fix = _FIXES[kinds]
+            raise SpaceError(what, where=at, received=repr(leaf), fix=fix)
     if not leaves:
         raise SpaceError("an action space without actions", where=where, received=repr(space), fix="IntBox(n), say")
     return tuple(leaves)

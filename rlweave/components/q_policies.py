@@ -7,7 +7,7 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.action_boundary import to_environment
-from rlweave.components.action_leaves import action_leaves, as_space
+from rlweave.components.action_leaves import COUNTABLE, action_leaves, as_space
 from rlweave.components.action_masks import MaskUser, check_mask_leaf
 from rlweave.components.distributions import MASKED
 from rlweave.components.initializers import InitializerSpec
@@ -54,7 +54,7 @@ class QPolicy(MaskUser, TrunkUser, Component):
     ) -> None:
         super().__init__(scope)
         self.action_space = as_space(action_space)
-        self.leaves = action_leaves(self.action_space, scope, discrete_only=True)
+        self.leaves = action_leaves(self.action_space, scope, COUNTABLE)
         self.mask_leaf = mask_leaf
         if mask_leaf is not None:
             check_mask_leaf(mask_leaf, self.leaves, None if state_space is None else as_space(state_space), scope)

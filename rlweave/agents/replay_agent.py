@@ -1,0 +1,381 @@
+"""Agents that learn off policy from a replay memory: what DQN, DDPG, TD3 and SAC share."""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
+from rlweave.agents.sequences import SequenceAccumulator
+from rlweave.agents.trajectories import StepAssembler, add_axis, first_row, is_single
+from rlweave.components import (
+    GraphPrioritizedReplay,
+    GraphReplay,
+    NStepAccumulator,
+    PrioritizedReplay,
+    ReplayMemory,
+)
+from rlweave.errors import ConfigError, ExecutionError
+from rlweave.graph import Component, api
+from rlweave.graph.building import InputSpace
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
+from rlweave.tree import tree_map
+
+#: Memories by place: without and with priorities.
+MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] = {
+    "host": (ReplayMemory, PrioritizedReplay),
+    "graph": (GraphReplay, GraphPrioritizedReplay),
+}
+
+STEP_KEYS = ("states", "actions", "rewards", "terminated", "truncated", "next_states")
+
+
+class ReplayConfig(AgentConfig):
+    """Settings of agents with a replay memory."""
+
+    n_step: int = setting(3, "rewards in an n-step return before it bootstraps", ge=1, unit="steps")
+    discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
+    memory_capacity: int = setting(100_000, "transitions kept", ge=1, unit="transitions")
+    memory_place: Literal["host", "graph"] = setting(
+        "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
+    )
+    prioritized: bool = setting(True, "prioritized replay: transitions are drawn by their TD error")
+    priority_alpha: float = setting(0.6, "exponent of priorities in sampling; 0: uniform", ge=0)
+    priority_beta: float | dict[str, Any] = setting(
+        0.4, "strength of the importance weights, or a schedule over inserted transitions", within=PROBABILITY
+    )
+    batch_size: int = setting(64, "transitions in an update", ge=1, unit="transitions")
+    learning_starts: int = setting(1_000, "environment steps before the first update", ge=1, unit="environment steps")
+    samples_per_step: float = setting(
+        16.0, "transitions trained on for each environment step", gt=0, unit="transitions per environment step"
+    )
+    optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
+    lr: float | dict[str, Any] = setting(1e-3, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
+    max_grad_norm: float | None = setting(
+        10.0, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
+    )
+    prefetch: int = setting(
+        0,
+        "batches drawn and copied to the device ahead of the update (host memory only); each sees the memory, and sets "
+        "priorities, as many updates late",
+        ge=0,
+        unit="batches",
+    )
+
+
+class ReplayGraph(Component):
+    """The component graph of an agent with a replay memory.
+
+    Args:
+        memory: The replay memory; None: all that is learned from is passed in.
+        prefetch: Whether drawing and learning are two calls, so that batches can be under way between them.
+        scope: Name within the owner.
+    """
+
+    def __init__(self, memory: Component | None, prefetch: bool, scope: str) -> None:
+        super().__init__(scope)
+        self.memory: Any = memory
+        self.prefetch = prefetch
+
+    def offers(self, method: str) -> bool:
+        """What uses a memory needs one, and drawing is apart from learning only where that is asked for."""
+        if method in ("draw_batch", "update_drawn"):
+            return self.memory is not None and self.prefetch
+        return self.memory is not None or method not in ("insert", "update")
+
+    @abstractmethod
+    def learn(self, records: Any, weights: Any) -> Any:
+        """An update from transitions: the loss, and the sizes of the TD errors, (B,)."""
+
+    @api
+    def insert(self, records: Any) -> None:
+        """Stores transitions."""
+        self.memory.insert(records)
+
+    @api(static=("batch_size",))
+    def update(self, batch_size: int) -> Any:
+        """Learns from transitions of the memory, and gives them their new priorities."""
+        records, indices, weights = self.memory.sample(batch_size)
+        loss, td_errors = self.learn(records, weights)
+        self.memory.update_priorities(indices, td_errors)
+        return loss
+
+    @api
+    def update_from(self, records: Any) -> Any:
+        """Learns from transitions that are passed in."""
+        loss, _ = self.learn(records, None)
+        return loss
+
+    @api(static=("batch_size",))
+    def draw_batch(self, batch_size: int) -> Any:
+        """Records of the memory, where they lie, and their importance weights."""
+        return self.memory.sample(batch_size)
+
+    @api
+    def update_drawn(self, records: Any, indices: Any, weights: Any) -> Any:
+        """Learns from records that were drawn before, and gives them their new priorities."""
+        loss, td_errors = self.learn(records, weights)
+        self.memory.update_priorities(indices, td_errors)
+        return loss
+
+
+class DrawnBatch(NamedTuple):
+    """Transitions that were drawn, on their way to an update.
+
+    Attributes:
+        arguments: Of `update_drawn`.
+        num_steps: How many transitions.
+    """
+
+    arguments: tuple[Any, ...]
+    num_steps: int
+
+
+class ReplayAgent(Agent):
+    """An agent that stores transitions, and learns from those that it draws.
+
+    Args:
+        state_space: Space of one observation.
+        action_space: Space of one action.
+        config: Settings or their data.
+        backend: As in `Agent`.
+        seed: As in `Agent`.
+
+    Raises:
+        ConfigError: Learning would never start, or a memory in the graph is to be drawn from ahead.
+    """
+
+    memory_scope = "memory"
+    config: Any
+    acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily")
+
+    def __init__(
+        self,
+        state_space: Space,
+        action_space: Space,
+        config: AgentConfig | Mapping[str, Any] | None = None,
+        *,
+        backend: str = "jax",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(state_space, action_space, config, backend=backend, seed=seed)
+        if self.config.learning_starts > self.config.memory_capacity:
+            raise ConfigError(
+                "learning would never start",
+                where="learning_starts",
+                received=f"{self.config.learning_starts} with room for {self.config.memory_capacity} transitions",
+                fix="lower learning_starts, or raise memory_capacity",
+            )
+        if self.config.prefetch and self.config.memory_place != "host":
+            raise ConfigError(
+                "a memory in the graph has nothing to prefetch",
+                where="prefetch",
+                received=f"{self.config.prefetch} with memory_place={self.config.memory_place!r}",
+                fix="leave prefetch out, or keep the memory on the host",
+            )
+        self._accumulators: dict[Any, NStepAccumulator | SequenceAccumulator] = {}
+        self._acted: dict[Any, dict[str, Any]] = {}
+        self._steps = StepAssembler()
+        self.inserted = 0
+        #: Environment steps that were made when the memory was empty last.
+        self.memory_began_at = 0
+
+    def make_memory(self, capacity: int | None = None) -> Component:
+        """The replay memory, of `capacity` records; None: `memory_capacity`."""
+        config = self.config
+        uniform, prioritized = MEMORIES[config.memory_place]
+        size = config.memory_capacity if capacity is None else capacity
+        return prioritized(size, config.priority_alpha, config.priority_beta) if config.prioritized else uniform(size)
+
+    def make_optimizer(self, lr: Any = None, scope: str = "optimizer") -> Component:
+        """An optimizer as the settings have it; `lr` None: the setting of that name."""
+        config = self.config
+        settings = {"max_grad_norm": config.max_grad_norm, **config.optimizer}
+        return Component.from_spec({**settings, "learning_rate": config.lr if lr is None else lr, "scope": scope})
+
+    def record_space(self) -> Space:
+        """Space of one transition over up to `n_step` steps.
+
+        `actions` are the agent's own (`own_action_space`), `rewards` is their discounted sum, `discounts` is
+        discount^(steps used).
+        """
+        return Dict(
+            states=self.state_space,
+            actions=self.own_action_space,
+            rewards=FloatBox(),
+            terminated=BoolBox(),
+            discounts=FloatBox(),
+            next_states=self.state_space,
+        )
+
+    @property
+    def static_arguments(self) -> dict[str, dict[str, Any]]:
+        size = {"batch_size": self._batch_rows}
+        return {"update": size, "draw_batch": size} if self.config.prefetch else {"update": size}
+
+    @property
+    def _batch_rows(self) -> int:
+        """Records in a batch."""
+        return int(self.config.batch_size)
+
+    def input_spaces(self) -> dict[str, InputSpace]:
+        spaces: dict[str, InputSpace] = {
+            "states": self.state_space.with_batch_rank(),
+            "records": self.record_space().with_batch_rank(),
+        }
+        if self.config.prefetch:
+            spaces |= {"indices": IntBox(add_batch_rank=True), "weights": FloatBox(add_batch_rank=True)}
+        return spaces
+
+    def make_accumulator(self, num_envs: int) -> NStepAccumulator | SequenceAccumulator:
+        """What turns steps of environments into records of the memory."""
+        return NStepAccumulator(self.config.n_step, self.config.discount, num_envs)
+
+    # -- acting --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def act(self, states: Any, explore: bool = True) -> Any:
+        """The agent's own actions (B, ...) for a batch of observations."""
+
+    def get_actions(
+        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+    ) -> Any:
+        single = is_single(self.state_space, states)
+        batch = add_axis(states) if single else states
+        if self.recurrent:
+            names = list(range(rows_of(batch))) if env_ids is None else list(env_ids)
+            self._check_names(names, rows_of(batch))
+            actions, extra = self._act_by_name(batch, names, explore, preprocess)
+            if explore:
+                for row, name in enumerate(names):
+                    self._acted[name] = tree_map(operator.itemgetter(row), extra)
+        else:
+            actions = self.act(batch, explore)
+        actions = self.env_actions(actions)
+        return first_row(actions) if single else actions
+
+    def observe(
+        self,
+        state: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        next_state: Any = None,
+        env_id: Any = 0,
+    ) -> None:
+        state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
+        action, extra = self.own_actions(action), self._recurrent_fields(env_id)
+        steps = self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state, **extra)
+        self._acted.pop(env_id, None)  # only now: a step that is refused may be observed again
+        for step in steps:
+            if env_id not in self._accumulators:
+                self._accumulators[env_id] = self.make_accumulator(1)
+            more = {key: add_axis(step[key]) for key in extra}
+            rows = self._accumulators[env_id].add(*(add_axis(step[key]) for key in STEP_KEYS), **more)
+            if rows_of(rows["rewards"]):
+                self.insert(rows)
+        if terminated or truncated:
+            self.begin_episodes([env_id])
+        self.count_steps(1)
+
+    def _recurrent_fields(self, env_id: Any) -> dict[str, Any]:
+        """The recurrent state before the step that is observed, and whether an episode began with it."""
+        if not self.recurrent:
+            return {}
+        if env_id not in self._acted:
+            raise ExecutionError(
+                "a step was observed whose action this agent did not choose",
+                where=f"environment {env_id!r}",
+                fix="call get_actions(states, env_ids=[...]) before observe(..., env_id=...): recurrent networks "
+                "store the state that they acted from",
+            )
+        return self._acted[env_id]
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def insert(self, records: Any) -> None:
+        """Stores transitions, dict of arrays (N, ...) as `record_space` says."""
+        self.executor.insert(records)
+        self.inserted += rows_of(records["rewards"])
+
+    def ready(self) -> bool:
+        """Whether the memory holds enough for an update without a batch."""
+        return self.inserted > 0 and self.env_steps - self.memory_began_at >= self.config.learning_starts
+
+    def refill_memory(self) -> None:
+        self.inserted, self.memory_began_at = 0, self.env_steps
+
+    def draw(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Draws a batch for a later update, with the setting `prefetch`: records, indices and importance weights.
+
+        Raises:
+            ExecutionError: The memory holds too little.
+        """
+        self._require_ready()
+        records, indices, weights = self.executor.draw_batch(batch_size=self._batch_rows)
+        return records, indices, weights
+
+    def stage(self, drawn: tuple[Any, Any, Any]) -> DrawnBatch:
+        """Starts to copy what `draw` gave to the device."""
+        return DrawnBatch(self.executor.stage("update_drawn", *drawn), self.config.batch_size)
+
+    def update(self, batch: Batch | DrawnBatch | None = None) -> Metrics:
+        """Learns from the memory, or from a batch of transitions; keeps target networks up to date.
+
+        Args:
+            batch: Dict of arrays (N, ...) as `record_space` says, or what `stage` gave; None draws from the memory.
+
+        Raises:
+            ExecutionError: Without a batch, when the memory holds too little.
+        """
+        if isinstance(batch, DrawnBatch):
+            loss, metrics = self.executor.update_drawn(*batch.arguments, with_metrics=True)
+            samples = batch.num_steps
+        elif batch is None:
+            self._require_ready()
+            loss, metrics = self.executor.update(batch_size=self._batch_rows, with_metrics=True)
+            samples = self.config.batch_size
+        else:
+            samples = rows_of(batch["rewards"]) * (self.config.batch_size // self._batch_rows)
+            if not samples:
+                raise ExecutionError(
+                    "a batch without transitions", where=f"{self.name}.update", fix="pass at least one"
+                )
+            loss, metrics = self.executor.update_from(batch, with_metrics=True)
+        self._after_update()
+        self._copy_to_actor()
+        metrics = self._checked({"loss": float(loss), **metrics})
+        return {**metrics, "trained_samples": samples, "gradient_steps": 1}
+
+    def _after_update(self) -> None:
+        """What else belongs to an update, such as a copy to a target network."""
+
+    def _require_ready(self) -> None:
+        if not self.ready():
+            raise ExecutionError(
+                "there is not enough to learn from yet",
+                where=f"{self.name}.update",
+                received=f"{self.env_steps} environment steps, {self.inserted} transitions",
+                fix=f"observe {self.config.learning_starts} steps first (learning_starts), or ask agent.ready()",
+            )
+
+    def counters(self) -> dict[str, int]:
+        return {**super().counters(), "inserted": self.inserted, "memory_began_at": self.memory_began_at}
+
+    def load_counters(self, counters: Mapping[str, int]) -> None:
+        super().load_counters(counters)
+        self.inserted, self.memory_began_at = int(counters["inserted"]), int(counters["memory_began_at"])
+
+
+def rows_of(structure: Any) -> int:
+    """Leading size of a nested batch."""
+    while isinstance(structure, dict | tuple | list):
+        structure = next(iter(structure.values() if isinstance(structure, dict) else structure))
+    return int(structure.shape[0])

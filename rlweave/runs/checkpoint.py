@@ -32,8 +32,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rlweave.agents.model_files import Model, read_model
-from rlweave.runs.block_files import BLOCKS, INDEX, check_blocks, read_blocks, write_blocks
 from rlweave.errors import CheckpointError
+from rlweave.runs.block_files import BLOCKS, INDEX, check_blocks, read_blocks, write_blocks
 from rlweave.strict_json import to_json
 
 FORMAT_VERSION = 1

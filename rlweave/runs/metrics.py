@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.runs.whole_files import append_whole, write_whole
 from rlweave.errors import CheckpointError, ConfigError, install_command
+from rlweave.runs.whole_files import append_whole, write_whole
 
 #: The counter that every row has: environment steps since the run began, over all environments.
 STEP_COLUMN = "env_steps_sampled"

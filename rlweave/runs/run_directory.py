@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlweave.errors import ConfigError, nearest
+from rlweave.plugins import import_modules
 from rlweave.runs.checkpoint import list_checkpoints
 from rlweave.runs.metrics import MetricsLog, tensorboard_is_installed
 from rlweave.runs.whole_files import append_whole, write_whole
-from rlweave.errors import ConfigError, nearest
-from rlweave.plugins import import_modules
 from rlweave.settings.sources import read_settings_file, to_yaml
 from rlweave.strict_json import to_json
 

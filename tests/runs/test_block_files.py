@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
+from rlweave.errors import CheckpointError
 from rlweave.runs import block_files
 from rlweave.runs.checkpoint import latest_good, list_checkpoints, load_checkpoint, save_checkpoint
-from rlweave.errors import CheckpointError
 
 ROWS, CAPACITY = 1024, 16_384
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from rlweave.errors import CheckpointError
 from rlweave.runs import checkpoint
 from rlweave.runs.checkpoint import (
     ARRAYS,
@@ -21,7 +22,6 @@ from rlweave.runs.checkpoint import (
     save_checkpoint,
     verify_checkpoint,
 )
-from rlweave.errors import CheckpointError
 
 ARRAY_CASES = {
     "agent/policy/dense-0/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),

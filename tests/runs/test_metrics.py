@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from rlweave.errors import ConfigError, install_command
 from rlweave.runs import metrics
 from rlweave.runs.metrics import MetricsLog, read_metrics
-from rlweave.errors import ConfigError, install_command
 
 
 def test_rows_are_on_the_disk_at_once_with_the_step_first(tmp_path):

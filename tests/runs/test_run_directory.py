@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rlweave.runs.run_directory import RunDirectory
 from rlweave.errors import ConfigError
+from rlweave.runs.run_directory import RunDirectory
 
 SETTINGS = {"env": "ALE/Pong-v5", "seed": 3, "agent": {"lr": 3e-4, "layers": [64, 64], "name": "no"}}
 

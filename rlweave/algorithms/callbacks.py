@@ -7,16 +7,39 @@ import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
+from rlweave.algorithms.config import TrainConfig
 from rlweave.errors import ConfigError, ExecutionError, nearest
 from rlweave.plugins import import_named
 from rlweave.runs.metrics import Report
 
-if TYPE_CHECKING:
-    from rlweave.algorithms.run import Run
+
+class TrainingRun(Protocol):
+    """What a callback is told of: the `rlweave.algorithms.run.Run` of the training.
+
+    Attributes:
+        config: Settings of the training.
+        trainer: What trains.
+        ended: Why the training is over; None while it is not.
+    """
+
+    config: TrainConfig
+    trainer: Any
+    ended: str | None
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps so far."""
+
+    @property
+    def path(self) -> Path | None:
+        """The run directory; None where nothing is written."""
+
+    def stop(self, reason: str) -> None:
+        """Ends the training after the report that is being made."""
 
 
 class Callback:
@@ -26,16 +49,16 @@ class Callback:
     after the report that is being made.
     """
 
-    def on_report(self, run: Run, report: Report) -> Report | None:
+    def on_report(self, run: TrainingRun, report: Report) -> Report | None:
         """A line of metrics was made, and is not written yet; what is returned is added to it."""
 
-    def on_evaluation(self, run: Run, report: Report) -> Report | None:
+    def on_evaluation(self, run: TrainingRun, report: Report) -> Report | None:
         """The agent was evaluated: `report` has `evaluation_return`; what is returned is added to the next line."""
 
-    def on_checkpoint(self, run: Run, path: Path) -> None:
+    def on_checkpoint(self, run: TrainingRun, path: Path) -> None:
         """A checkpoint was written (`path.name` is "best" for the one of the best evaluation)."""
 
-    def on_end(self, run: Run) -> None:
+    def on_end(self, run: TrainingRun) -> None:
         """The training is over, for whatever reason: see `run.ended`."""
 
 
@@ -51,9 +74,9 @@ class Callbacks:
 
     def __init__(self, callbacks: Sequence[Any] = ()) -> None:
         self._callbacks = tuple(callbacks)
-        self._run: weakref.ref[Run] | None = None  # which holds the trainer, which holds this
+        self._run: weakref.ref[TrainingRun] | None = None  # which holds the trainer, which holds this
 
-    def of(self, run: Run) -> Self:
+    def of(self, run: TrainingRun) -> Self:
         """Has them told of a run from now on."""
         self._run = weakref.ref(run)
         return self
@@ -186,15 +209,15 @@ class StopAtReturn:
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
 
-    def on_evaluation(self, run: Run, report: Report) -> None:
+    def on_evaluation(self, run: TrainingRun, report: Report) -> None:
         """Looks at the evaluation."""
         self._look(run, report, "evaluation_return")
 
-    def on_report(self, run: Run, report: Report) -> None:
+    def on_report(self, run: TrainingRun, report: Report) -> None:
         """Looks at the latest episodes where there are no evaluations."""
         if not run.config.evaluate_every:
             self._look(run, report, "episode_return")
 
-    def _look(self, run: Run, report: Report, name: str) -> None:
+    def _look(self, run: TrainingRun, report: Report, name: str) -> None:
         if report.get(name, -np.inf) >= self.threshold:
             run.stop(f"{name} {report[name]:g} has reached stop_at_return={self.threshold:g}")

@@ -1,14 +1,19 @@
-"""Which engine a training runs on."""
+"""Where a training computes: its engine, what each worker gets of it, and the threads of kernels."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from rlweave.agents.agent import AUTO, AgentConfig
+from rlweave.agents.acting import candidates
+from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.algorithms.config import TrainConfig
+from rlweave.backends import get_backend
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
 from rlweave.flow import Engine, FailureRule, LocalEngine, Resources
+
+#: Numbers in an observation up to which networks are taken to be small.
+_SMALL_OBSERVATION = 1024
 
 ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 
@@ -131,3 +136,23 @@ def worker_failure(config: TrainConfig) -> FailureRule:
 def worker_resources(config: TrainConfig) -> Resources:
     """What each worker holds on a cluster."""
     return Resources(cpus=config.worker_cpus)
+
+
+def set_threads(config: TrainConfig, agent: Agent) -> None:
+    """Gives small networks one thread: several that wait for each other take longer than one that works."""
+    threads = config.threads
+    if threads is None:
+        numbers = agent.state_space.flat_dim
+        threads = 1 if numbers <= _SMALL_OBSERVATION else None
+    if threads is None:
+        return
+    acting = agent.config.acting_backend or agent.backend
+    names = {agent.backend, *(candidates(agent.backend) if acting == AUTO else (acting,))}
+    taken = [get_backend(name).set_threads(threads) for name in sorted(names)]
+    if config.threads is not None and not any(taken):
+        raise ConfigError(
+            "the backend does not take a number of threads",
+            where="threads",
+            received=f"{threads} threads for {config.backend}",
+            fix="leave it out; OMP_NUM_THREADS, XLA_FLAGS, TF_NUM_INTRAOP_THREADS hold for processes not begun",
+        )

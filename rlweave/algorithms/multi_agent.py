@@ -13,7 +13,7 @@ from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.dqn import GraphLearner, dqn_branch
-from rlweave.algorithms.engines import worker_resources, worker_seed
+from rlweave.algorithms.engines import set_threads, worker_resources, worker_seed
 from rlweave.algorithms.environments import describe_environment, state_space_of
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
@@ -23,7 +23,6 @@ from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import build_acting
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
-from rlweave.algorithms.threads import set_threads
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.algorithms.trajectory_packing import PackTrajectories
 from rlweave.envs import Evaluation

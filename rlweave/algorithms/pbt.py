@@ -14,6 +14,7 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
+from rlweave.algorithms.events import Events
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.population import Population
 from rlweave.algorithms.presets import PresetFile
@@ -233,7 +234,7 @@ class PopulationTrainer(PlanTrainer):
         except BaseException:
             self._close_engines()
             raise
-        self._begin_events()
+        self.events = Events(config)
         self.best_return = -np.inf
 
     def _composed(self) -> ReportMetrics:
@@ -276,9 +277,9 @@ class PopulationTrainer(PlanTrainer):
                 standing or {key: member[key] for key in ("generation", "settings", "state")}  # of one that was lost
                 for standing, member in zip(self.plan.ask_workers("standing"), self.population.members, strict=True)
             ],
-            "events": [event.state_dict() for event in self._every()],
+            "events": self.events.state_dict(),
             "population": self.population.state_dict(),
-            "best_return": None if self.best_return == -np.inf else float(self.best_return),
+            "best_return": self._finite_best(),
             "env_steps": self.env_steps,
         }
 
@@ -298,8 +299,7 @@ class PopulationTrainer(PlanTrainer):
         if self.engine.in_process:
             self.plan.recall_weights(state["plan"])
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
-        for event, kept in zip(self._every(), state["events"], strict=True):
-            event.load_state_dict(kept)
+        self.events.load_state_dict(state["events"])
 
     # -- looking -------------------------------------------------------------------------------------------------
 

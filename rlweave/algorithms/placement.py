@@ -6,10 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import acting_config, gradients_config, worker_failure, worker_resources, worker_seed
+from rlweave.algorithms.engines import (
+    acting_config,
+    gradients_config,
+    set_threads,
+    worker_failure,
+    worker_resources,
+    worker_seed,
+)
 from rlweave.algorithms.environments import ShipsEnvironment, make_training_env, make_training_envs
 from rlweave.algorithms.rollout_workers import AlternatingWorker, EnvWorker, build_acting
-from rlweave.algorithms.threads import set_threads
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import Operator, ParallelRollouts, Stream, WorkerGroup, Workers

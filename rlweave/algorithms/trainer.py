@@ -14,8 +14,9 @@ from rlweave.agents.agent import AUTO
 from rlweave.agents.model_files import Model, write_model
 from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import check_engine, close_engine, make_engine
+from rlweave.algorithms.engines import check_engine, close_engine, make_engine, set_threads
 from rlweave.algorithms.environments import evaluate_player
+from rlweave.algorithms.events import Events
 from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.rescue import Rescue
 from rlweave.algorithms.saving import (
@@ -26,11 +27,10 @@ from rlweave.algorithms.saving import (
     write_state,
     write_training,
 )
-from rlweave.algorithms.threads import set_threads
 from rlweave.envs import Evaluation
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import CheckpointError, PlanError
-from rlweave.flow import Counters, Every, ReportMetrics, WorkerGroup
+from rlweave.flow import Counters, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
 from rlweave.runs.checkpoint import load_checkpoint, read_what_acts, save_checkpoint
 from rlweave.runs.metrics import Report
@@ -83,7 +83,7 @@ class PlanTrainer:
             close_engine(self.engine)
             self._close_environments()
             raise
-        self._begin_events()
+        self.events = Events(config)
         self.best_return = -np.inf
 
     def _begin_telling(self) -> None:
@@ -118,38 +118,35 @@ class PlanTrainer:
                 self.tell(warning)
         if self.config.steps == 0:
             yield {"env_steps_sampled": 0}
-        if self._is_due():  # it was stopped before
+        if self.events.is_due(self.env_steps):  # it was stopped before
             yield from self._events()
         while self.env_steps < self.config.steps and not self.plan.stopped:
-            self._advance(min(self._next_event(), self.config.steps))
+            self._advance(min(self.events.next_after(self.env_steps), self.config.steps))
             yield from self._events()
 
     def _events(self) -> Iterator[Report]:
         """Evaluates, reports and saves, where it is time."""
-        if self.plan.stopped and self._is_due():
+        steps, events = self.env_steps, self.events
+        if self.plan.stopped and events.is_due(steps):
             return  # who goes on from here does it
-        steps = self.env_steps
         ended = self.plan.ended or steps >= self.config.steps
         # first: it may take long, and what is reported is not in the plan any more
         evaluation: Report = {}
-        if self._evaluate_every.is_due(steps) or (ended and self.config.evaluate_every):
+        if events.evaluate.is_due(steps) or (ended and self.config.evaluate_every):
             with self._rescue.state_is_whole() if self.evaluation_changes_nothing else nullcontext():
                 evaluation = self._evaluation_row()
-            self._evaluate_every(steps)  # only now: whoever goes on from a state that was saved meanwhile evaluates
+            events.evaluate(steps)  # only now: whoever goes on from a state that was saved meanwhile evaluates
             evaluation = self.callbacks.on_evaluation(evaluation)
         # before the checkpoint: a run that is resumed from it has this line
-        if self._report_every(steps) or ended or evaluation:
+        if events.report(steps) or ended or evaluation:
             yield {**self.plan.report().flat(), **evaluation}
-        if self._checkpoint_every(steps) and not ended and self.run is not None:
+        if events.checkpoint(steps) and not ended and self.run is not None:
             self._save_scheduled(self.save)
 
     def _memory_bytes(self) -> int:
         """Size of the replay memory when it is full."""
         size: int = self.agent.memory_bytes()
         return size
-
-    def _is_due(self) -> bool:
-        return any(event.is_due(self.env_steps) for event in self._every())
 
     def run_to(self, goal: int) -> PlanReport | None:
         """Trains until there are so many environment steps, whatever the length of the training.
@@ -217,11 +214,6 @@ class PlanTrainer:
         if self.run is not None:
             self.run.write_settings(self.run.read_config()[0], self.config.to_data())
 
-    def _next_event(self) -> int:
-        steps = self.env_steps
-        intervals = [self.config.report_every, self.config.evaluate_every, self.config.checkpoint_every]
-        return min((steps // n + 1) * n for n in intervals if n)
-
     # -- evaluation ----------------------------------------------------------------------------------------------
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
@@ -257,15 +249,6 @@ class PlanTrainer:
         """The return of the best evaluation so far, as JSON has it; None before the first."""
         return None if self.best_return == -np.inf else float(self.best_return)
 
-    def _begin_events(self) -> None:
-        config = self.config
-        self._evaluate_every = Every(config.evaluate_every)
-        self._checkpoint_every = Every(config.checkpoint_every)
-        self._report_every = Every(config.report_every)
-
-    def _every(self) -> tuple[Every, ...]:
-        return self._evaluate_every, self._checkpoint_every, self._report_every
-
     def _episode_seeds(self) -> list[int]:
         """Of each worker's environments, where they begin at this step."""
         step = self.env_steps
@@ -300,7 +283,7 @@ class PlanTrainer:
             "agent": self.agent.counters(),
             "plan": plan,
             "workers": self.plan.ask_workers("state_dict", wanted),
-            "events": [event.state_dict() for event in self._every()],
+            "events": self.events.state_dict(),
             "best_return": self._finite_best(),
             "env_steps": self.env_steps,
         }
@@ -389,8 +372,7 @@ class PlanTrainer:
             self.parts.remote.push(self.plan)
         self.plan.load_state_dict(state["plan"])
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
-        for event, kept in zip(self._every(), state["events"], strict=True):
-            event.load_state_dict(kept)
+        self.events.load_state_dict(state["events"])
         self._restore_workers(state)
 
     def _restore_workers(self, state: Mapping[str, Any]) -> None:

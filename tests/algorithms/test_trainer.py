@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms.config import TrainConfig, resolve_config
+from rlweave.algorithms.events import Events
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.rescue import Rescue
 from rlweave.algorithms.trainer import PlanTrainer
@@ -131,7 +132,7 @@ def cut(trainer, steps):
 def state_of(trainer):
     """Arrays and counters, without measured times."""
     plan = trainer.plan.state_dict()
-    operators = {name: (entry["ended"], entry["state"]) for name, entry in plan["operators"].items()}
+    operators = {name: {**entry, "timer": None} for name, entry in plan["operators"].items()}
     kept = {name: plan[name] for name in ("counters", "episodes", "train_lag", "gather_lag")}
     return trainer.agent.state_dict(), {**kept, "operators": operators, "agent": trainer.agent.counters()}
 
@@ -521,7 +522,7 @@ def test_a_training_whose_sources_are_over_ends_with_an_error_that_names_them(mo
     stream = ParallelRollouts([FakeWorker(items=3)]).gather_sync().for_each(TrainOneStep(FakeLearner()))
     trainer.plan, trainer.run = ReportMetrics(stream), None
     trainer._rescue = Rescue(lambda: None, trainer.save, 10.0)
-    trainer._begin_events()
+    trainer.events = Events(trainer.config)
     goals, run_to = iter(range(8)), trainer.run_to
     monkeypatch.setattr(trainer, "run_to", lambda goal: run_to(goal) if next(goals) < 7 else pytest.fail("no end"))
     train = trainer.train()

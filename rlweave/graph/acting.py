@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlweave.backends import Backend
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, all_nodes
+from rlweave.graph.ir import RANDOM_PATHS, Gradients, Graph, all_nodes
 
 
 def refuse_learning(graph: Graph, root: str, backend: Backend) -> None:
@@ -20,7 +20,7 @@ def refuse_learning(graph: Graph, root: str, backend: Backend) -> None:
     """
     for node in all_nodes(graph):
         written = [path for path in node.writes if path not in RANDOM_PATHS]
-        if node.kind != "gradient" and not written:
+        if not isinstance(node, Gradients) and not written:
             continue
         raise BuildError(
             f"the {backend.name} backend only acts, and {graph.name!r} learns",

@@ -18,7 +18,7 @@ from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.explain import Round
 from rlweave.graph.failures import failed_method
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, gradients_of
 from rlweave.graph.passes.partition import random_travels
 from rlweave.graph.passes.replication import replica_devices, replicate
 from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
@@ -159,7 +159,7 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
                 else:
                     touched.setdefault(path, set()).add(node.host)
                     owner[path, node.host] = node.label
-    differentiated = {p for graph in graphs for node in all_nodes(graph) for p in node.extra.get("paths", ())}
+    differentiated = {p for graph in graphs for gradient in gradients_of(all_nodes(graph)) for p in gradient.paths}
     for variable in session.all_variables():
         path = variable.path
         device = session.place_of(variable)

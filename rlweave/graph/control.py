@@ -14,7 +14,21 @@ from rlweave.graph.component import Component
 from rlweave.graph.current import require_trace
 from rlweave.graph.decorators import describe
 from rlweave.graph.differentiation import check_bodies, check_path
-from rlweave.graph.ir import Graph, Node, NotReady, Structure, Unknown, Value, unique
+from rlweave.graph.ir import (
+    Cond,
+    Gradients,
+    Graph,
+    Node,
+    NotReady,
+    Scan,
+    Structure,
+    Unknown,
+    Value,
+    VMap,
+    While,
+    inner_nodes,
+    unique,
+)
 from rlweave.graph.trace import Trace, lift, make_result, spaces_of
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Box, Dim, fixed_batch, fixed_time, from_axes
@@ -63,14 +77,12 @@ def gradients(loss: Value, variables: VariableCollection | Structure, allow_unus
             received=describe(integers[0]),
             fix="differentiate by float values only",
         )
-    node = Node("gradient", f"{trace.graph.name}.gradients", args=(loss, variables))
-    node.extra["loss"] = loss
+    node = Gradients(label=f"{trace.graph.name}.gradients", args=(loss, variables))
     if isinstance(variables, VariableCollection):
-        node.extra["paths"] = tuple(variables.keys())
-        node.reads = node.extra["paths"]
+        node.paths = node.reads = tuple(variables.keys())
         spaces: Structure = {path: variable.space for path, variable in variables.items()}
     else:
-        node.extra["values"] = tuple(leaves_of(variables, Value))
+        node.by_values = tuple(leaves_of(variables, Value))
         spaces = tree_map(lambda leaf: leaf.space if isinstance(leaf, Value) else leaf, variables)
     node.result = make_result(node, spaces)
     # which nodes the derivative goes through is found here, so that errors name the line of the user
@@ -113,7 +125,8 @@ def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, len
     stacked_metrics = tuple(_with_first(metric.value.space, leading) for metric in body.metrics)
     body.outputs = (body.outputs[0], (body.outputs[1], tuple(metric.value for metric in body.metrics)))
     body.metrics = []
-    node = _body_node("scan", trace, {"body": body}, (carry, xs), {"length": length})
+    node = Scan(label=f"{trace.graph.name}.scan", args=(carry, xs), body=body, length=length)
+    _look_into(trace, node)
     node.result = make_result(node, (spaces_of(carry), (stacked, stacked_metrics)))
     trace.emit(node)
     _reduce_metrics(trace, metrics, node.result[1][1])
@@ -187,8 +200,8 @@ def cond(pred: Value, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
             received=describe(pred),
             fix="reduce it with ops.any or ops.all; use ops.where to choose per element",
         )
-    bodies = {"true": trace.body("true", f, ()), "false": trace.body("false", g, ())}
-    for body in bodies.values():
+    if_true, if_false = trace.body("true", f, ()), trace.body("false", g, ())
+    for body in (if_true, if_false):
         _forbid_host(body, "cond")
         if body.metrics:
             raise BuildError(
@@ -196,9 +209,10 @@ def cond(pred: Value, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
                 where=trace.graph.name,
                 fix="return the number, and report it outside",
             )
-    _same_spaces(spaces_of(bodies["true"].outputs), spaces_of(bodies["false"].outputs), "branches of a cond", trace)
-    node = _body_node("cond", trace, bodies, (pred,), {})
-    node.result = make_result(node, spaces_of(bodies["true"].outputs))
+    _same_spaces(spaces_of(if_true.outputs), spaces_of(if_false.outputs), "branches of a cond", trace)
+    node = Cond(label=f"{trace.graph.name}.cond", args=(pred,), if_true=if_true, if_false=if_false)
+    _look_into(trace, node)
+    node.result = make_result(node, spaces_of(if_true.outputs))
     trace.emit(node)
     return node.result
 
@@ -216,15 +230,12 @@ def while_(test: Callable[..., Value], body: Callable[..., Any], carry: Structur
         trace.unknown = True
         return Unknown("while_")
     carry = lift(carry)
-    bodies = {
-        "test": trace.body("test", test, (spaces_of(carry),)),
-        "body": trace.body("body", body, (spaces_of(carry),)),
-    }
-    for graph in bodies.values():
+    tests, step = trace.body("test", test, (spaces_of(carry),)), trace.body("body", body, (spaces_of(carry),))
+    for graph in (tests, step):
         _forbid_host(graph, "while_")
         if graph.metrics:
             raise BuildError("a metric is reported inside while_", where=trace.graph.name, fix="report it outside")
-    tested = bodies["test"].outputs
+    tested = tests.outputs
     if not isinstance(tested, Value) or tested.space.axes != () or tested.space.dtype != "bool":
         raise BuildError(
             "the test of a while loop has to return a scalar bool",
@@ -232,15 +243,16 @@ def while_(test: Callable[..., Value], body: Callable[..., Any], carry: Structur
             received=describe(tested),
             fix="reduce it with ops.any or ops.all",
         )
-    if bodies["test"].writes:
+    if tests.writes:
         raise BuildError(
             "the test of a while loop writes variables",
             where=trace.graph.name,
-            received=str(bodies["test"].writes),
+            received=str(tests.writes),
             fix="write them in the body",
         )
-    _same_spaces(spaces_of(carry), spaces_of(bodies["body"].outputs), "carry of a while loop", trace)
-    node = _body_node("while", trace, bodies, (carry,), {})
+    _same_spaces(spaces_of(carry), spaces_of(step.outputs), "carry of a while loop", trace)
+    node = While(label=f"{trace.graph.name}.while", args=(carry,), test=tests, body=step)
+    _look_into(trace, node)
     node.result = make_result(node, spaces_of(carry))
     trace.emit(node)
     return node.result
@@ -306,7 +318,8 @@ def vmap(
         metrics = tuple((metric.name, metric.reduce) for metric in body.metrics)
         metric_values = tuple(metric.value for metric in body.metrics)
         body.outputs, body.metrics = (body.outputs, metric_values), []
-        node = _body_node("vmap", trace, {"body": body}, args, {"in_axes": axes, "axis_size": size})
+        node = VMap(label=f"{trace.graph.name}.vmap", args=args, body=body, in_axes=axes, axis_size=size)
+        _look_into(trace, node)
         node.result = make_result(node, tree_map(lambda leaf: _with_first(leaf, size), spaces_of(body.outputs)))
         trace.emit(node)
         _reduce_metrics(trace, metrics, node.result[1])
@@ -487,21 +500,16 @@ def metrics(values: Mapping[str, Any], reduce: str = "mean") -> None:
 # -- details -----------------------------------------------------------------------------------------------------
 
 
-def _body_node(kind: str, trace: Trace, bodies: dict[str, Graph], args: tuple[Any, ...], extra: dict[str, Any]) -> Node:
-    node = Node(kind, f"{trace.graph.name}.{kind}", args=args, bodies=bodies, extra=extra)
-    node.writes = unique(path for body in bodies.values() for path in body.writes)
+def _look_into(trace: Trace, node: Node) -> None:
+    """Notes what the bodies of a node read and write, and refuses gradients in them that lead out."""
+    bodies = node.bodies.values()
+    node.writes = unique(path for body in bodies for path in body.writes)
     # what a branch not taken, or a loop without steps, does not write keeps its value: so that is read, too
-    node.reads = unique((*(path for body in bodies.values() for path in body.reads), *node.writes))
-    node.extra["row_writes"] = unique(
-        p for body in bodies.values() for inner in body.nodes for p in inner.extra.get("row_writes", ())
-    )
-    node.extra["alias_variables"] = unique(
-        p for body in bodies.values() for inner in body.nodes for p in inner.extra.get("alias_variables", ())
-    )
+    node.reads = unique((*(path for body in bodies for path in body.reads), *node.writes))
+    node.row_writes = unique(p for inner in inner_nodes(node) for p in inner.row_writes)
+    node.alias_variables = unique(p for inner in inner_nodes(node) for p in inner.alias_variables)
     node.aliases = True
-    node.differentiable = kind != "while"
     check_bodies(trace, node)
-    return node
 
 
 def _forbid_host(body: Graph, kind: str) -> None:

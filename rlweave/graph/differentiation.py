@@ -7,15 +7,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, unique
+from rlweave.graph.ir import (
+    RANDOM_PATHS,
+    Call,
+    Cond,
+    Gradients,
+    Graph,
+    Node,
+    Scan,
+    Structure,
+    Value,
+    VMap,
+    While,
+    inner_nodes,
+    unique,
+)
 from rlweave.graph.trace import Trace
 from rlweave.tree import flatten_tree, leaves_of
 
 
-def check_path(trace: Trace, gradient: Node, allow_unused: bool = False) -> None:
+def check_path(trace: Trace, gradient: Gradients, allow_unused: bool = False) -> None:
     """Finds the differentiated path of a gradient node and refuses what cannot be differentiated.
 
-    The nodes of the path go to `gradient.extra["path"]`.
+    The nodes of the path go to `gradient.path`.
 
     Args:
         trace: The trace in progress.
@@ -27,13 +41,13 @@ def check_path(trace: Trace, gradient: Node, allow_unused: bool = False) -> None
             outside of the body that holds the gradient, or that does not depend on what is differentiated by.
     """
     path, writers, spread = differentiated_path(trace.graph.nodes, gradient)
-    gradient.extra["path"] = tuple(path)
+    gradient.path = tuple(path)
     for node in path:
         _refuse_undifferentiable(node, gradient, spread)
         _refuse_moved(node, gradient)
     for node, variable in writers:
         _refuse_write(node, variable, gradient)
-    loss = gradient.extra["loss"]
+    loss = gradient.loss
     outside = Spread(gradient)
     for outer in _around(trace):
         outside.over(outer.graph.nodes)
@@ -43,17 +57,17 @@ def check_path(trace: Trace, gradient: Node, allow_unused: bool = False) -> None
         _refuse_unused(trace, gradient, path)
 
 
-def _refuse_unused(trace: Trace, gradient: Node, path: Sequence[Node]) -> None:
+def _refuse_unused(trace: Trace, gradient: Gradients, path: Sequence[Node]) -> None:
     """Refuses variables (or values) without a path to the loss: nothing would ever move them."""
-    loss: Value = gradient.extra["loss"]
-    if "paths" in gradient.extra:
-        kind, wanted = "variables", list(gradient.extra["paths"])
+    loss: Value = gradient.loss
+    if gradient.by_values is None:
+        kind, wanted = "variables", list(gradient.paths)
         reached = {p for node in path for p in state_read(node)}
         unused = [p for p in wanted if p not in reached]
     else:
-        kind, wanted = "values", [f"of {made_by(value)}" for value in gradient.extra["values"]]
+        kind, wanted = "values", [f"of {made_by(value)}" for value in gradient.by_values]
         used = {id(loss), *(id(value) for node in path for value in node.inputs())}
-        unused = [w for w, value in zip(wanted, gradient.extra["values"], strict=True) if id(value) not in used]
+        unused = [w for w, value in zip(wanted, gradient.by_values, strict=True) if id(value) not in used]
     if wanted and not unused:
         return
     where = " called from ".join(trace.calls[-1:-3:-1]) or trace.graph.name
@@ -102,7 +116,9 @@ def check_bodies(trace: Trace, node: Node) -> None:
         _refuse_entering(node, gradient, outside)
 
 
-def differentiated_path(nodes: Sequence[Node], gradient: Node) -> tuple[list[Node], list[tuple[Node, str]], Spread]:
+def differentiated_path(
+    nodes: Sequence[Node], gradient: Gradients
+) -> tuple[list[Node], list[tuple[Node, str]], Spread]:
     """Nodes between a read of the variables and the loss, and writes on the way that are read again.
 
     Returns:
@@ -140,9 +156,9 @@ class Spread:
         read_back: (node that wrote, path) where such a variable was read again.
     """
 
-    def __init__(self, gradient: Node) -> None:
-        self.paths = frozenset(gradient.extra.get("paths", ()))
-        self.sources = {id(value) for value in gradient.extra.get("values", ())}
+    def __init__(self, gradient: Gradients) -> None:
+        self.paths = frozenset(gradient.paths)
+        self.sources = {id(value) for value in gradient.by_values or ()}
         self.values: set[int] = set()
         self.tainted: dict[str, Node] = {}
         self.active: set[int] = set()
@@ -158,7 +174,7 @@ class Spread:
         """
         for node in nodes:
             reads = state_read(node)
-            if not node.differentiable and node.kind != "while":
+            if not node.differentiable and not isinstance(node, While):
                 self._overwritten(node)
                 continue
             inputs = [id(value) for value in node.inputs()]
@@ -176,9 +192,9 @@ class Spread:
                 self.written.add((id(node), p))
 
     def _overwritten(self, node: Node) -> None:
-        if node.kind == "call":
+        if isinstance(node, Call):
             for p in node.writes:
-                if p not in node.extra.get("row_writes", ()):
+                if p not in node.row_writes:
                     self.tainted.pop(p, None)
 
     def fork(self) -> Spread:
@@ -191,7 +207,7 @@ class Spread:
 
 def state_read(node: Node) -> tuple[str, ...]:
     """State that a node reads differentiably itself; a gradient pulls back what its forward nodes have read."""
-    if node.kind == "gradient":
+    if isinstance(node, Gradients):
         return ()
     if not node.bodies:
         return node.reads
@@ -201,7 +217,8 @@ def state_read(node: Node) -> tuple[str, ...]:
 
 def _differentiable_writes(node: Node) -> set[str]:
     if not node.bodies:
-        whole = {*RANDOM_PATHS, *node.extra.get("integer_writes", ())}  # integers carry no gradient
+        integers = node.integer_writes if isinstance(node, Call) else ()  # they carry no gradient
+        whole = {*RANDOM_PATHS, *integers}
         return {p for p in node.writes if p not in whole} if node.differentiable else set()
     return {p for body in node.bodies.values() for inner in body.nodes for p in _differentiable_writes(inner)}
 
@@ -219,9 +236,8 @@ def _around(trace: Trace) -> list[Trace]:
     return found[::-1]
 
 
-def _gradients_in(node: Node) -> list[Node]:
-    inner = [n for body in node.bodies.values() for n in body.nodes]
-    return [g for n in inner for g in ([n] if n.kind == "gradient" else _gradients_in(n))]
+def _gradients_in(node: Node) -> list[Gradients]:
+    return [g for n in inner_nodes(node) for g in ([n] if isinstance(n, Gradients) else _gradients_in(n))]
 
 
 def _pairs(of: Structure, to: Structure) -> list[tuple[Value, Value]]:
@@ -240,16 +256,16 @@ def _passes(node: Node, body: Graph) -> list[list[tuple[Value, Value]]]:
     A loop is looked at twice: the second pass sees the carry and the state of an earlier one.
     """
     inputs = tuple(body.inputs.values())
-    if node.kind == "cond":
+    if isinstance(node, Cond):
         return [[]]
     first = _pairs(node.args, inputs)
-    if node.kind == "vmap":
+    if isinstance(node, VMap):
         return [first]
-    carry = body.outputs[0] if node.kind == "scan" else body.outputs
+    carry = body.outputs[0] if isinstance(node, Scan) else body.outputs
     return [first, _pairs(carry, inputs[0])]
 
 
-def _refuse_entering(node: Node, gradient: Node, outside: Spread) -> None:
+def _refuse_entering(node: Node, gradient: Gradients, outside: Spread) -> None:
     """Goes through the bodies of a node with what depends on a gradient's variables outside of its own body."""
     for body in node.bodies.values():
         direct = any(inner is gradient for inner in body.nodes)
@@ -264,8 +280,8 @@ def _refuse_entering(node: Node, gradient: Node, outside: Spread) -> None:
             if direct:
                 foreign = spread.fork()
                 foreign.over(body.nodes, own=False)
-                if id(gradient.extra["loss"]) in foreign.values:
-                    _refuse_outside(gradient, gradient.extra["loss"])
+                if id(gradient.loss) in foreign.values:
+                    _refuse_outside(gradient, gradient.loss)
                 # values that are made in the body are new ones in each pass
                 spread.sources -= made
                 spread.over(body.nodes)
@@ -275,7 +291,7 @@ def _refuse_entering(node: Node, gradient: Node, outside: Spread) -> None:
                     spread.over([inner])
 
 
-def _refuse_outside(gradient: Node, loss: Value) -> None:
+def _refuse_outside(gradient: Gradients, loss: Value) -> None:
     raise BuildError(
         "the differentiated path starts outside of the body that takes the gradient",
         where=gradient.label,
@@ -285,8 +301,8 @@ def _refuse_outside(gradient: Node, loss: Value) -> None:
     )
 
 
-def _refuse_undifferentiable(node: Node, gradient: Node, spread: Spread) -> None:
-    if node.kind == "while":
+def _refuse_undifferentiable(node: Node, gradient: Gradients, spread: Spread) -> None:
+    if isinstance(node, While):
         raise BuildError(
             "a gradient goes through graph.while_",
             where=gradient.label,
@@ -313,7 +329,7 @@ def _refuse_undifferentiable(node: Node, gradient: Node, spread: Spread) -> None
             _refuse_write(writer, variable, gradient)
 
 
-def _refuse_moved(node: Node, gradient: Node) -> None:
+def _refuse_moved(node: Node, gradient: Gradients) -> None:
     """Refuses a body on the path that reads a variable which it (or an earlier pass) has written, in whatever way.
 
     A derivative counts each reading of a variable with the value that it had; in a body there is one value only.
@@ -325,12 +341,12 @@ def _refuse_moved(node: Node, gradient: Node) -> None:
                 again = [p for p in state_read(inner) if p in moved] if inner.differentiable else []
                 if again:
                     _refuse_write(moved[again[0]], again[0], gradient)
-                moved.update({p: inner for p in inner.writes if p in gradient.extra.get("paths", ())})
+                moved.update({p: inner for p in inner.writes if p in gradient.paths})
         for inner in body.nodes:
             _refuse_moved(inner, gradient)
 
 
-def _refuse_write(node: Node, variable: str, gradient: Node) -> None:
+def _refuse_write(node: Node, variable: str, gradient: Gradients) -> None:
     raise BuildError(
         "a variable is written inside a differentiated path",
         where=gradient.label,
@@ -340,14 +356,14 @@ def _refuse_write(node: Node, variable: str, gradient: Node) -> None:
     )
 
 
-def full_path(gradient: Node) -> list[Node]:
+def full_path(gradient: Gradients) -> list[Node]:
     """The path of a gradient with the paths of the gradients nested in it."""
     found: dict[int, Node] = {}
-    stack: list[Any] = list(gradient.extra["path"])
+    stack: list[Any] = list(gradient.path)
     while stack:
         node = stack.pop()
         if id(node) not in found:
             found[id(node)] = node
-            if node.kind == "gradient":
-                stack.extend(node.extra["path"])
+            if isinstance(node, Gradients):
+                stack.extend(node.path)
     return list(found.values())

@@ -16,7 +16,7 @@ from rlweave.graph.current import current_trace, tracing
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor, own, static_key
 from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, all_nodes
+from rlweave.graph.ir import RANDOM, Call, Cond, Gradients, Graph, Node, Scan, Structure, Value, VMap, While, all_nodes
 from rlweave.graph.passes.places import place_node
 from rlweave.graph.session import Session
 from rlweave.graph.store import Store
@@ -116,6 +116,8 @@ class Interpreter:
     def __init__(self, executor: EagerExecutor) -> None:
         self.executor, self.backend = executor, executor.backend
         self.runtime = executor.backend.runtime()
+        #: By identity of a node: the arrays of the variables that it has read, by path.
+        self._read: dict[int, dict[str, Any]] = {}
 
     def array(self, value: Value, environment: Environment) -> Any:
         return environment.get(id(value), value.array)
@@ -131,41 +133,43 @@ class Interpreter:
             environment: Arrays by value id.
             recorded: Arrays of variables to read instead of the store's (replays).
         """
-        if node.kind == "gradient":
+        if isinstance(node, Gradients):
             result = self.gradient(node, environment)
         else:
             cells = [self.executor.store.cells[path] for path in node.reads]
             if recorded is None:
-                node.extra["read"] = {cell.path: cell.value for cell in cells}
+                self._read[id(node)] = {cell.path: cell.value for cell in cells}
             result = self._run(node, environment)
         _place(node.result, result, environment)
 
     def _run(self, node: Node, environment: Environment) -> Any:
-        if node.kind == "call":
+        if isinstance(node, Call):
             return self._call(node, environment)
-        if node.kind == "scan":
+        if isinstance(node, Scan):
             carry, xs = self.fill(node.args, environment)
             return self._loop(node, environment, carry, xs)
-        if node.kind == "cond":
+        if isinstance(node, Cond):
             body = node.bodies["true" if bool(self.array(node.args[0], environment)) else "false"]
             return self.run_graph(body, (), environment)
-        if node.kind == "while":
+        if isinstance(node, While):
             carry = self.fill(node.args[0], environment)
-            while bool(self.run_graph(node.bodies["test"], (carry,), environment)):
-                carry = self.run_graph(node.bodies["body"], (carry,), environment)
+            while bool(self.run_graph(node.test, (carry,), environment)):
+                carry = self.run_graph(node.body, (carry,), environment)
             return carry
-        size = node.extra["axis_size"]
+        if not isinstance(node, VMap):
+            raise AssertionError(f"a {node.kind} node outside of its pass")
+        size = node.axis_size
         arguments = self.fill(node.args, environment)
         if not isinstance(size, int):
-            axes = zip(node.args, node.extra["in_axes"], strict=True)
+            axes = zip(node.args, node.in_axes, strict=True)
             value, axis = next((v, a) for arg, a in axes if a is not None for v in leaves_of(arg, Value))
             size = self.array(value, environment).shape[axis]
-        body = node.bodies["body"]
+        body = node.body
         return self.runtime["vmap"](
-            lambda *rows: self.run_graph(body, rows, environment), node.extra["in_axes"], size, arguments
+            lambda *rows: self.run_graph(body, rows, environment), node.in_axes, size, arguments
         )
 
-    def _call(self, node: Node, environment: Environment) -> Any:
+    def _call(self, node: Call, environment: Environment) -> Any:
         from rlweave.graph.session import fill_arguments
 
         for path, value in node.substitution.items():
@@ -190,20 +194,20 @@ class Interpreter:
             lambda x: self.executor.bound_constant(node, x),
         )
         result = function(*args, **kwargs)
-        for path in node.extra.get("aliased_writes", ()):
+        for path in node.aliased_writes:
             own(self.executor.store.cells[path])
         if node.aliases:
             copy = np.array if node.host else self.runtime["copy"]
             result = _map_arrays(copy, result)
         return result
 
-    def _loop(self, node: Node, environment: Environment, carry: Any, xs: Any) -> Any:
+    def _loop(self, node: Scan, environment: Environment, carry: Any, xs: Any) -> Any:
         leaves = [leaf for leaf in tree_leaves(xs) if not isinstance(leaf, str)]
-        steps = leaves[0].shape[0] if leaves else node.extra["length"]
+        steps = leaves[0].shape[0] if leaves else node.length or 0
         outputs = []
         for step in range(steps):
             row = _map_arrays(operator.itemgetter(step), xs)
-            carry, y = self.run_graph(node.bodies["body"], (carry, row), environment)
+            carry, y = self.run_graph(node.body, (carry, row), environment)
             outputs.append(y)
         if not outputs:
             return carry, tree_map(self._no_rows, node.result[1])
@@ -225,7 +229,7 @@ class Interpreter:
 
     # -- gradients -----------------------------------------------------------------------------------------------
 
-    def gradient(self, node: Node, environment: Environment, around: dict[str, Any] | None = None) -> Any:
+    def gradient(self, node: Gradients, environment: Environment, around: dict[str, Any] | None = None) -> Any:
         """The derivatives of a gradient node, by zeros that are added to what its path reads.
 
         Args:
@@ -235,8 +239,8 @@ class Interpreter:
         """
         around = around or {}
         path = self._ordered(node)
-        values = list({id(v): v for v in node.extra.get("values", ())}.values())
-        paths = tuple(node.extra.get("paths", ()))
+        values = list({id(v): v for v in node.by_values or ()}.values())
+        paths = tuple(node.paths)
         zeros_like = self.backend.ops.zeros_like
 
         def loss(by_paths: Any, by_values: Any) -> Any:
@@ -245,26 +249,26 @@ class Interpreter:
             inner.update({id(v): self.array(v, environment) + added[id(v)] for v in values})
             moved = {p: around[p] + x if p in around else x for p, x in zip(paths, by_paths, strict=True)}
             self._replay(path, inner, {**around, **moved}, added)
-            return self.array(node.extra["loss"], inner)
+            return self.array(node.loss, inner)
 
         start = [zeros_like(self._read_by(path, p)) for p in paths]
         start_values = [zeros_like(self.array(v, environment)) for v in values]
         by_path, by_value = self.backend.differentiate(loss, start, start_values)
-        if "values" in node.extra:
+        if node.by_values is not None:
             found = {id(v): x for v, x in zip(values, by_value, strict=True)}
-            remaining = (found[id(v)] for v in node.extra["values"])
+            remaining = (found[id(v)] for v in node.by_values)
             return tree_map(lambda leaf: next(remaining) if isinstance(leaf, Value) else leaf, node.result)
         return dict(zip(paths, by_path, strict=True))
 
-    def _ordered(self, node: Node) -> list[Node]:
+    def _ordered(self, node: Gradients) -> list[Node]:
         inside = {id(n) for n in full_path(node)}
         trace = _graph_of(node, self.executor)
         return [n for n in trace if id(n) in inside]
 
     def _read_by(self, path: Sequence[Node], variable: str) -> Any:
         for node in path:
-            if variable in node.extra.get("read", {}):
-                return node.extra["read"][variable]
+            if variable in self._read.get(id(node), {}):
+                return self._read[id(node)][variable]
         return self.executor.store.cells[variable].value
 
     def _replay(
@@ -273,10 +277,10 @@ class Interpreter:
         """Evaluates a path again, with what is added to the variables that it reads and to values that it makes."""
         cells = self.executor.store.cells
         for node in path:
-            if node.kind == "gradient":
+            if isinstance(node, Gradients):
                 _place(node.result, self.gradient(node, environment, moved), environment)
             else:
-                recorded = node.extra["read"]
+                recorded = self._read[id(node)]
                 touched = {p: cells[p].value for p in (*node.reads, *node.writes)}
                 try:
                     for p, array in recorded.items():
@@ -290,18 +294,18 @@ class Interpreter:
                     environment[id(value)] = environment[id(value)] + added[id(value)]
 
 
-def _graph_of(node: Node, executor: EagerExecutor) -> list[Node]:
+def _graph_of(node: Gradients, executor: EagerExecutor) -> list[Node]:
     trace = current_trace()
     assert trace is not None
     nodes = trace.graph.nodes
-    inside = {id(n) for n in node.extra["path"]}
+    inside = {id(n) for n in node.path}
     if inside <= {id(n) for n in nodes}:
         return nodes
     for outer in all_nodes(trace.graph):
         for body in outer.bodies.values():
             if inside <= {id(n) for n in body.nodes}:
                 return body.nodes
-    return list(node.extra["path"])
+    return list(node.path)
 
 
 def _check_sizes(where: str, inputs: dict[str, Structure]) -> None:

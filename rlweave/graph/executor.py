@@ -17,7 +17,7 @@ from rlweave.graph.acting import refuse_learning
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Graph, Node, Structure
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
 from rlweave.graph.lowering import identifier
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
@@ -103,7 +103,7 @@ class GraphExecutor:
             self._work_cells[path] = work
         return self._work_cells[path]
 
-    def substituted_cell(self, node: Node, path: str) -> Cell:
+    def substituted_cell(self, node: Call, path: str) -> Cell:
         key = (id(node), path)
         if key not in self._substituted:
             cell = self.store.cells[path]
@@ -130,7 +130,7 @@ class GraphExecutor:
         several = len(store.device_places) > 1
         return make_binder(self.backend, store.rng, cell, store.float_dtype, node.device, draws_on_cpu=several)
 
-    def _cell_of(self, node: Node) -> Callable[[Any], Cell]:
+    def _cell_of(self, node: Call) -> Callable[[Any], Cell]:
         def cell_of(variable: Any) -> Cell:
             path = variable.path
             if path in node.substitution:
@@ -139,13 +139,13 @@ class GraphExecutor:
 
         return cell_of
 
-    def bind(self, node: Node) -> Any:
+    def bind(self, node: Call) -> Any:
         return bind_node_function(self.binder(node), node, self._cell_of(node))
 
-    def bound_collection(self, node: Node, collection: Any, donate: bool) -> Any:
+    def bound_collection(self, node: Call, collection: Any, donate: bool) -> Any:
         return self.binder(node).collection(collection, self._cell_of(node), donate)
 
-    def bound_constant(self, node: Node, value: np.ndarray) -> Any:
+    def bound_constant(self, node: Call, value: np.ndarray) -> Any:
         """A NumPy constant as the graph function of a node gets it."""
         return value if node.host else self.backend.constant(value, node.device)
 
@@ -226,7 +226,7 @@ class GraphExecutor:
         partition(graph, self.store, self.functional)
         self.graphs[graph.name, static_key(graph.static.values())] = graph
         for node in graph.nodes:
-            self.inplace_paths.update(node.extra.get("row_writes", ()))
+            self.inplace_paths.update(node.row_writes)
 
     def add_method(self, name: str) -> None:
         """Makes an API method of the root an attribute."""

@@ -10,11 +10,11 @@ from rlweave.backends.bound_ops import BoundOps
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.abstract import RecordingCell
 from rlweave.graph.decorators import describe
-from rlweave.graph.ir import Node
+from rlweave.graph.ir import Call
 from rlweave.ops import OP_NAMES
 
 
-def failed_call(node: Node, error: Exception) -> BuildError:
+def failed_call(node: Call, error: Exception) -> BuildError:
     """The build error for an exception inside a graph function."""
     line = _line_of(error)
     line = f", {line}" if line else ""

@@ -1,21 +1,21 @@
 """The graph IR: values, nodes and graphs.
 
-A `Graph` is the list of nodes of one API method of a root component, in program order. A node is one call of a
-graph function, or one of the structured kinds (gradient, scan, cond, while, vmap). Results are nested dicts, tuples
-and lists whose leaves are `Value` objects; state is named by variable paths in `reads` and `writes`.
+A `Graph` is the list of nodes of one API method of a root component, in program order. A node is a `Call` of a graph
+function, `Gradients`, or has bodies: `Scan`, `Cond`, `While`, `VMap`; passes make `Transfer`s. Results are nested
+dicts, tuples and lists whose leaves are `Value` objects; state is named by variable paths in `reads` and `writes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rlweave.backends.base import operator_for, user_location
 from rlweave.errors import BuildError
 from rlweave.graph.no_array import Symbolic
-from rlweave.spaces import Box
-from rlweave.tree import leaves_of
+from rlweave.spaces import Box, Dim
+from rlweave.tree import leaves_of, tree_map
 
 if TYPE_CHECKING:
     from rlweave.graph.composition import ComponentBase
@@ -123,60 +123,242 @@ class NotReady(Exception):  # noqa: N818 - control flow of the build, not an err
     """The API method being traced needs something that a later round of the build will know."""
 
 
-@dataclass(eq=False, slots=True)
+_NO_BODIES: Mapping[str, Graph] = {}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
 class Node:
-    """One step of a graph.
+    """One step of a graph; its class says which kind.
 
     Args:
-        kind: "call", "gradient", "scan", "cond", "while", "vmap", or what passes make: "transfer".
         label: Where it comes from, for people: `dqn/policy/dense-0.call`.
-        component: The component whose graph function is called.
-        function: The undecorated graph function, or a plain callable for "op" nodes.
         args: Positional arguments, nested, with values, constants and variable collections as leaves.
-        kwargs: Keyword arguments, likewise.
         reads: Paths of the variables that it reads.
         writes: Paths of the variables that it writes.
+        row_writes: Those of them of which it may write single rows, in place.
         host: Runs in NumPy on the host.
         differentiable: Gradients may flow through it.
-        substitution: Variables read from values instead of the store.
-        bodies: Sub-graphs of structured nodes.
-        extra: What a structured kind needs besides.
-        aliases: Result leaves that may share memory with a variable or an argument.
+        result: Nested values that it makes.
+        aliases: Result leaves may share memory with a variable or an argument.
+        alias_variables: Paths of the variables that they may share memory with.
+        device: Where it runs.
+        replica: Which of the replicas of a node it is.
+        run: The replica whose runs do not wait for those of others; None: one for all.
     """
 
-    kind: str
+    #: What it is called in messages.
+    kind: ClassVar[str]
+
     label: str
-    component: ComponentBase | None = None
-    function: Callable[..., Any] | None = None
     args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    row_writes: tuple[str, ...] = ()
     host: bool = False
     differentiable: bool = True
-    substitution: dict[str, Value] = field(default_factory=dict)
-    bodies: dict[str, Graph] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
     result: Structure = None
     aliases: bool = False
+    alias_variables: tuple[str, ...] = ()
     device: str | None = None
+    replica: int | None = None
+    run: int | None = None
     _used: tuple[Value, ...] | None = field(default=None, init=False, repr=False)
     _made: tuple[Value, ...] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def bodies(self) -> Mapping[str, Graph]:
+        """Its sub-graphs by name."""
+        return _NO_BODIES
 
     def inputs(self) -> tuple[Value, ...]:
         """All values that it uses, those that its bodies take from outside included; of an emitted node."""
         # every pass asks for them, and arguments stay what they are; bodies lose their dead nodes later
         if self._used is None:
-            self._used = (*leaves_of((self.args, self.kwargs), Value), *self.substitution.values())
-        if not self.bodies:
+            self._used = self._direct_inputs()
+        bodies = self.bodies
+        if not bodies:
             return self._used
-        return (*self._used, *(value for body in self.bodies.values() for value in body.free_values()))
+        return (*self._used, *(value for body in bodies.values() for value in body.free_values()))
+
+    def _direct_inputs(self) -> tuple[Value, ...]:
+        return tuple(leaves_of(self.args, Value))
 
     def values(self) -> tuple[Value, ...]:
         """The leaves of its result; of an emitted node."""
         if self._made is None:
             self._made = tuple(leaves_of(self.result, Value))
         return self._made
+
+    def replace_inputs(self, chosen: Callable[[Any], Any]) -> None:
+        """Makes it use other values: `chosen` gives what takes the place of a leaf."""
+        self.args = tree_map(chosen, self.args)
+        self._used = None
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Call(Node):
+    """A call of a graph function, of an op, or of a plain function that rlweave puts there itself.
+
+    Args:
+        component: The component whose graph function is called.
+        function: The undecorated graph function, or a plain function.
+        kwargs: Keyword arguments, nested as `args`.
+        substitution: Values in place of variables that it reads, by path.
+        plain: The function is none of the component's: it gets arrays (and collections) only.
+        op: The name of the op that it is.
+        relabels: It gives the same array other ranks.
+        mixes_batch: Rows of the batch may meet.
+        declared_spaces: The component says what it returns; nobody has seen what it does.
+        aliased_writes: Paths of the variables that it gives an array of somebody else.
+        integer_writes: Paths of variables without a gradient.
+    """
+
+    kind: ClassVar[str] = "call"
+
+    component: ComponentBase | None = None
+    function: Callable[..., Any]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    substitution: dict[str, Value] = field(default_factory=dict)
+    plain: bool = False
+    op: str | None = None
+    relabels: bool = False
+    mixes_batch: bool = False
+    declared_spaces: bool = False
+    aliased_writes: tuple[str, ...] = ()
+    integer_writes: tuple[str, ...] = ()
+
+    def _direct_inputs(self) -> tuple[Value, ...]:
+        return (*leaves_of((self.args, self.kwargs), Value), *self.substitution.values())
+
+    def replace_inputs(self, chosen: Callable[[Any], Any]) -> None:
+        self.kwargs = tree_map(chosen, self.kwargs)
+        self.substitution = {path: chosen(value) for path, value in self.substitution.items()}
+        Node.replace_inputs(self, chosen)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Gradients(Node):
+    """The derivatives of a loss: its arguments are the loss, and what it is differentiated by.
+
+    Args:
+        paths: Variables that it is differentiated by.
+        by_values: Or the values that it is differentiated by; None: by variables.
+        path: The nodes between these and the loss.
+    """
+
+    kind: ClassVar[str] = "gradient"
+
+    paths: tuple[str, ...] = ()
+    by_values: tuple[Value, ...] | None = None
+    path: tuple[Node, ...] = ()
+
+    @property
+    def loss(self) -> Value:
+        """The scalar."""
+        loss: Value = self.args[0]
+        return loss
+
+    def replace_inputs(self, chosen: Callable[[Any], Any]) -> None:
+        if self.by_values is not None:
+            self.by_values = tuple([chosen(value) for value in self.by_values])
+        Node.replace_inputs(self, chosen)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Scan(Node):
+    """A loop over time; its arguments are carry and xs, its body returns (carry, y).
+
+    Args:
+        body: One step.
+        length: The number of steps, where there are no xs.
+    """
+
+    kind: ClassVar[str] = "scan"
+
+    body: Graph
+    length: int | None
+
+    @property
+    def bodies(self) -> Mapping[str, Graph]:
+        return {"body": self.body}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Cond(Node):
+    """One of two bodies, chosen by its argument.
+
+    Args:
+        if_true: What runs where it is true.
+        if_false: What runs where it is false.
+    """
+
+    kind: ClassVar[str] = "cond"
+
+    if_true: Graph
+    if_false: Graph
+
+    @property
+    def bodies(self) -> Mapping[str, Graph]:
+        return {"true": self.if_true, "false": self.if_false}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class While(Node):
+    """A loop while a test of the carry, its argument, holds.
+
+    Args:
+        test: From the carry to a bool.
+        body: From the carry to the next one.
+    """
+
+    kind: ClassVar[str] = "while"
+
+    differentiable: bool = False
+    test: Graph
+    body: Graph
+
+    @property
+    def bodies(self) -> Mapping[str, Graph]:
+        return {"test": self.test, "body": self.body}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class VMap(Node):
+    """A body over one more axis of its arguments.
+
+    Args:
+        body: What is computed for one index.
+        in_axes: The axis of each argument; None repeats it.
+        axis_size: Its length.
+    """
+
+    kind: ClassVar[str] = "vmap"
+
+    body: Graph
+    in_axes: tuple[int | None, ...]
+    axis_size: int | Dim
+
+    @property
+    def bodies(self) -> Mapping[str, Graph]:
+        return {"body": self.body}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Transfer(Node):
+    """What takes arrays (or the random state) from one place to another; made by the partition.
+
+    Args:
+        source: The place that they come from.
+        target: The place that they go to.
+        of: What they are, for people.
+    """
+
+    kind: ClassVar[str] = "transfer"
+
+    differentiable: bool = False
+    source: str
+    target: str
+    of: str = ""
 
 
 @dataclass(eq=False)
@@ -234,6 +416,16 @@ class Graph:
             if id(value) not in inside:
                 free.setdefault(id(value), value)
         return list(free.values())
+
+
+def gradients_of(nodes: Iterable[Node]) -> list[Gradients]:
+    """The gradients among nodes."""
+    return [node for node in nodes if isinstance(node, Gradients)]
+
+
+def inner_nodes(node: Node) -> list[Node]:
+    """The nodes of its bodies, those of their bodies not."""
+    return [inner for body in node.bodies.values() for inner in body.nodes]
 
 
 def all_nodes(graph: Graph) -> list[Node]:

@@ -12,7 +12,24 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, unique
+from rlweave.graph.ir import (
+    RANDOM,
+    RANDOM_PATHS,
+    Call,
+    Cond,
+    Gradients,
+    Graph,
+    Node,
+    Scan,
+    Structure,
+    Transfer,
+    Value,
+    VMap,
+    While,
+    all_nodes,
+    gradients_of,
+    unique,
+)
 from rlweave.graph.passes.ordering import Piece, pieces, tape_order
 from rlweave.graph.trace import same
 from rlweave.graph.variable import VariableCollection
@@ -171,14 +188,14 @@ class BlockWriter:
                     self.node(item)
             return
         ordered = tape_order(nodes)
-        on_path = {id(n) for g in ordered if g.kind == "gradient" for n in g.extra["path"]}
+        on_path = {id(n) for g in ordered if isinstance(g, Gradients) for n in g.path}
         tape = self.executor.backend.has_tape
         if tape:
             self._plan_versions(ordered)
         open_tape = False
-        has_gradients = self._outer_gradients or any(node.kind == "gradient" for node in ordered)
+        has_gradients = self._outer_gradients or bool(gradients_of(ordered))
         outer_gradients, outer_path = self._outer_gradients, self._outer_path
-        tracked = {id(v): v for g in ordered for v in g.extra.get("values", ())} if tape else {}
+        tracked = {id(v): v for g in gradients_of(ordered) for v in g.by_values or ()} if tape else {}
         made = {id(v) for node in ordered for v in node.values()}
         before = {key: self.expressions[key] for key in tracked if key not in made}
         self._track([v for key, v in tracked.items() if key not in made])
@@ -192,7 +209,7 @@ class BlockWriter:
             open_tape = wanted
             if tape:
                 self._save_versions(ordered, position)
-            if node.kind == "gradient":
+            if isinstance(node, Gradients):
                 self._tape_gradient(node, ordered, position)
             else:
                 donate = tape and not outer_gradients and self._may_donate(node, ordered, position)
@@ -213,65 +230,72 @@ class BlockWriter:
 
     def node(self, node: Node, donate: bool = False) -> None:
         """Writes one node."""
-        if node.kind == "gradient":
+        if isinstance(node, Gradients):
             self.pull_gradient(node)
-            return
-        if node.kind == "transfer":
+        elif isinstance(node, Transfer):
             self._transfer(node)
-            return
+        elif isinstance(node, Call):
+            self._call_node(node, donate)
+        else:
+            self._assign(node, self._with_bodies(node))
+            self._copy_what_is_written_in_place(node)
+
+    def _call_node(self, node: Call, donate: bool) -> None:
         if node.function is same:
             self.expressions[id(node.result)] = self.expression(node.args[0])
             return
-        if node.kind == "call":
-            call = self._call(node, donate)
-        elif node.kind == "scan":
-            body = self.body(node.bodies["body"], "scan_body")
-            carry, xs = node.args
-            length = node.extra["length"]
-            loop = self._loop_of(node)
-            given = [body, self.expression(carry), self.expression(xs), repr(length), self._written(node)]
-            if self.executor.backend.wraps:
-                given.append(self.names.constant("rows", _rows_of(node)))
-            call = f"{loop}({', '.join(given)})"
-        elif node.kind == "cond":
-            true, false = self.body(node.bodies["true"], "if_true"), self.body(node.bodies["false"], "if_false")
-            call = f"cond({self.expression(node.args[0])}, {true}, {false}, {self._written(node)})"
-        elif node.kind == "while":
-            test, body = self.body(node.bodies["test"], "test"), self.body(node.bodies["body"], "while_body")
-            call = f"while_loop({test}, {body}, {self.expression(node.args[0])}, {self._written(node)})"
-        elif node.kind == "vmap":
-            # torch's tape does not reach into its vmap, its functional derivatives do
-            functional, self.functional = self.functional, self.functional or self.executor.backend.differentiable
-            in_vmap, self._in_vmap = self._in_vmap, True
-            body = self.body(node.bodies["body"], "vmap_body")
-            self.functional, self._in_vmap = functional, in_vmap
-            size = self._axis_size(node)
-            call = f"vmap({body}, {node.extra['in_axes']!r}, {size}, {self.expression(tuple(node.args))})"
-        else:
-            raise AssertionError(f"a {node.kind} node outside of its pass")
-        if node.host and node.values() and node.extra.get("declared_spaces"):
+        call = self._call(node, donate)
+        if node.host and node.values() and node.declared_spaces:
             cells = tuple(self.executor.working_cell(path, True) for path in node.reads if path not in RANDOM_PATHS)
             call = f"unshared({call}, {self.names.constant('cells', cells)})" if cells else call
-        if node.kind == "call" and not node.differentiable and self._outer_path:
+        if not node.differentiable and self._outer_path:
             self._without_gradient(node, call)
         else:
             self._assign(node, call)
-        if set(node.extra.get("alias_variables", ())) & self.inplace_paths:
+        self._copy_what_is_written_in_place(node)
+        if self.executor.torch_compile:
+            # what a cell keeps is a result of the compiled run, and a value inside a derivative cannot be one
+            for path in node.substitution:
+                self.out.line(f"{self._fast_cell(node, path)}.value = None")
+        for path in node.aliased_writes:
+            self.out.line(f"own({self.cell(path, node.host)})")
+
+    def _copy_what_is_written_in_place(self, node: Node) -> None:
+        if set(node.alias_variables) & self.inplace_paths:
             for value in node.values():
                 name = self.names.fresh(self.expressions[id(value)])
                 self.out.line(f"{name} = copy({self.expressions[id(value)]})  # its variable is written in place")
                 self.expressions[id(value)] = name
             self.containers.pop(id(node), None)
-        if self.executor.torch_compile:
-            # what a cell keeps is a result of the compiled run, and a value inside a derivative cannot be one
-            for path in node.substitution:
-                self.out.line(f"{self._fast_cell(node, path)}.value = None")
-        for path in node.extra.get("aliased_writes", ()):
-            self.out.line(f"own({self.cell(path, node.host)})")
 
-    def _transfer(self, node: Node) -> None:
+    def _with_bodies(self, node: Node) -> str:
+        """Writes the bodies of a node as functions, and returns the call that runs them."""
+        if isinstance(node, Scan):
+            body = self.body(node.body, "scan_body")
+            carry, xs = node.args
+            loop = self._loop_of(node)
+            given = [body, self.expression(carry), self.expression(xs), repr(node.length), self._written(node)]
+            if self.executor.backend.wraps:
+                given.append(self.names.constant("rows", _rows_of(node)))
+            return f"{loop}({', '.join(given)})"
+        if isinstance(node, Cond):
+            true, false = self.body(node.if_true, "if_true"), self.body(node.if_false, "if_false")
+            return f"cond({self.expression(node.args[0])}, {true}, {false}, {self._written(node)})"
+        if isinstance(node, While):
+            test, body = self.body(node.test, "test"), self.body(node.body, "while_body")
+            return f"while_loop({test}, {body}, {self.expression(node.args[0])}, {self._written(node)})"
+        assert isinstance(node, VMap), node.kind
+        # torch's tape does not reach into its vmap, its functional derivatives do
+        functional, self.functional = self.functional, self.functional or self.executor.backend.differentiable
+        in_vmap, self._in_vmap = self._in_vmap, True
+        body = self.body(node.body, "vmap_body")
+        self.functional, self._in_vmap = functional, in_vmap
+        size = self._axis_size(node)
+        return f"vmap({body}, {node.in_axes!r}, {size}, {self.expression(tuple(node.args))})"
+
+    def _transfer(self, node: Transfer) -> None:
         """Writes the line that takes arrays (or the random state) from one place to another."""
-        target = node.extra["target"]
+        target = node.target
         put = "to_host" if target == "host" else "to_device" if target == "device" else f"to_{identifier(target)}"
         if node.writes:
             cell = self.names.constant(f"s_{RANDOM}", self.executor.store.cells[RANDOM])
@@ -288,19 +312,19 @@ class BlockWriter:
             self.out.line(f"{tuple_text(names)} = {call}")
             return
         held = self.expression(moving) if isinstance(moving, Value) else self._whole(moving)
-        name = self.names.fresh(identifier(held or _result_name(node.extra["of"])) + there)
+        name = self.names.fresh(identifier(held or _result_name(node.of)) + there)
         self._name_leaves(node.result, name)
         if not isinstance(moving, Value):
             self.containers[id(node)] = name
         self.out.line(f"{name} = {call}")
 
-    def _loop_of(self, node: Node) -> str:
+    def _loop_of(self, node: Scan) -> str:
         """The function that runs a scan: compiled torch compiles the innermost bodies and loops around them."""
         if not self.executor.torch_compile or self._outer_path or self._in_vmap:
             return "scan"
         self.compiles_bodies = True
         inner = [n for body in node.bodies.values() for n in all_nodes(body)]
-        return "scan" if any(n.kind == "scan" for n in inner) else "compiled_scan"
+        return "scan" if any(isinstance(n, Scan) for n in inner) else "compiled_scan"
 
     def _without_gradient(self, node: Node, call: str) -> None:
         """Writes a call inside a differentiated body that the gradient does not go through."""
@@ -315,11 +339,11 @@ class BlockWriter:
             if path not in RANDOM_PATHS:
                 self.out.line(f"{self.cell(path)}.value = stop_gradient({self.cell(path)}.value)")
 
-    def _call(self, node: Node, donate: bool) -> str:
+    def _call(self, node: Call, donate: bool) -> str:
         for path, value in node.substitution.items():
             self.out.line(f"{self._fast_cell(node, path)}.value = {self.expression(value)}")
         function = self.executor.bind(node)
-        name = self.names.constant(node.extra.get("op_label") or f"{_short(node.label)}", function)
+        name = self.names.constant(_short(node.label), function)
 
         def argument(structure: Structure) -> str:
             if type(structure) is Value:
@@ -337,7 +361,7 @@ class BlockWriter:
         arguments += [f"{key}={argument(value)}" for key, value in node.kwargs.items()]
         return f"{name}({', '.join(arguments)})"
 
-    def _fast_cell(self, node: Node, path: str) -> str:
+    def _fast_cell(self, node: Call, path: str) -> str:
         return self.names.constant(f"fast_{path}", self.executor.substituted_cell(node, path))
 
     def _assign(self, node: Node, call: str) -> None:
@@ -375,11 +399,11 @@ class BlockWriter:
     def _written(self, node: Node) -> str:
         return self._cells(node.writes)
 
-    def _axis_size(self, node: Node) -> str:
-        size = node.extra["axis_size"]
+    def _axis_size(self, node: VMap) -> str:
+        size = node.axis_size
         if isinstance(size, int):
             return repr(size)
-        for argument, axis in zip(node.args, node.extra["in_axes"], strict=True):
+        for argument, axis in zip(node.args, node.in_axes, strict=True):
             for value in leaves_of(argument, Value) if axis is not None else ():
                 return f"{self.expression(value)}.shape[{axis}]"
         raise AssertionError("a symbolic axis size comes from an argument")
@@ -411,10 +435,10 @@ class BlockWriter:
         self._versions, self._wanted = {}, {}
         seen: dict[int, dict[str, int]] = {}
         for node in ordered:
-            if node.kind == "gradient":
+            if isinstance(node, Gradients):
                 self._versions[id(node)] = dict(versions)
-                wanted: dict[str, dict[int, None]] = {path: {} for path in node.extra.get("paths", ())}
-                for forward in node.extra["path"]:
+                wanted: dict[str, dict[int, None]] = {path: {} for path in node.paths}
+                for forward in node.path:
                     for path, version in seen.get(id(forward), {}).items():
                         if path in wanted:
                             wanted[path][version] = None
@@ -431,7 +455,7 @@ class BlockWriter:
         node = ordered[position]
         for path in node.writes:
             version = self._versions[id(node)][path]
-            later = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
+            later = gradients_of(ordered[position + 1 :])
             if any(version in self._wanted[id(g)].get(path, ()) for g in later) and (path, version) not in self._saved:
                 name = self.names.fresh(f"before_{path}")
                 self.out.line(f"{name} = {self.cell(path)}.value")
@@ -441,30 +465,30 @@ class BlockWriter:
         """Whether the arrays that a node overwrites are needed by nobody else."""
         if not node.writes:
             return True
-        pending = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
-        needed = {path for g in pending for n in g.extra["path"] for path in n.reads}
+        pending = gradients_of(ordered[position + 1 :])
+        needed = {path for g in pending for n in g.path for path in n.reads}
         return not (set(node.writes) & (needed | self.aliased_paths))
 
-    def _tape_gradient(self, node: Node, ordered: Sequence[Node], position: int) -> None:
+    def _tape_gradient(self, node: Gradients, ordered: Sequence[Node], position: int) -> None:
         loss = self.expression(node.args[0])
-        later = [g for g in ordered[position + 1 :] if g.kind == "gradient"]
-        mine = {id(n) for n in node.extra["path"]}
-        retain = any(mine & {id(n) for n in g.extra["path"]} for g in later)
+        later = gradients_of(ordered[position + 1 :])
+        mine = {id(n) for n in node.path}
+        retain = any(mine & {id(n) for n in g.path} for g in later)
         create = self._outer_path or any(
-            id(node) in {id(n) for n in g.extra["path"]} for g in ordered if g.kind == "gradient"
+            id(node) in {id(n) for n in g.path} for g in ordered if isinstance(g, Gradients)
         )
         flags = f"{retain}, {create}"
-        if "values" in node.extra:
-            values = tuple(node.extra["values"])
+        if node.by_values is not None:
+            values = tuple(node.by_values)
             name = self.names.fresh("gradients")
             self.out.line(f"{name} = gradient({loss}, {self.expression(values)}, {flags})")
             for i, value in enumerate(node.values()):
                 self.expressions[id(value)] = f"{name}[{i}]"
             return
-        current = {path: self._versions.get(id(node), {}).get(path, 0) for path in node.extra["paths"]}
+        current = {path: self._versions.get(id(node), {}).get(path, 0) for path in node.paths}
         arrays: list[str] = []
         parts: dict[str, list[int]] = {}
-        for path in node.extra["paths"]:
+        for path in node.paths:
             versions = self._wanted.get(id(node), {}).get(path) or [current[path]]
             for version in versions:
                 parts.setdefault(path, []).append(len(arrays))
@@ -485,11 +509,11 @@ class BlockWriter:
 
     def segment(self, piece: Piece, block: Sequence[Node]) -> None:
         """Writes a piece of differentiated path as a function, evaluates it once and keeps its pull-back."""
-        gradients = [n for n in piece.nodes if n.kind == "gradient"]
+        gradients = gradients_of(piece.nodes)
         inside = {id(n) for n in piece.nodes}
         nested = {id(g) for g in gradients}
         for g in gradients:
-            if any(id(n) not in inside for n in g.extra["path"]):
+            if any(id(n) not in inside for n in g.path):
                 raise BuildError(
                     "a nested gradient is entangled with writes that lie between it and its forward nodes",
                     where=g.label,
@@ -498,19 +522,19 @@ class BlockWriter:
         tops = [
             g
             for g in block
-            if g.kind == "gradient" and id(g) not in nested and any(id(n) in inside for n in g.extra["path"])
+            if isinstance(g, Gradients) and id(g) not in nested and any(id(n) in inside for n in g.path)
         ]
         made = {id(v) for n in piece.nodes for v in n.values()}
         paths = unique(
             p
-            for g, wanted in [(g, set(g.extra.get("paths", ()))) for g in tops]
-            for n in g.extra["path"]
-            if id(n) in inside and n.kind != "gradient"
+            for g, wanted in [(g, set(g.paths)) for g in tops]
+            for n in g.path
+            if id(n) in inside and not isinstance(n, Gradients)
             for p in n.reads
             if p in wanted
         )
         writes = unique(p for n in piece.nodes for p in n.writes)
-        explicit = {id(v) for g in tops for v in g.extra.get("values", ())}
+        explicit = {id(v) for g in tops for v in g.by_values or ()}
         earlier = {id(v) for g in tops for _, _, outputs, _, _ in self._pulls.get(id(g), ()) for v in outputs}
         values = list(
             {
@@ -522,8 +546,8 @@ class BlockWriter:
         )
         outside = [n for n in block if id(n) not in inside]
         used = {id(v) for n in outside for v in n.inputs()} | self._escaping
-        losses = {id(g.extra["loss"]) for g in tops}
-        later_path = {id(v) for g in tops for n in g.extra["path"] if id(n) not in inside for v in n.inputs()}
+        losses = {id(g.loss) for g in tops}
+        later_path = {id(v) for g in tops for n in g.path if id(n) not in inside for v in n.inputs()}
         results = [v for n in piece.nodes for v in n.values()]
         outputs = [v for v in results if _is_float(v) and (id(v) in losses or id(v) in later_path)]
         chosen = {id(v) for v in outputs}
@@ -565,9 +589,9 @@ class BlockWriter:
         for g in tops:
             self._pulls.setdefault(id(g), []).append(record)
 
-    def pull_gradient(self, node: Node) -> None:
+    def pull_gradient(self, node: Gradients) -> None:
         """Writes a gradient node: pull-backs of its pieces, last one first."""
-        loss = node.extra["loss"]
+        loss = node.loss
         cotangents: dict[int, str] = {id(loss): f"ones_like({self.expressions[id(loss)]})"}
         by_path: dict[str, list[str]] = {}
         for _piece, pull, outputs, paths, values in reversed(self._pulls.get(id(node), [])):
@@ -581,8 +605,8 @@ class BlockWriter:
             for i, v in enumerate(values):
                 text = f"{name}[1][{i}]"
                 cotangents[id(v)] = f"({cotangents[id(v)]} + {text})" if id(v) in cotangents else text
-        if "values" in node.extra:
-            for value, source in zip(node.values(), node.extra["values"], strict=True):
+        if node.by_values is not None:
+            for value, source in zip(node.values(), node.by_values, strict=True):
                 self.expressions[id(value)] = cotangents.get(id(source), f"zeros_like({self.expressions[id(source)]})")
             return
         for path, value in node.result.items():
@@ -603,7 +627,7 @@ def leaves_in_source(holder: str, structure: Structure, literal: Callable[[Any],
     return found
 
 
-def _rows_of(node: Node) -> list[tuple[tuple[int | None, ...], str]]:
+def _rows_of(node: Scan) -> list[tuple[tuple[int | None, ...], str]]:
     """Shape (None: open) and dtype of one row of each result of a scan: what a loop is told before it runs."""
     rows = [value.space for value in leaves_of(node.result[1], Value)]
     return [(tuple([n if isinstance(n, int) else None for n in space.axes[1:]]), space.dtype) for space in rows]

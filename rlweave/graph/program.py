@@ -9,7 +9,7 @@ from typing import Any
 
 from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM, Graph, Node, Structure, Value, unique
+from rlweave.graph.ir import RANDOM, Call, Gradients, Graph, Node, Structure, Transfer, Value, unique
 from rlweave.graph.lowering import (
     INLINE_CELLS,
     BlockWriter,
@@ -317,14 +317,16 @@ class _StraightProgram(_ProgramWriter):
             block._name_leaves(block.parameters[name], name)
         _rename_inputs(graph, self.parameters)
         block.inplace_paths = executor.inplace_paths
-        block.aliased_paths = {p for node in graph.nodes for p in node.extra.get("alias_variables", ())}
+        block.aliased_paths = {p for node in graph.nodes for p in node.alias_variables}
         tape = executor.backend.has_tape
         writes = bool(graph.writes)
-        gradients = any(node.kind == "gradient" or node.bodies for node in graph.nodes)
+        gradients = any(isinstance(node, Gradients) or node.bodies for node in graph.nodes)
         mixed = tape and len(runs_of(graph)) > 1
         self.inference = tape and not writes and not gradients
         # what computes with cells of its own (substitution, derivatives in a body) or has effects takes the lock
-        pure = not mixed and not any(node.host or node.substitution for node in graph.nodes)
+        pure = not mixed and not any(
+            node.host or (isinstance(node, Call) and node.substitution) for node in graph.nodes
+        )
         if pure and not writes and not gradients and not graph.metrics:
             self._reading(block)
             return
@@ -418,14 +420,14 @@ class _FunctionalProgram(_ProgramWriter):
             main._name_leaves(main.parameters[name], name)
         _rename_inputs(graph, self.parameters)
         main.inplace_paths = executor.inplace_paths
-        computing = [run for run in runs if run[0].kind != "transfer"]
+        computing = [run for run in runs if not isinstance(run[0], Transfer)]
         device_only = len(computing) == 1 and not computing[0][0].host
         only_reads = device_only and not graph.writes and executor.backend.functional
         body = main.out
         body.indent = 1 if only_reads else 2
         for index, run in enumerate(runs):
             later = {id(v) for other in runs[index + 1 :] for n in other for v in n.inputs()}
-            if run[0].host or run[0].kind == "transfer":
+            if run[0].host or isinstance(run[0], Transfer):
                 for node in run:
                     main.node(node)
             else:
@@ -463,7 +465,7 @@ class _FunctionalProgram(_ProgramWriter):
         inside = {id(v) for n in run for v in n.values()}
         inputs = list({id(v): v for n in run for v in n.inputs() if id(v) not in inside}.values())
         results = [v for n in run for v in n.values() if id(v) in wanted]
-        reads = unique(p for n in run for p in n.reads if n.kind != "gradient")
+        reads = unique(p for n in run for p in n.reads if not isinstance(n, Gradients))
         reads = unique([*reads, *(p for n in run for p in _gradient_reads(n))])
         writes = unique(p for n in run for p in n.writes)
         if executor.torch_compile and RANDOM in reads and executor.store.rng == "fast":
@@ -609,8 +611,8 @@ def _common_axes(leading: Sequence[tuple[str, Box]]) -> dict[str, list[tuple[str
 
 def _gradient_reads(node: Node) -> tuple[str, ...]:
     """Variables whose shape a gradient needs for zeros where the loss does not depend on them."""
-    if node.kind == "gradient":
-        return tuple(node.extra.get("paths", ()))
+    if isinstance(node, Gradients):
+        return tuple(node.paths)
     return ()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
 from rlweave.graph.executor import GraphExecutor
+from rlweave.graph.ir import Transfer
 from rlweave.graph.lowering import BlockWriter, Names, Writer, register_source
 from rlweave.graph.program import open_array
 from rlweave.graph.session import BUILD_LOCK
@@ -63,7 +64,7 @@ def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
                 fix="leave out what draws random numbers or assigns variables",
             )
         for node in graph.nodes:
-            if node.host or node.kind == "transfer":
+            if node.host or isinstance(node, Transfer):
                 raise BuildError(
                     "a method that computes on the host or on several devices is no single function",
                     where=f"{where}, {node.label}",

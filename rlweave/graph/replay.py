@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlweave.graph.ir import Node, Structure, Value
+from rlweave.graph.ir import Call, Node, Structure, Value
 from rlweave.tree import leaves_of, tree_map
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Recording:
     def _is_closed(self, made: set[int]) -> bool:
         for node in self.nodes:
             # whether a relabelled value shares memory depends on where the caller has it from
-            if node.kind != "call" or node.substitution or node.extra.get("relabels"):
+            if not isinstance(node, Call) or node.substitution or node.relabels:
                 return False
             if not made.issuperset(map(id, node.inputs())):
                 return False
@@ -64,20 +64,27 @@ class Recording:
             return value
 
         for old in self.nodes:
-            node = Node(
-                old.kind,
-                old.label,
-                old.component,
-                old.function,
-                tuple([renewed(a) if type(a) is Value else tree_map(renewed, a) for a in old.args]),
-                tree_map(renewed, old.kwargs) if old.kwargs else {},
-                old.reads,
-                old.writes,
+            assert isinstance(old, Call)  # a closed recording has no others
+            node = Call(
+                label=old.label,
+                component=old.component,
+                function=old.function,
+                args=tuple([renewed(a) if type(a) is Value else tree_map(renewed, a) for a in old.args]),
+                kwargs=tree_map(renewed, old.kwargs) if old.kwargs else {},
+                reads=old.reads,
+                writes=old.writes,
+                row_writes=old.row_writes,
                 host=old.host,
                 differentiable=old.differentiable,
-                extra=dict(old.extra),
                 aliases=old.aliases,
+                alias_variables=old.alias_variables,
                 device=old.device,
+                plain=old.plain,
+                op=old.op,
+                mixes_batch=old.mixes_batch,
+                declared_spaces=old.declared_spaces,
+                aliased_writes=old.aliased_writes,
+                integer_writes=old.integer_writes,
             )
             node.result = made(old.result) if type(old.result) is Value else tree_map(made, old.result)
             trace.emit(node)

@@ -20,7 +20,7 @@ from rlweave.graph.current import SESSION
 from rlweave.graph.decorators import GraphFunction, describe
 from rlweave.graph.explain import Round
 from rlweave.graph.failures import failed_call
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, Node, Structure, Unknown, Value, unique
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, Call, Structure, Unknown, Value, unique
 from rlweave.graph.replay import Recording
 from rlweave.graph.trace import make_result, spaces_of, variables_of_arguments
 from rlweave.graph.variable import Variable, VariableCollection
@@ -61,7 +61,10 @@ class _Effects:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     aliases: bool
-    extra: dict[str, Any]
+    row_writes: tuple[str, ...]
+    aliased_writes: tuple[str, ...]
+    alias_variables: tuple[str, ...]
+    integer_writes: tuple[str, ...]
 
 
 @dataclass
@@ -342,7 +345,7 @@ class Session:
             backend.watch_ops(self._binders[key][0].ops)
         return self._binders[key]
 
-    def infer(self, node: Node, declared: GraphFunction | None) -> None:
+    def infer(self, node: Call, declared: GraphFunction | None) -> None:
         """Fills in result, reads and writes of a call node."""
         if declared is not None and declared.spaces is not None:
             self._declared_spaces(node, declared, self._variables_seen_by(node, declared))
@@ -355,10 +358,11 @@ class Session:
             if call is not None:
                 self._effects[call] = effects
         node.reads, node.writes, node.aliases = effects.reads, effects.writes, effects.aliases
-        node.extra.update(effects.extra)
+        node.row_writes, node.aliased_writes = effects.row_writes, effects.aliased_writes
+        node.alias_variables, node.integer_writes = effects.alias_variables, effects.integer_writes
         node.result = make_result(node, effects.result)
 
-    def _plain_call(self, node: Node, declared: GraphFunction | None) -> tuple[Any, ...] | None:
+    def _plain_call(self, node: Call, declared: GraphFunction | None) -> tuple[Any, ...] | None:
         """A key for calls of one build with equal arguments; None where there are others than values and constants."""
         if node.substitution or node.kwargs:
             return None
@@ -376,11 +380,11 @@ class Session:
             return None
         return tuple(parts)
 
-    def _variables_seen_by(self, node: Node, declared: GraphFunction | None) -> list[Variable]:
+    def _variables_seen_by(self, node: Call, declared: GraphFunction | None) -> list[Variable]:
         own = self.variables_of(node.component) if node.component is not None and declared else []
         return list(dict.fromkeys([*own, *variables_of_arguments((node.args, node.kwargs))]))
 
-    def _inference(self, node: Node, declared: GraphFunction | None, variables: list[Variable]) -> Inference:
+    def _inference(self, node: Call, declared: GraphFunction | None, variables: list[Variable]) -> Inference:
         """What abstract evaluation says, now or for an equal call before."""
         key = self._cache_key(node, variables)
         inference = _CACHE.get(key) if key is not None else None
@@ -398,7 +402,7 @@ class Session:
 
     def _evaluate(
         self,
-        node: Node,
+        node: Call,
         declared: GraphFunction | None,
         leaves: list[Box],
         variables: list[Variable],
@@ -436,8 +440,7 @@ class Session:
                 log,
                 random,
                 self.feature_sizes,
-                mixes_batch=bool(declared and declared.mixes_batch)
-                or bool(node.component and node.component.mixes_batch),
+                mixes_batch=node.mixes_batch,
                 where=node.label,
                 host=node.host,
             )
@@ -448,7 +451,7 @@ class Session:
         self.evaluation_seconds += time.perf_counter() - start
         return result
 
-    def _declared_spaces(self, node: Node, declared: GraphFunction, variables: list[Variable]) -> None:
+    def _declared_spaces(self, node: Call, declared: GraphFunction, variables: list[Variable]) -> None:
         assert declared.spaces is not None
         method = getattr(node.component, declared.spaces)
         args = [to_space(a) if has_leaf(a, Value) else a for a in node.args]
@@ -456,8 +459,8 @@ class Session:
         result = method(*args, **kwargs)
         paths = unique([v.path for v in variables] + [HOST_RANDOM if node.host else RANDOM])
         node.reads = node.writes = paths
-        node.extra["row_writes"] = paths
-        node.extra["declared_spaces"] = True
+        node.row_writes = paths
+        node.declared_spaces = True
         node.result = make_result(node, _unwrap_spaces(result))
 
     def _settings_of(self, component: ComponentBase | None) -> object:
@@ -473,7 +476,7 @@ class Session:
                 self._dependents.setdefault(key, set()).add(id(component))
         return found
 
-    def _cache_key(self, node: Node, variables: list[Variable]) -> Any:
+    def _cache_key(self, node: Call, variables: list[Variable]) -> Any:
         try:
             arguments = (_frozen(node.args), _frozen(node.kwargs))
             settings = self._settings_of(node.component)
@@ -530,22 +533,19 @@ def _effects_of(inference: Inference, variables: list[Variable], host: bool) -> 
         return [variables[i].path for i in positions]
 
     random = [HOST_RANDOM if host else RANDOM] if inference.random else []
-    extra = {
-        "row_writes": tuple(paths(inference.row_writes)),
-        "aliased_writes": tuple(paths(inference.aliased_writes)),
-        "alias_variables": tuple(paths(inference.alias_variables)),
-        "integer_writes": tuple([v.path for v in variables if not v.space.dtype.startswith("float")]),
-    }
     return _Effects(
         result=inference.result,
         reads=unique([*paths((*inference.reads, *inference.row_writes)), *random]),
         writes=unique([*paths(inference.writes), *random]),
         aliases=inference.alias_arguments or bool(inference.alias_variables),
-        extra={name: found for name, found in extra.items() if found},
+        row_writes=tuple(paths(inference.row_writes)),
+        aliased_writes=tuple(paths(inference.aliased_writes)),
+        alias_variables=tuple(paths(inference.alias_variables)),
+        integer_writes=tuple([v.path for v in variables if not v.space.dtype.startswith("float")]),
     )
 
 
-def bind_node_function(binder: Any, node: Node, cell_of: Any, fixed_cells: bool = True) -> Any:
+def bind_node_function(binder: Any, node: Call, cell_of: Any, fixed_cells: bool = True) -> Any:
     """The bound callable of a call node.
 
     Args:
@@ -554,9 +554,8 @@ def bind_node_function(binder: Any, node: Node, cell_of: Any, fixed_cells: bool 
         cell_of: The cell of each variable.
         fixed_cells: Every call finds the same cells, substituted ones apart, and so gets the same callable.
     """
-    assert node.function is not None
-    if node.extra.get("plain"):
-        name = node.extra.get("op")
+    if node.plain:
+        name = node.op
         return getattr(binder.ops, name) if name else binder.rebind(node.function)
     # by the function itself and not by its name: an API method may call a graph function of its super-class
     make_method = binder.known_method if fixed_cells and not node.substitution else binder.method
@@ -564,7 +563,7 @@ def bind_node_function(binder: Any, node: Node, cell_of: Any, fixed_cells: bool 
 
 
 def fill_arguments(
-    node: Node, arrays: list[Any], collection: Any, constant: Callable[[Any], Any]
+    node: Call, arrays: list[Any], collection: Any, constant: Callable[[Any], Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a node with arrays for its values, in `leaves_of` order; NumPy constants by `constant`."""
     remaining = iter(arrays)

@@ -16,7 +16,7 @@ from rlweave import ops
 from rlweave.errors import BuildError
 from rlweave.graph.current import require_trace, tracing
 from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Metric, Node, NotReady, Structure, Unknown, Value
+from rlweave.graph.ir import RANDOM_PATHS, Call, Graph, Metric, Node, NotReady, Structure, Unknown, Value
 from rlweave.graph.replay import Recording, recording_key
 from rlweave.graph.variable import Variable, VariableCollection
 from rlweave.spaces import Box
@@ -175,26 +175,24 @@ class Trace:
         device = self.session.device_of(component)
         # what nobody placed has no place of its own: it may follow others
         device = device if device == "host" or self.session.is_placed(component) else None
-        node = Node(
-            "call",
-            where,
-            component,
-            declared.function,
-            (*first, *positional),
-            keywords,
+        node = Call(
+            label=where,
+            component=component,
+            function=declared.function,
+            args=(*first, *positional),
+            kwargs=keywords,
             host=declared.host or device == "host",
             differentiable=declared.differentiable,
             device=device,
+            mixes_batch=declared.mixes_batch or component.mixes_batch,
         )
-        if declared.mixes_batch:
-            node.extra["mixes_batch"] = True
         self._substitute(node)
         self.session.infer(node, declared)
         self._check_count(declared, node)
         self.emit(node)
         return node.result
 
-    def _check_count(self, declared: GraphFunction, node: Node) -> None:
+    def _check_count(self, declared: GraphFunction, node: Call) -> None:
         result = node.result
         found = len(result) if isinstance(result, tuple) else (0 if result is None else 1)
         before = self.session.result_counts.setdefault((id(node.component), declared.name), found)
@@ -230,12 +228,19 @@ class Trace:
         if has_leaf((args, kwargs or {}), Unknown):
             self.unknown = True
             return Unknown(where)
-        node = Node("call", where, component, function, args, dict(kwargs or {}), differentiable=differentiable)
+        node = Call(
+            label=where,
+            component=component,
+            function=function,
+            args=args,
+            kwargs=dict(kwargs or {}),
+            differentiable=differentiable,
+            plain=True,
+            op=op,
+            mixes_batch=component is not None and component.mixes_batch,
+        )
         variables = variables_of_arguments(args)
         node.host = bool(variables) and all(self.session.place_of(v) == "host" for v in variables)
-        node.extra["plain"] = True
-        if op is not None:
-            node.extra["op"] = op
         self._substitute(node)
         self.session.infer(node, None)
         self.emit(node)
@@ -244,22 +249,21 @@ class Trace:
     def relabel(self, value: Value, space: Box, differentiable: bool = True) -> Value:
         """The same array as a value of another space (other roles of its axes), or as a constant for gradients."""
         label = f"{self.graph.name}.{'batch_rank' if differentiable else 'stop_gradient'}"
-        node = Node("call", label, function=same, args=(value,), differentiable=differentiable)
-        node.extra["plain"] = node.extra["relabels"] = True
+        node = Call(label=label, function=same, args=(value,), differentiable=differentiable, plain=True, relabels=True)
         node.aliases = value.node is None or value.node.aliases
-        node.extra["alias_variables"] = value.node.extra.get("alias_variables", ()) if value.node else ()
+        node.alias_variables = value.node.alias_variables if value.node is not None else ()
         node.result = Value(space, node)
         self.emit(node)
         result: Value = node.result
         return result
 
-    def _substitute(self, node: Node) -> None:
+    def _substitute(self, node: Call) -> None:
         for mapping in self.substitutions:
             node.substitution.update(mapping)
 
     def emit(self, node: Node) -> None:
         """Appends a node to the graph."""
-        if node.substitution:
+        if isinstance(node, Call) and node.substitution:
             for path in node.writes:
                 if path in node.substitution:
                     raise BuildError(

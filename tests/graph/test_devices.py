@@ -192,7 +192,7 @@ def test_transfers_are_nodes_and_lines():
     executor = built(Learner(), X, "jax", device=PLACES)
     nodes = [node for (name, _), g in executor.graphs.items() if name == "update" for node in g.nodes]
     transfers = [node for node in nodes if node.kind == "transfer"]
-    moved = {(node.extra["source"], node.extra["target"]) for node in transfers if node.args}
+    moved = {(node.source, node.target) for node in transfers if node.args}
     assert {("caller", "cpu:3"), ("cpu:3", "cpu:2"), ("cpu:3", "cpu:1"), ("cpu:2", "cpu:3"), ("cpu:1", "host")} == moved
     assert any(node.label.endswith("add.cpu:3_to_cpu:2") for node in transfers)
     code = executor.code("update")

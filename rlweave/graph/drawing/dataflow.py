@@ -19,7 +19,7 @@ from rlweave.graph.composition import ComponentBase
 from rlweave.graph.drawing.captions import EMPTY_NAMES, label_of, plural
 from rlweave.graph.drawing.parts import Part, keep_used, read_parts
 from rlweave.graph.executor import GraphExecutor
-from rlweave.graph.ir import Graph, Node, Structure, Value, unique
+from rlweave.graph.ir import Call, Gradients, Graph, Node, Structure, Transfer, Value, unique
 from rlweave.graph.trace import variables_of_arguments
 from rlweave.tree import flatten_tree, leaves_of
 
@@ -158,17 +158,17 @@ class _FlowReader:
         for node in graph.nodes:
             if node.bodies:
                 self._bodies(node, starts)
-            elif node.kind == "transfer":
+            elif isinstance(node, Transfer):
                 self._transfer(node)
-            elif node.kind == "gradient":
+            elif isinstance(node, Gradients):
                 found = [s._replace(gradient=True) for s in self._of(leaves_of(node.args[0], Value))]
                 self._produce(node, found)
-            elif node.component is not None and not node.extra.get("plain"):
+            elif isinstance(node, Call) and node.component is not None and not node.plain:
                 self._call(node, node.component, starts)
-            else:
+            elif isinstance(node, Call):
                 self._between_components(node, starts)
 
-    def _call(self, node: Node, component: ComponentBase, starts: list[str]) -> None:
+    def _call(self, node: Call, component: ComponentBase, starts: list[str]) -> None:
         path = component.path
         name = node.label.rsplit(".", 1)[-1].lstrip("_")
         endpoint = f"{path}#{name}" if path in self.with_children else path
@@ -195,7 +195,7 @@ class _FlowReader:
         for owner, count in self._siblings(read, path).items():
             self._add(owner, endpoint, "state", f"reads {plural(count, 'variable')}")
 
-    def _between_components(self, node: Node, starts: list[str]) -> None:
+    def _between_components(self, node: Call, starts: list[str]) -> None:
         """Arithmetic in an API method, a read of variables, a synchronization of two components."""
         if node.component is not None and node.writes:
             path = node.component.path
@@ -209,9 +209,9 @@ class _FlowReader:
             found.append(_Source(_common(owners), "variables"))
         self._produce(node, found)
 
-    def _transfer(self, node: Node) -> None:
+    def _transfer(self, node: Transfer) -> None:
         """What arrives comes from where it was made; between two devices its name says so."""
-        source, target = node.extra["source"], node.extra["target"]
+        source, target = node.source, node.target
         for given, taken in zip(leaves_of(node.args, Value), node.values(), strict=False):
             found = self._of([given])
             if source not in ("caller", "host", "device") and target not in ("host", "device"):
@@ -285,9 +285,8 @@ class _FlowReader:
         return counts
 
 
-def _arguments(node: Node) -> Iterator[tuple[str, Value]]:
+def _arguments(node: Call) -> Iterator[tuple[str, Value]]:
     """(name, value) of each value that a call passes: the last key in a container, or the parameter."""
-    assert node.function is not None
     names = _parameter_names(node.function)
     positional = [(names[i] if i < len(names) else "", a) for i, a in enumerate(node.args)]
     for parameter, argument in [*positional, *node.kwargs.items()]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from rlweave.graph.ir import Graph, Node, Value
+from rlweave.graph.ir import Call, Graph, Node, Value
 from rlweave.tree import tree_map
 
 
@@ -28,25 +29,30 @@ def copy_node(
     path, _, function = node.label.rpartition(".")
     function = function.lstrip("_")
     name = path.rpartition("/")[2] if function in ("call", "") else function
-    copy = Node(
-        node.kind,
-        node.label if inner else f"{path}.{name}_{replica}",
-        node.component,
-        node.function,
-        tree_map(chosen, node.args),
-        tree_map(chosen, node.kwargs),
-        differentiable=node.differentiable,
-        substitution={key: chosen(value) for key, value in node.substitution.items()},
-        extra={**node.extra, "replica": replica},
-        aliases=node.aliases,
+    fields = {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    bodies: dict[str, Any] = {
+        name: _copy_body(body, values, variables, device, replica)
+        for name, body in fields.items()
+        if isinstance(body, Graph)
+    }
+    copy = dataclasses.replace(
+        node,
+        label=node.label if inner else f"{path}.{name}_{replica}",
+        args=tree_map(chosen, node.args),
+        reads=(),
+        writes=(),
+        host=False,
         device=device,
+        replica=replica,
+        alias_variables=(),
+        result=None,
+        **bodies,
     )
-    for name in ("alias_variables", "aliased_writes"):
-        copy.extra.pop(name, None)
-    if not node.bodies:
+    if isinstance(copy, Call):
+        copy.kwargs = tree_map(chosen, copy.kwargs)
+        copy.substitution = {key: chosen(value) for key, value in copy.substitution.items()}
         copy.substitution.update({key: variables[key] for key in node.reads})
-    for name, body in node.bodies.items():
-        copy.bodies[name] = _copy_body(body, values, variables, device, replica)
+        copy.aliased_writes = ()
 
     def made(leaf: Any) -> Any:
         if not isinstance(leaf, Value):

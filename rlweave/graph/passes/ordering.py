@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlweave.graph.differentiation import full_path
-from rlweave.graph.ir import Node
+from rlweave.graph.ir import Gradients, Node
 
 
 def dependencies(nodes: Sequence[Node]) -> list[set[int]]:
@@ -21,7 +21,7 @@ def dependencies(nodes: Sequence[Node]) -> list[set[int]]:
     readers: dict[str, set[int]] = {}
     for i, node in enumerate(nodes):
         found = {maker[id(value)] for value in node.inputs() if id(value) in maker}
-        if node.kind == "gradient":
+        if isinstance(node, Gradients):
             position = {id(n): k for k, n in enumerate(nodes)}
             found |= {position[id(n)] for n in full_path(node) if id(n) in position}
         else:
@@ -75,13 +75,13 @@ def tape_order(nodes: Sequence[Node]) -> list[Node]:
     Each gradient comes directly after what it needs (before its variables are overwritten), the nodes that gradients
     go through stand side by side, and what can be computed without the tape comes before them.
     """
-    taped_nodes = {id(n) for g in nodes if g.kind == "gradient" for n in g.extra["path"]}
-    if not any(node.kind == "gradient" for node in nodes):
+    taped_nodes = {id(n) for g in nodes if isinstance(g, Gradients) for n in g.path}
+    if not any(isinstance(node, Gradients) for node in nodes):
         return list(nodes)
     taped = [id(node) in taped_nodes for node in nodes]
 
     def prefer(i: int, last: int | None) -> tuple[bool, bool, int]:
-        return nodes[i].kind != "gradient", taped[i] != (last is not None and taped[last]), i
+        return not isinstance(nodes[i], Gradients), taped[i] != (last is not None and taped[last]), i
 
     return [nodes[i] for i in stable_order(dependencies(nodes), prefer)]
 
@@ -118,7 +118,7 @@ def _paths_last(nodes: Sequence[Node], before: list[set[int]]) -> list[set[int]]
     ancestors = _ancestors(before)
     position = {id(node): i for i, node in enumerate(nodes)}
     result = [set(items) for items in before]
-    for gradient in (node for node in nodes if node.kind == "gradient"):
+    for gradient in (node for node in nodes if isinstance(node, Gradients)):
         path = [position[id(n)] for n in full_path(gradient) if id(n) in position]
         inside = sum(1 << i for i in path)
         needed = 0
@@ -144,7 +144,7 @@ def _ancestors(before: Sequence[set[int]]) -> list[int]:
 def run_of(node: Node) -> str:
     """What the nodes of a run have in common: their place, and the replica that they belong to."""
     place = "host" if node.host else node.device or "device"
-    replica = node.extra.get("run")
+    replica = node.run
     return place if replica is None else f"{place}, replica {replica}"
 
 
@@ -158,8 +158,8 @@ class Piece:
 
 def pieces(nodes: Sequence[Node]) -> list[Node | Piece]:
     """Groups the differentiated paths of a block into as few contiguous pieces as its dependencies allow."""
-    nested = {id(n) for g in nodes if g.kind == "gradient" for n in g.extra["path"] if n.kind == "gradient"}
-    tops = [node for node in nodes if node.kind == "gradient" and id(node) not in nested]
+    nested = {id(n) for g in nodes if isinstance(g, Gradients) for n in g.path if isinstance(n, Gradients)}
+    tops = [node for node in nodes if isinstance(node, Gradients) and id(node) not in nested]
     if not tops:
         return list(nodes)
     group_of: dict[int, int] = {}
@@ -173,8 +173,8 @@ def pieces(nodes: Sequence[Node]) -> list[Node | Piece]:
     # what a gradient is taken by ends a piece, for the nodes that lead on from it to its loss
     cuts: dict[int, set[int]] = {}
     for top in tops:
-        for n in full_path(top) if "values" in top.extra else ():
-            cuts.setdefault(id(n), set()).update(id(value) for value in top.extra["values"])
+        for n in full_path(top) if top.by_values is not None else ():
+            cuts.setdefault(id(n), set()).update(id(value) for value in top.by_values or ())
     before = dependencies(nodes)
     made = _cut(nodes, before, group_of, cuts)
     for pieces_made in (made, [[i] for group in made for i in group]):
@@ -197,9 +197,9 @@ def _cut(
             continue
         found = of_group.setdefault(group_of[id(node)], [])
         candidates = found[-1:]
-        if node.kind == "gradient":
+        if isinstance(node, Gradients):
             # a nested gradient is taken where its own forward nodes stand
-            forward = [*node.extra["path"], node.extra["loss"].node]
+            forward = [*node.path, node.loss.node]
             path = sum({1 << position[id(n)] for n in forward if id(n) in position})
             candidates = [piece for piece in found if path & piece.inside][-1:]
         for piece in candidates:

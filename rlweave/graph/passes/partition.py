@@ -8,7 +8,7 @@ from typing import Any
 from rlweave.backends import Backend
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
-from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Graph, Node, Structure, Value
+from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Gradients, Graph, Node, Structure, Transfer, Value
 from rlweave.graph.passes.ordering import by_place, run_of
 from rlweave.graph.passes.places import HOST, place_of
 from rlweave.graph.store import Store
@@ -49,7 +49,7 @@ def runs_of(graph: Graph) -> list[list[Node]]:
     runs: list[list[Node]] = []
     last = ""
     for node in graph.nodes:
-        place = "" if node.kind == "transfer" else run_of(node)
+        place = "" if isinstance(node, Transfer) else run_of(node)
         if not place or place != last:
             runs.append([])
         runs[-1].append(node)
@@ -61,7 +61,7 @@ def _check_gradients(runs: Sequence[Sequence[Node]]) -> None:
     for run in runs:
         inside = {id(n) for n in run}
         for node in run:
-            outside = [n for n in full_path(node) if id(n) not in inside] if node.kind == "gradient" else []
+            outside = [n for n in full_path(node) if id(n) not in inside] if isinstance(node, Gradients) else []
             if outside:
                 raise BuildError(
                     "a gradient goes across a host node, or a node on another device",
@@ -97,9 +97,10 @@ class _Partition:
         if place != HOST and self.store.random_travels and any(RANDOM in n.reads for n in run):
             if place != self.random_place:
                 label = f"random.{self.random_place or 'anywhere'}_to_{place}"
-                node = Node("transfer", label, reads=(RANDOM,), writes=(RANDOM,), differentiable=False, device=place)
-                node.extra.update(source=self.random_place or "anywhere", target=place)
-                self.nodes.append(node)
+                source = self.random_place or "anywhere"
+                state = (RANDOM,)
+                travel = Transfer(label=label, reads=state, writes=state, device=place, source=source, target=place)
+                self.nodes.append(travel)
             self.random_place = place
         here = {key: value for (key, to), value in self.moved.items() if to == place}
         if here:
@@ -124,8 +125,15 @@ class _Partition:
         moving: Structure = whole if len(list(leaves_of(whole, Value))) == len(values) else tuple(values)
         of = first.name if first.node is None else first.node.label
         label = f"{of}.{source}_to_{place}"
-        node = Node("transfer", label, args=(moving,), differentiable=False, host=place == HOST, device=place)
-        node.extra.update(source=source, target=place, of=of)
+        node = Transfer(
+            label=label,
+            args=(moving,),
+            host=place == HOST,
+            device=place,
+            source=source,
+            target=place,
+            of=of,
+        )
 
         def arrived(leaf: Any) -> Any:
             if not isinstance(leaf, Value):
@@ -143,14 +151,7 @@ def replace_inputs(node: Node, values: dict[int, Value]) -> None:
     def chosen(leaf: Any) -> Any:
         return values.get(id(leaf), leaf) if isinstance(leaf, Value) else leaf
 
-    node.args = tree_map(chosen, node.args)
-    node.kwargs = tree_map(chosen, node.kwargs)
-    node.substitution = {path: chosen(value) for path, value in node.substitution.items()}
-    node._used = None
-    if node.kind == "gradient":
-        node.extra["loss"] = chosen(node.extra["loss"])
-        if "values" in node.extra:
-            node.extra["values"] = tuple(chosen(value) for value in node.extra["values"])
+    node.replace_inputs(chosen)
     for body in node.bodies.values():
         for inner in body.nodes:
             replace_inputs(inner, values)

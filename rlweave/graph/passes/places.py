@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlweave.errors import BuildError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, all_nodes
+from rlweave.graph.composition import ComponentBase
+from rlweave.graph.ir import RANDOM_PATHS, Call, Gradients, Graph, Node, all_nodes
 from rlweave.graph.store import Store
 
 HOST = "host"
@@ -53,14 +54,14 @@ def place_node(node: Node, store: Store) -> None:
                 fix="a body is one compiled program: " + _together(first, second),
             )
         _settle(node, next(iter(found), None) or _place_of_inputs(node) or store.default_device)
-    elif node.kind == "gradient":
+    elif isinstance(node, Gradients):
         _place_gradient(node, store)
-    else:
+    elif isinstance(node, Call):
         node.device = _place_of_call(node, store) or store.default_device
 
 
-def _place_of_call(node: Node, store: Store) -> str | None:
-    if "replica" in node.extra:
+def _place_of_call(node: Call, store: Store) -> str | None:
+    if node.replica is not None:
         return node.device
     touched: dict[str, str] = {}
     for path in (*node.reads, *node.writes):
@@ -77,7 +78,7 @@ def _place_of_call(node: Node, store: Store) -> str | None:
         )
     if touched:
         return next(iter(touched))
-    if node.component is not None and not node.extra.get("plain"):
+    if node.component is not None and not node.plain:
         return node.device
     return _place_of_inputs(node)
 
@@ -97,7 +98,7 @@ def _places_inside(nodes: Iterable[Node], store: Store) -> dict[str, Node]:
         if node.bodies:
             for place, inner in _places_inside([n for b in node.bodies.values() for n in b.nodes], store).items():
                 found.setdefault(place, inner)
-        elif node.kind == "call":
+        elif isinstance(node, Call):
             own = _place_of_call(node, store)
             if own is not None:
                 found.setdefault(own, node)
@@ -111,19 +112,19 @@ def _settle(node: Node, place: str) -> None:
             inner.device = place
 
 
-def _place_gradient(gradient: Node, store: Store) -> None:
-    loss = gradient.extra["loss"].node
+def _place_gradient(gradient: Gradients, store: Store) -> None:
+    loss = gradient.loss.node
     loss_label = loss.label if loss is not None else "the loss"
     gradient.device = place = (loss.device if loss is not None else None) or store.default_device or ""
-    for node in gradient.extra["path"]:
-        if node.device != place:
+    for node in gradient.path:
+        if node.device != place and loss is not None:
             raise BuildError(
                 "a gradient goes over two devices",
                 where=gradient.label,
                 received=f"{node.label} on {node.device}, {loss.label} on {place}",
                 fix="what is differentiated is one compiled program: " + _together(node, loss),
             )
-    for path in gradient.extra.get("paths", ()):
+    for path in gradient.paths:
         if store.place_of(path) != place:
             raise BuildError(
                 "a gradient is taken by a variable on another device than its loss",
@@ -132,7 +133,7 @@ def _place_gradient(gradient: Node, store: Store) -> None:
                 fix="put the component of the variable on the device of the loss, or leave it out of the collection",
             )
     # replicas take gradients by weights that come from elsewhere: the derivative does not go on into the transfer
-    for value in gradient.extra.get("values", ()) if "replica" not in gradient.extra else ():
+    for value in gradient.by_values or () if gradient.replica is None else ():
         if value.node is not None and place_of(value.node) != place:
             raise BuildError(
                 "a gradient is taken by a value on another device than its loss",
@@ -144,6 +145,11 @@ def _place_gradient(gradient: Node, store: Store) -> None:
 
 def _together(first: Node, second: Node) -> str:
     """How two nodes come to one device."""
-    moved, stays = (first, second) if first.component is not None else (second, first)
-    path = moved.component.path if moved.component is not None else "path/of/the/component"
+    moved, stays = (first, second) if _component_of(first) is not None else (second, first)
+    component = _component_of(moved)
+    path = component.path if component is not None else "path/of/the/component"
     return f'put both on one device, as in build(..., device={{"{path}": "{stays.device}"}})'
+
+
+def _component_of(node: Node) -> ComponentBase | None:
+    return node.component if isinstance(node, Call) else None

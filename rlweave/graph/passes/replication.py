@@ -18,7 +18,18 @@ from typing import Any
 from rlweave import ops
 from rlweave.backends import Backend
 from rlweave.errors import BuildError, ExecutionError
-from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes, unique
+from rlweave.graph.ir import (
+    RANDOM_PATHS,
+    Call,
+    Gradients,
+    Graph,
+    Node,
+    Structure,
+    Value,
+    all_nodes,
+    gradients_of,
+    unique,
+)
 from rlweave.graph.passes.copying import copy_node
 from rlweave.graph.passes.splitting import batch_axis, batch_size, may_be_split
 from rlweave.graph.session import Session, device_name
@@ -46,7 +57,7 @@ def _block(graph: Graph, session: Session, around: Node | None) -> None:
     for node in graph.nodes:
         for body in node.bodies.values():
             _block(body, session, node)
-    if not any(node.kind == "gradient" for node in graph.nodes):
+    if not any(isinstance(node, Gradients) for node in graph.nodes):
         return
     if around is not None and len(set(session.replicas)) > 1:
         raise BuildError(
@@ -99,7 +110,7 @@ class _Replication:
         self.graph, self.session = graph, session
         self.devices, self.count = session.replicas, len(session.replicas)
         self.variables = {variable.path: variable for variable in session.all_variables()}
-        self.gradients = [node for node in graph.nodes if node.kind == "gradient"]
+        self.gradients = gradients_of(graph.nodes)
         self.nodes: list[Node] = []
         #: For each value that replicas use, what it is for each of them.
         self.parts: dict[int, list[Value]] = {}
@@ -121,7 +132,7 @@ class _Replication:
                 for value in node.values():
                     if id(value) in outside:
                         self._bring_together(value, node)
-            elif node.kind == "gradient":
+            elif isinstance(node, Gradients):
                 self._differentiate(node)
             else:
                 self.nodes.append(node)
@@ -140,10 +151,10 @@ class _Replication:
     def _between_variables_and_losses(self) -> set[int]:
         found: set[int] = set()
         for gradient in self.gradients:
-            if "values" in gradient.extra:
+            if gradient.by_values is not None:
                 self._refuse("a gradient by values cannot be replicated", gradient, "differentiate by variables")
-            for node in gradient.extra["path"]:
-                if node.kind == "gradient":
+            for node in gradient.path:
+                if isinstance(node, Gradients):
                     self._refuse("a nested gradient cannot be replicated", node, "leave replicas out for this graph")
                 inner = [n for body in node.bodies.values() for n in all_nodes(body)]
                 writes = unique(path for n in (node, *inner) for path in n.writes)
@@ -182,7 +193,7 @@ class _Replication:
         handed_out = {id(value) for value in self.graph.output_values()}
         for node in reversed(self.graph.nodes):
             values = node.values()
-            if id(node) in self.replicated or node.kind != "call" or node.host or node.writes or not values:
+            if id(node) in self.replicated or not isinstance(node, Call) or node.host or node.writes or not values:
                 continue
             if any(id(value) in handed_out for value in values) or _mixes(node):
                 continue
@@ -196,20 +207,19 @@ class _Replication:
         inside = [node for node in self.graph.nodes if id(node) in self.replicated]
         inside += [inner for node in inside for body in node.bodies.values() for inner in all_nodes(body)]
         read = [path for node in inside for path in node.reads if path not in RANDOM_PATHS]
-        return unique([*read, *(path for gradient in self.gradients for path in gradient.extra["paths"])])
+        return unique([*read, *(path for gradient in self.gradients for path in gradient.paths)])
 
     def _used_outside(self) -> set[int]:
         found = {id(value) for value in self.graph.output_values()}
         for node in self.graph.nodes:
-            if id(node) not in self.replicated and node.kind != "gradient":
+            if id(node) not in self.replicated and not isinstance(node, Gradients):
                 found.update(id(value) for value in node.inputs())
         return found
 
     # -- new nodes -----------------------------------------------------------------------------------------------
 
     def _add(self, function: Any, label: str, args: tuple[Any, ...], result: Structure, **options: Any) -> Node:
-        node = Node("call", label, function=function, args=args, differentiable=False, **options)
-        node.extra["plain"] = True
+        node = Call(label=label, function=function, args=args, differentiable=False, plain=True, **options)
         node.result = result
         for value in leaves_of(result, Value):
             value.node = node
@@ -229,7 +239,7 @@ class _Replication:
             node = self._add(
                 read_variables, f"{self.graph.name}.weights", arguments, values, reads=tuple(variables), aliases=True
             )
-            node.extra["alias_variables"] = tuple(variables)
+            node.alias_variables = tuple(variables)
             self.present.update(values)
 
     def _split(self, value: Value, user: Node) -> bool:
@@ -273,7 +283,7 @@ class _Replication:
         for k, device in enumerate(self.devices):
             values = {key: parts[k] for key, parts in self.parts.items()}
             clone = copy_node(node, values, self.present, device, k)
-            clone.extra["run"] = self._run_of(k)
+            clone.run = self._run_of(k)
             self.clones[id(node)].append(clone)
             self.nodes.append(clone)
             made.append(values)
@@ -300,11 +310,11 @@ class _Replication:
         else:
             self._add(join_rows, f"{self.graph.name}.{name}_joined", (parts, axis), value)
 
-    def _differentiate(self, gradient: Node) -> None:
+    def _differentiate(self, gradient: Gradients) -> None:
         """Adds a gradient for each replica, and their mean."""
-        paths = gradient.extra["paths"]
+        paths = gradient.paths
         used: dict[str, dict[int, Value]] = {path: {} for path in paths}
-        for node in gradient.extra["path"]:
+        for node in gradient.path:
             for path, value in self.seen[id(node)].items():
                 if path in used:
                     used[path][id(value)] = value
@@ -320,10 +330,16 @@ class _Replication:
         values = {path: next(iter(found.values())) if found else self.present[path] for path, found in used.items()}
         results = []
         for k, device in enumerate(self.devices):
-            loss = self.parts[id(gradient.extra["loss"])][k]
-            clone = Node("gradient", f"{gradient.label}_{k}", args=(loss, values), device=device)
-            clone.extra.update(loss=loss, values=tuple(values.values()), replica=k, run=self._run_of(k))
-            clone.extra["path"] = tuple(self.clones[id(node)][k] for node in gradient.extra["path"])
+            loss = self.parts[id(gradient.loss)][k]
+            clone = Gradients(
+                label=f"{gradient.label}_{k}",
+                args=(loss, values),
+                device=device,
+                by_values=tuple(values.values()),
+                path=tuple(self.clones[id(node)][k] for node in gradient.path),
+                replica=k,
+                run=self._run_of(k),
+            )
             clone.result = make_result(clone, {path: self.variables[path].space for path in paths})
             self.nodes.append(clone)
             results.append(clone.result)
@@ -332,7 +348,7 @@ class _Replication:
 
 def _mixes(node: Node) -> bool:
     """Whether a graph function is declared to mix rows."""
-    return bool(node.extra.get("mixes_batch") or (node.component is not None and node.component.mixes_batch))
+    return isinstance(node, Call) and node.mixes_batch
 
 
 def replica_devices(replicas: int | Sequence[str], backend: Backend) -> tuple[str, ...]:

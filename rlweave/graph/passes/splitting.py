@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlweave.graph.ir import Node, Value
+from rlweave.graph.ir import Call, Node, Value
 from rlweave.graph.session import Session, bind_node_function, fill_arguments
 from rlweave.graph.trace import same
 from rlweave.spaces import Box, Dim
@@ -47,10 +47,10 @@ def may_be_split(node: Node, session: Session) -> bool | None:
     Returns:
         None where it cannot be tried: a loop, a function of a framework, folded ranks.
     """
+    if not isinstance(node, Call):
+        return None
     if node.function is same:  # other roles of the same axes: rows have to be rows before and after
         return batch_axis(node.args[0].space) == batch_axis(node.result.space)
-    if node.kind != "call" or node.function is None:
-        return None
     values = list(leaves_of((node.args, node.kwargs), Value))
     results = list(node.values())
     if any(batch_axis(value.space) == -1 for value in (*values, *results)):
@@ -100,7 +100,7 @@ def _part(values: list[Value], arrays: list[np.ndarray], k: int) -> list[np.ndar
     return found
 
 
-def _run(node: Node, session: Session, arrays: list[np.ndarray], contents: dict[str, np.ndarray]) -> list[Any]:
+def _run(node: Call, session: Session, arrays: list[np.ndarray], contents: dict[str, np.ndarray]) -> list[Any]:
     backend = session.host_backend
     binder, _ = session.binder(True)
     cells: dict[str, Any] = {}

@@ -18,12 +18,12 @@ from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
-from rlweave.graph.lowering import identifier
+from rlweave.graph.lowering.program import Program, write_program
+from rlweave.graph.lowering.source import identifier
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
 from rlweave.graph.passes.places import place_nodes
-from rlweave.graph.program import Program, write_program
 from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
 from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder

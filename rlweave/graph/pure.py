@@ -12,8 +12,9 @@ from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import Transfer
-from rlweave.graph.lowering import BlockWriter, Names, Writer, register_source
-from rlweave.graph.program import open_array
+from rlweave.graph.lowering.blocks import BlockWriter
+from rlweave.graph.lowering.program import open_array
+from rlweave.graph.lowering.source import Names, Writer, register_source
 from rlweave.graph.session import BUILD_LOCK
 from rlweave.tree import flatten_tree, tree_map, unflatten_like
 
@@ -78,13 +79,13 @@ def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
         block = BlockWriter(executor, names, out, functional=True)
         block.parameters = {known: graph.inputs[parameter] for parameter, known in parameters.items()}
         for known, structure in block.parameters.items():
-            block._name_leaves(structure, known)
+            block.name_leaves(structure, known)
         paths = list(graph.reads)
         cells = names.constant("cells", tuple([executor.working_cell(path, False) for path in paths]))
         out.line(f"def {function}({', '.join(['weights', *parameters.values()])}):")
         out.indent += 1
         out.line(f"set_cells({cells}, weights)")
-        block._escaping = {id(value) for value in graph.output_values()}
+        block.escaping = {id(value) for value in graph.output_values()}
         block.block(graph.nodes)
         out.line(f"return {block.expression(graph.outputs)}")
         filename = f"<rlweave {where} as a pure function on {executor.backend.name} #{executor.serial}>"

@@ -1,0 +1,1 @@
+"""Lowering: a graph becomes one flat, readable Python function, which is the object that runs."""

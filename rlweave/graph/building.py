@@ -21,7 +21,8 @@ from rlweave.graph.failures import failed_method
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, gradients_of
 from rlweave.graph.passes.partition import random_travels
 from rlweave.graph.passes.replication import replica_devices, replicate
-from rlweave.graph.session import BUILD_LOCK, Session, nested_boxes
+from rlweave.graph.session.argument_spaces import nested_boxes
+from rlweave.graph.session.inference import BUILD_LOCK, Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs
 from rlweave.graph.variable import VariableCollection

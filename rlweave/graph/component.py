@@ -15,7 +15,7 @@ from rlweave.graph.variable import Initializer, Variable, VariableCollection, va
 from rlweave.tree import leaves_of
 
 if TYPE_CHECKING:
-    from rlweave.graph.session import Session
+    from rlweave.graph.session.inference import Session
 
 
 class UnknownApiError(BuildError, AttributeError):

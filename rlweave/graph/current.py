@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlweave.errors import BuildError
 
 if TYPE_CHECKING:
-    from rlweave.graph.session import Session
+    from rlweave.graph.session.inference import Session
     from rlweave.graph.trace import Trace
 
 TRACE: ContextVar[Trace | None] = ContextVar("rlweave_trace", default=None)
-SESSION: ContextVar[Session | None] = ContextVar("rlweave_session", default=None)
+SESSION: ContextVar[Any] = ContextVar("rlweave_session", default=None)
 
 
 def current_trace() -> Trace | None:
@@ -24,7 +24,8 @@ def current_trace() -> Trace | None:
 
 def current_session() -> Session | None:
     """The build in progress in this thread."""
-    return SESSION.get()
+    session: Session | None = SESSION.get()
+    return session
 
 
 def require_trace(what: str) -> Trace:

@@ -18,7 +18,8 @@ from rlweave.graph.executor import GraphExecutor, own, static_key
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import RANDOM, Call, Cond, Gradients, Graph, Node, Scan, Structure, Value, VMap, While, all_nodes
 from rlweave.graph.passes.places import place_node
-from rlweave.graph.session import Session
+from rlweave.graph.session.calls import fill_arguments
+from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace, make_inputs, spaces_of
 from rlweave.spaces import Dim
@@ -170,8 +171,6 @@ class Interpreter:
         )
 
     def _call(self, node: Call, environment: Environment) -> Any:
-        from rlweave.graph.session import fill_arguments
-
         for path, value in node.substitution.items():
             self.executor.substituted_cell(node, path).value = self.array(value, environment)
         function = self.executor.bind(node)

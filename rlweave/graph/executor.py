@@ -24,7 +24,8 @@ from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
 from rlweave.graph.passes.places import place_nodes
-from rlweave.graph.session import BUILD_LOCK, Session, bind_node_function
+from rlweave.graph.session.calls import bind_node_function
+from rlweave.graph.session.inference import BUILD_LOCK, Session
 from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder
 from rlweave.tree import tree_map

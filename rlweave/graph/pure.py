@@ -15,7 +15,7 @@ from rlweave.graph.ir import Transfer
 from rlweave.graph.lowering.blocks import BlockWriter
 from rlweave.graph.lowering.program import open_array
 from rlweave.graph.lowering.source import Names, Writer, register_source
-from rlweave.graph.session import BUILD_LOCK
+from rlweave.graph.session.inference import BUILD_LOCK
 from rlweave.tree import flatten_tree, tree_map, unflatten_like
 
 

@@ -24,7 +24,7 @@ from rlweave.tree import flatten_tree, has_leaf, leaves_of, map_with_key, tree_m
 
 if TYPE_CHECKING:
     from rlweave.graph.composition import ComponentBase
-    from rlweave.graph.session import Session
+    from rlweave.graph.session.inference import Session
 
 
 @dataclass

@@ -1,0 +1,215 @@
+"""The first phase of a build: its components, their paths and devices."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlweave.backends import Backend
+from rlweave.errors import BackendError, BuildError, nearest
+from rlweave.graph.composition import ComponentBase, hidden_in, refuse_hidden
+from rlweave.graph.ir import unique
+from rlweave.graph.variable import Variable
+
+
+@dataclass
+class ComponentState:
+    """What a build knows of one component."""
+
+    path: str
+    needs: tuple[str, ...]
+    device: str | None
+    referenced: list[ComponentBase]
+    inputs: dict[str, Any] = field(default_factory=dict)
+    callers: dict[str, str] = field(default_factory=dict)
+    placed: bool = False
+    complete: bool = False
+    variables: list[Variable] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+class Composition:
+    """The components of a build.
+
+    Args:
+        root: The root component.
+        backend: Where device nodes run.
+        device: Device of the root, or devices by component path, which come before those that components ask for.
+        replicas: The device of each replica of what is differentiated.
+    """
+
+    def __init__(
+        self,
+        root: ComponentBase,
+        backend: Backend,
+        device: str | Mapping[str, str] | None = None,
+        replicas: tuple[str, ...] = (),
+    ) -> None:
+        self.root, self.backend = root, backend
+        self.states: dict[int, ComponentState] = {}
+        self.components: list[ComponentBase] = []
+        #: Sizes that components have in their attributes and variables: no batch of abstract evaluation is that long.
+        self.feature_sizes: set[int] = set()
+        #: Where components are that were placed nowhere; None: no device was named at all.
+        self.default_device: str | None = None
+        #: The devices on which components and replicas are.
+        self.device_places: tuple[str, ...] = ()
+        self.replicas = replicas
+        if root._owner is not None and not root._owner._holds(root):
+            root._owner = None  # it was taken out of a list since
+        self._add_tree(root)
+        self._check_owners()
+        self._look_through_attributes()
+        self.devices = self._devices_by_component(device)
+        for component in self.components:
+            self.states[id(component)].device = self._find_device(component)
+        self._name_devices()
+
+    def _add_tree(self, component: ComponentBase) -> None:
+        """Takes in a component and all below it, depth first."""
+        referenced = component._referenced()
+        owned = [child for child in referenced if child._owner is component]
+        _number_siblings(owned)
+        needs = needed_inputs(type(component).create_variables)
+        self.states[id(component)] = ComponentState(component.path, needs, None, referenced)
+        self.components.append(component)
+        for child in owned:
+            self._add_tree(child)
+
+    def _look_through_attributes(self) -> None:
+        """Notes sizes, and refuses components where nobody looks for them."""
+        for component in self.components:
+            for name, value in component.__dict__.items():
+                if isinstance(value, int) and not name.startswith("_"):
+                    self.feature_sizes.add(int(value))
+                for hidden in hidden_in(name, value):
+                    if name.startswith("_") or not self.knows(hidden):
+                        refuse_hidden(component, name, hidden)
+
+    def _check_owners(self) -> None:
+        for component in self.components:
+            for other in self.referenced_by(component):
+                if id(other) not in self.states:
+                    raise BuildError(
+                        "a shared component is owned by nobody in this graph",
+                        where=f"{other.path}, used in {component.path}",
+                        fix="assign the component itself (not shared(...)) to an attribute of one component",
+                    )
+
+    def knows(self, component: ComponentBase) -> bool:
+        return id(component) in self.states
+
+    def referenced_by(self, component: ComponentBase) -> list[ComponentBase]:
+        """The components in its attributes, owned and shared ones."""
+        return self.states[id(component)].referenced
+
+    def path_of(self, component: ComponentBase) -> str:
+        """The path of a component in this build."""
+        return self.states[id(component)].path
+
+    def is_placed(self, component: ComponentBase) -> bool:
+        """Whether a place was named for a component, or for an owner of it."""
+        return self.states[id(component)].placed
+
+    def place_of(self, variable: Variable) -> str | None:
+        """Where a variable lives: "host", a device, or None where none was named."""
+        return self.device_of(variable.placed_with)
+
+    def device_of(self, component: ComponentBase) -> str | None:
+        """Where a component is placed: by the build, by itself, or like its owner."""
+        return self.states[id(component)].device
+
+    def _name_devices(self) -> None:
+        """Gives every component that is not on the host a device by its full name, if any was named."""
+        backend, places = self.backend, {}
+        for component in self.components:
+            state = self.states[id(component)]
+            if state.device in (None, "host"):
+                continue
+            if not backend.maps_devices:
+                # NumPy acts with components that were made for a device of the framework that learns
+                if state.device != "cpu" and (not backend.on_host or self.devices):
+                    raise BuildError(
+                        f"the {backend.name} backend computes on the CPU only",
+                        where=component.path,
+                        received=f"device={state.device!r}",
+                        fix='leave the device out, or use backend="jax" or backend="torch"',
+                    )
+                state.device = None
+                continue
+            places[id(component)] = device_name(backend, str(state.device), component.path)
+            state.placed = True
+        if places or self.replicas:
+            self.default_device = self.replicas[0] if self.replicas else backend.device_names()[0]
+            for component in self.components:
+                state = self.states[id(component)]
+                state.device = "host" if state.device == "host" else places.get(id(component), self.default_device)
+            devices = [self.states[id(component)].device for component in self.components]
+            self.device_places = unique(d for d in (*devices, *self.replicas) if d not in (None, "host"))
+
+    def _devices_by_component(self, device: str | Mapping[str, str] | None) -> dict[int, str]:
+        """Devices that a build asks for, by component identity; the components themselves are left as they are."""
+        if device is None:
+            return {}
+        if isinstance(device, str):
+            return {id(self.root): device}
+        by_path = {self.path_of(component): component for component in self.components}
+        found = {}
+        for path, name in device.items():
+            full = path if path in by_path else f"{self.root.path}/{path}" if path else self.root.path
+            if full not in by_path:
+                raise BuildError("a device was given for no component", received=path, fix=nearest(path, by_path))
+            found[id(by_path[full])] = name
+        return found
+
+    def _find_device(self, component: ComponentBase) -> str | None:
+        found: ComponentBase | None = component
+        while found is not None:
+            device = self.devices.get(id(found), found._device)
+            if device is not None:
+                return device
+            found = found._owner
+        return None
+
+    def activate(self) -> None:
+        """Puts back the attributes that this build made, after another build of the same components."""
+        for component in self.components:
+            for name, value in self.states[id(component)].attributes.items():
+                object.__setattr__(component, name, value)
+
+    def record_attribute(self, component: ComponentBase, name: str, value: Any) -> None:
+        self.states[id(component)].attributes[name] = value
+
+
+def device_name(backend: Backend, name: str, where: str) -> str:
+    """The full name of a device of a backend.
+
+    Raises:
+        BuildError: There is no such device.
+    """
+    try:
+        return backend.device_name(name)
+    except BackendError as error:
+        raise BuildError(error.what, where=where, received=error.received, fix=error.fix) from None
+
+
+@functools.lru_cache(maxsize=4096)
+def needed_inputs(create_variables: Callable[..., None]) -> tuple[str, ...]:
+    """API inputs that `create_variables` of a component class needs: the names of its parameters."""
+    if create_variables is ComponentBase.create_variables:
+        return ()
+    return tuple(inspect.signature(create_variables).parameters)[1:]
+
+
+def _number_siblings(children: list[ComponentBase]) -> None:
+    scopes = [child._scope for child in children]
+    counts: dict[str, int] = {}
+    for child, scope in zip(children, scopes, strict=True):
+        if scopes.count(scope) > 1:
+            child._name = f"{scope}-{counts.get(scope, 0)}"
+            counts[scope] = counts.get(scope, 0) + 1
+        else:
+            child._name = scope

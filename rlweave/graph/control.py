@@ -1,25 +1,21 @@
-"""Gradients, control flow, substitution, vmap and metrics: what API methods can say beyond calls."""
+"""Control flow: scan, repeat, cond, while_ and vmap over bodies that are traced once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlweave import ops
-from rlweave.errors import BuildError, nearest
-from rlweave.graph.component import Component
+from rlweave.errors import BuildError
 from rlweave.graph.current import require_trace
 from rlweave.graph.decorators import describe
-from rlweave.graph.differentiation import check_bodies, check_path
+from rlweave.graph.differentiation import check_bodies
 from rlweave.graph.ir import (
     Cond,
-    Gradients,
     Graph,
     Node,
-    NotReady,
     Scan,
     Structure,
     Unknown,
@@ -30,65 +26,8 @@ from rlweave.graph.ir import (
     unique,
 )
 from rlweave.graph.trace import Trace, lift, make_result, spaces_of
-from rlweave.graph.variable import VariableCollection
-from rlweave.spaces import Box, Dim, fixed_batch, fixed_time, from_axes
+from rlweave.spaces import Box, Dim, from_axes
 from rlweave.tree import has_leaf, leaves_of, tree_map
-
-
-def gradients(loss: Value, variables: VariableCollection | Structure, allow_unused: bool = False) -> Any:
-    """The derivative of a loss, as it was computed, by variables as they were read (or by values).
-
-    Args:
-        loss: A scalar float value.
-        variables: A variable collection, or nested values made in this graph (substituted weights, say).
-        allow_unused: The loss need not depend on all of them; the gradients of others are zeros. What counts is
-            whether a path of differentiable nodes leads from one to the other: what a graph function does with what
-            it reads (`ops.stop_gradient`) is not looked at.
-
-    Returns:
-        For a collection a dict of gradients by variable path; for values the same nesting.
-
-    Raises:
-        BuildError: The loss is no scalar; a write, a host node or a while loop lies on the differentiated path; there
-            are no variables, or the loss does not depend on one of them.
-    """
-    trace = require_trace("gradients")
-    if has_leaf((loss, variables), Unknown):
-        trace.unknown = True
-        return Unknown("gradients")
-    if not isinstance(loss, Value) or loss.space.axes != () or not loss.space.dtype.startswith("float"):
-        raise BuildError(
-            "gradients need a scalar float loss",
-            where=trace.calls[-1] if trace.calls else trace.graph.name,
-            received=describe(loss),
-            fix="reduce it (ops.mean over all axes) in the graph function that computes it",
-        )
-    if not isinstance(variables, VariableCollection) and not has_leaf(variables, Value):
-        raise BuildError(
-            "gradients need variables or values to differentiate by",
-            received=describe(variables),
-            fix="pass component.variables()",
-        )
-    integers = [v for v in leaves_of(variables, Value) if not v.space.dtype.startswith("float")]
-    if integers:
-        raise BuildError(
-            "gradients by values that are no floats",
-            where=trace.calls[-1] if trace.calls else trace.graph.name,
-            received=describe(integers[0]),
-            fix="differentiate by float values only",
-        )
-    node = Gradients(label=f"{trace.graph.name}.gradients", args=(loss, variables))
-    if isinstance(variables, VariableCollection):
-        node.paths = node.reads = tuple(variables.keys())
-        spaces: Structure = {path: variable.space for path, variable in variables.items()}
-    else:
-        node.by_values = tuple(leaves_of(variables, Value))
-        spaces = tree_map(lambda leaf: leaf.space if isinstance(leaf, Value) else leaf, variables)
-    node.result = make_result(node, spaces)
-    # which nodes the derivative goes through is found here, so that errors name the line of the user
-    check_path(trace, node, allow_unused)
-    trace.emit(node)
-    return node.result
 
 
 def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, length: int | None = None) -> Any:
@@ -326,175 +265,6 @@ def vmap(
         return node.result[0]
 
     return mapped
-
-
-class SubstitutedComponent:
-    """A component whose variables read given values; made by `substitute`."""
-
-    def __init__(self, component: Component, mapping: dict[str, Value]) -> None:
-        self._component, self._mapping = component, mapping
-
-    def variables(self, trainable: bool | None = True) -> dict[str, Value]:
-        """The substituted values by variable path."""
-        return dict(self._mapping)
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._component, name)
-        if not callable(attribute) or isinstance(attribute, Component):
-            return self._view(attribute)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            trace = require_trace("a substituted component")
-            with _substituting(trace, self._mapping):
-                return attribute(*args, **kwargs)
-
-        return call
-
-    def _view(self, attribute: Any) -> Any:
-        """Sub-components, those in lists and dicts too, read the given values as well."""
-        if isinstance(attribute, Component):
-            return SubstitutedComponent(attribute, self._mapping)
-        return tree_map(self._view, attribute) if isinstance(attribute, list | tuple | dict) else attribute
-
-
-@contextmanager
-def _substituting(trace: Trace, mapping: dict[str, Value]) -> Iterator[None]:
-    trace.substitutions.append(mapping)
-    try:
-        yield
-    finally:
-        trace.substitutions.pop()
-
-
-def substitute(component: Component, values: Mapping[str, Value] | Sequence[Value]) -> Any:
-    """A view of a component whose variables read given values instead of the store.
-
-    Args:
-        component: Any component of the graph.
-        values: By variable path, as `component.variables().read()` and `gradients` give them, or in that order.
-    """
-    trace = require_trace("substitute")
-    if has_leaf(values if isinstance(values, dict) else [values], Unknown):
-        trace.unknown = True
-        raise NotReady("substituted values")
-    variables = component.variables(trainable=None)
-    if not isinstance(values, Mapping):
-        trainable = component.variables()
-        values = dict(zip(trainable.keys(), values, strict=True))
-    for path, value in values.items():
-        if path not in variables.keys():  # noqa: SIM118 - iterating a collection yields variables
-            raise BuildError(
-                "a value was substituted for a variable that the component does not have",
-                where=component.path,
-                received=path,
-                fix=nearest(path, variables.keys()),
-            )
-        if not isinstance(value, Value) or value.space.axes != variables[path].space.shape:
-            raise BuildError(
-                "a substituted value has another shape than its variable",
-                where=path,
-                received=describe(value),
-                fix=f"pass {variables[path].space!r}",
-            )
-    return SubstitutedComponent(component, dict(values))
-
-
-def batch_rank(structure: Structure) -> Structure:
-    """Declares the first axis of every leaf to be its batch rank (a minibatch taken by indices, say).
-
-    Args:
-        structure: Nested values with at least one axis.
-
-    Returns:
-        The same values with a batch rank; a symbolic axis keeps its symbols, a constant one becomes a fixed rank.
-    """
-    return _with_ranks("batch_rank", structure, 1)
-
-
-def time_rank(structure: Structure) -> Structure:
-    """Declares the first two axes of every leaf to be its time and batch ranks (what a scan over steps stacked, say).
-
-    Args:
-        structure: Nested values with at least two axes.
-
-    Returns:
-        The same values with both ranks; symbolic axes keep their symbols, constant ones become fixed ranks.
-    """
-    return _with_ranks("time_rank", structure, 2)
-
-
-def _with_ranks(name: str, structure: Structure, ranks: int) -> Structure:
-    trace = require_trace(name)
-    if has_leaf(structure, Unknown):
-        trace.unknown = True
-        return structure
-    fixed = (fixed_time, fixed_batch)[-ranks:]
-
-    def declare(value: Any) -> Any:
-        if not isinstance(value, Value) or (value.space.has_batch_rank and value.space.ranks >= ranks):
-            return value
-        axes = value.space.axes
-        if len(axes) < ranks:
-            raise BuildError(
-                f"{name} of a value with too few axes",
-                where=trace.graph.name,
-                received=describe(value),
-                fix=f"pass values with {ranks} leading axes or more",
-            )
-        leading = [a if isinstance(a, Dim) else make(a) for a, make in zip(axes, fixed, strict=False)]
-        space = from_axes((*leading, *axes[ranks:]), value.space.dtype)
-        if ranks == 2 and space.ranks != 2:
-            raise BuildError(
-                "the first two axes are not time and batch",
-                where=trace.graph.name,
-                received=describe(value),
-                fix="time comes first, then the batch",
-            )
-        return trace.relabel(value, space)
-
-    return tree_map(declare, structure)
-
-
-def stop_gradient(structure: Structure) -> Structure:
-    """The same values as constants for every gradient; what makes them is not differentiated, nor recorded for it.
-
-    Args:
-        structure: Nested values.
-    """
-    trace = require_trace("stop_gradient")
-
-    def stop(value: Any) -> Any:
-        return trace.relabel(value, value.space, differentiable=False) if isinstance(value, Value) else value
-
-    return tree_map(stop, structure)
-
-
-def metric(name: str, value: Any, reduce: str = "mean") -> None:
-    """Reports a scalar from anywhere in a graph, scans included; the executor hands it out beside the result.
-
-    Args:
-        name: Name of the metric.
-        value: A scalar.
-        reduce: "mean", "sum" or "last", over the steps of a scan and the rows of a vmap.
-    """
-    trace = require_trace("metric")
-    if reduce not in ("mean", "sum", "last"):
-        raise BuildError("unknown reduction", where=f"metric {name!r}", received=repr(reduce), fix="mean, sum or last")
-    if isinstance(value, Unknown):
-        trace.unknown = True
-        return
-    value = lift(value)
-    if value.space.axes != ():
-        raise BuildError(
-            "a metric has to be a scalar", where=f"metric {name!r}", received=describe(value), fix="reduce it first"
-        )
-    trace.metric(name, value, reduce)
-
-
-def metrics(values: Mapping[str, Any], reduce: str = "mean") -> None:
-    """Reports several scalars by name; see `metric`."""
-    for name, value in values.items():
-        metric(name, value, reduce)
 
 
 # -- details -----------------------------------------------------------------------------------------------------

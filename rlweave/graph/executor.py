@@ -18,6 +18,7 @@ from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
+from rlweave.graph.lowering.called import own, set_cells, unshared, values_of_cells
 from rlweave.graph.lowering.program import Program, write_program
 from rlweave.graph.lowering.source import identifier
 from rlweave.graph.methods import LazyMethod, StaticMethod
@@ -28,7 +29,6 @@ from rlweave.graph.session.calls import bind_node_function
 from rlweave.graph.session.inference import BUILD_LOCK, Session
 from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder
-from rlweave.tree import tree_map
 
 _serial = itertools.count()
 
@@ -189,9 +189,9 @@ class GraphExecutor:
             store=self.store,
             disagree=disagree,
             own=own,
-            unshared=_unshared,
-            values_of_cells=_values,
-            set_cells=_set_values,
+            unshared=unshared,
+            values_of_cells=values_of_cells,
+            set_cells=set_cells,
         )
         return runtime
 
@@ -432,38 +432,6 @@ class GraphExecutor:
         from rlweave.graph.drawing import draw
 
         return draw(self, form, method)
-
-
-def own(cell: Cell) -> None:
-    """Gives a cell an array of its own, after it was assigned one that somebody else may hold."""
-    value = cell.value
-    copy = value.clone() if hasattr(value, "clone") else value.copy()
-    cell.assign(copy)
-
-
-def _unshared(result: Any, cells: tuple[Cell, ...]) -> Any:
-    """Copies what shares memory with a variable on the host: abstract evaluation has not seen this function."""
-
-    def fresh(leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray):
-            return leaf
-        held = any(
-            leaf is cell.value or (leaf.base is not None and np.may_share_memory(leaf, cell.value)) for cell in cells
-        )
-        return leaf.copy() if held else leaf
-
-    return tree_map(fresh, result)
-
-
-def _values(cells: tuple[Cell, ...]) -> tuple[Any, ...]:
-    """The arrays of cells."""
-    return tuple([cell.value for cell in cells])
-
-
-def _set_values(cells: tuple[Cell, ...], values: tuple[Any, ...]) -> None:
-    """Gives cells new arrays."""
-    for cell, value in zip(cells, values, strict=True):
-        cell.value = value
 
 
 def static_key(values: Iterable[Any]) -> tuple[tuple[type, Any], ...]:

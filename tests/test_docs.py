@@ -127,7 +127,9 @@ def test_every_page_on_plans_is_listed():
         assert (PAGES.parent.parent / path).exists()
 
 
-@pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md", "evaluation.md", "deviations.md"])
+@pytest.mark.parametrize(
+    "name", ["cluster.md", "failures.md", "staleness.md", "evaluation.md", "operators.md", "deviations.md"]
+)
 def test_the_pages_on_plans(first_plan, name):
     assert plan_page(name, dict(first_plan))
 

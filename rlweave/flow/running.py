@@ -156,25 +156,26 @@ def restore_plan(graph: PlanGraph, context: Context, state: Mapping[str, Any], p
 
 def _saved(operator: Operator, context: Context) -> dict[str, Any]:
     """The state of an operator, or of its copies beside workers, with what every operator has."""
-    saved: dict[str, Any] = {"timer": operator.timer.state_dict(), "ended": operator.ended}
+    state: dict[str, Any] = {}
     try:
         if operator.beside is None:
-            saved.update(state=operator.state_dict(), flushed=encode(operator.flushed, operator.name))
+            state = operator.state_dict()
         elif operator.keeps_state():  # nobody is asked for nothing
-            saved["at_workers"] = _ask_copies(operator, context, "stage_state", lambda index: (operator.name,))
+            state["at_workers"] = _ask_copies(operator, context, "stage_state", lambda index: (operator.name,))
+        flushed = encode(operator.flushed, operator.name)
     except ActorLost as lost:
         raise item_lost(operator.name, str(lost)) from lost
-    return saved
+    return {"timer": operator.timer.state_dict(), "ended": operator.ended, "state": state, "flushed": flushed}
 
 
 def _restore(operator: Operator, context: Context, saved: Mapping[str, Any]) -> None:
     """Takes over what `_saved` gave. The copy of a worker that was gone then begins anew."""
     operator.timer.load_state_dict(saved["timer"])
     operator.ended = bool(saved["ended"])
+    operator.flushed = decode(saved["flushed"])
     if operator.beside is None:
         operator.load_state_dict(saved["state"])
-        operator.flushed = decode(saved["flushed"])
-    elif (states := saved.get("at_workers")) is not None:
+    elif (states := saved["state"].get("at_workers")) is not None:
         assert operator.beside.group is not None
         check_workers(len(states), len(operator.beside.group), operator.name)
         given = [None if state is None else (operator.name, state) for state in states]

@@ -100,8 +100,8 @@ def test_every_step_is_counted_where_it_belongs(trainers):
     # PPO trains on rollouts of 16 steps in 2 x 2 columns, twice on each; DQN on batches of 16 in the ratio of its own
     # steps, of which an item may hold 8
     operators = trainer.plan.state_dict()["operators"]
-    rollouts = operators["pack_trajectories"]["state"]["operator"]["made"]
-    inserted = operators["store_to_buffer"]["state"]["operator"]["inserted"]
+    rollouts = operators["pack_trajectories"]["state"]["made"]
+    inserted = operators["store_to_buffer"]["state"]["inserted"]
     batches = row["updates"] - rollouts
     assert row["trained_samples"] == rollouts * 2 * 64 + batches * 16
     assert 0 <= 4.0 * (inserted - 40) - batches * 16 < 16 + 4 * 8

@@ -311,7 +311,7 @@ def test_operators_at_the_workers_go_on_with_the_state_of_their_worker() -> None
     plan = numbered(2).start(LocalEngine(), FakeClock())
     assert numbers(plan, 4) == [[0, 1], [1, 1], [0, 2], [1, 2]]
     state = through_json(plan.state_dict())
-    states = state["operators"]["numbering"]["at_workers"]
+    states = state["operators"]["numbering"]["state"]["at_workers"]
     assert [kept["seen"] for kept in states] == [2, 2]
     states[1]["seen"] = 40  # of the second one
     resumed = numbered(2).start(LocalEngine(), FakeClock())
@@ -330,7 +330,7 @@ def test_a_worker_that_is_gone_has_no_state_and_its_successor_begins_anew() -> N
     while not plan.counters.failures:
         if plan.step() is NOT_READY:
             plan.wait()
-    first, second = plan.state_dict()["operators"]["numbering"]["at_workers"]
+    first, second = plan.state_dict()["operators"]["numbering"]["state"]["at_workers"]
     assert first is None
     assert second["seen"] >= 2
     state = plan.state_dict()

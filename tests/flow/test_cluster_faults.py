@@ -342,7 +342,7 @@ def test_a_checkpoint_asks_nothing_of_an_actor_that_is_being_made_anew() -> None
         if plan.step() is NOT_READY:
             plan.wait()
         if len(made) == 3 and not states:
-            states.append(plan.state_dict()["operators"]["counting"]["at_workers"])
+            states.append(plan.state_dict()["operators"]["counting"]["state"]["at_workers"])
     assert states[0][1] is None
     assert states[0][0]["seen"] > 0
     assert plan.counters.replacements == {"parallel_rollouts": 2}

@@ -1,13 +1,14 @@
 """The formulas of optimizer steps, for backends that compile or interpret them as they are.
 
 They are written once over an array namespace: an object with `square`, `sqrt`, `maximum`, `expm1` and `astype`. Lists
-of arrays have one entry for each parameter. What the arguments mean is said in `rlweave.ops.optimization`.
+of arrays have one entry for each parameter. What the arguments mean is said in `rlweave.ops.optimization`; `operators`
+makes its operators of the formulas.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Array = Any
@@ -87,3 +88,68 @@ def rmsprop(
     velocities = [momentum * v + u for v, u in pairs(velocities, moves)] if momentum else []
     moves = velocities or moves
     return [p - learning_rate * u for p, u in pairs(parameters, moves)], squares, velocities, list(means)
+
+
+def operators(
+    xp: Any,
+    correction: Callable[[float, Array], Array],
+    given: Callable[[Sequence[Array]], list[Any]] = list,
+    made: Callable[[Sequence[Any]], list[Array]] = list,
+    number: Callable[[Any], Any] = lambda rate: rate,
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """The operators `sgd_update`, `adam_update` and `rmsprop_update` of a backend that computes the formulas.
+
+    Args:
+        xp: The array namespace.
+        correction: `bias_correction` of a beta and the step.
+        given: Makes of a list of arguments what the formulas compute with.
+        made: Makes arrays of the backend of a list of results.
+        number: Makes of a learning rate what the formulas compute with.
+    """
+
+    def sgd_update(
+        parameters: Sequence[Array],
+        gradients: Sequence[Array],
+        velocities: Sequence[Array],
+        learning_rate: float | Array,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        donate: bool = False,
+    ) -> tuple[list[Array], ...]:
+        p, g, v = map(given, (parameters, gradients, velocities))
+        return tuple(map(made, sgd(p, g, v, number(learning_rate), momentum, nesterov)))
+
+    def adam_update(
+        parameters: Sequence[Array],
+        gradients: Sequence[Array],
+        means: Sequence[Array],
+        variances: Sequence[Array],
+        step: Array,
+        learning_rate: float | Array,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        donate: bool = False,
+    ) -> tuple[list[Array], ...]:
+        p, g, m, v = map(given, (parameters, gradients, means, variances))
+        corrections = (correction(beta1, step), correction(beta2, step))
+        rates = (number(learning_rate), beta1, beta2, epsilon, weight_decay)
+        return tuple(map(made, adam(xp, p, g, m, v, corrections, *rates)))
+
+    def rmsprop_update(
+        parameters: Sequence[Array],
+        gradients: Sequence[Array],
+        squares: Sequence[Array],
+        velocities: Sequence[Array],
+        means: Sequence[Array],
+        learning_rate: float | Array,
+        decay: float = 0.99,
+        epsilon: float = 1e-8,
+        momentum: float = 0.0,
+        donate: bool = False,
+    ) -> tuple[list[Array], ...]:
+        p, g, s, v, m = map(given, (parameters, gradients, squares, velocities, means))
+        return tuple(map(made, rmsprop(xp, p, g, s, v, m, number(learning_rate), decay, epsilon, momentum)))
+
+    return sgd_update, adam_update, rmsprop_update

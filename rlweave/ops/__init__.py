@@ -25,7 +25,6 @@ from rlweave.ops.dispatch import (
 )
 from rlweave.ops.elementwise import *
 from rlweave.ops.indexing import *
-from rlweave.ops.linear_algebra import *
 from rlweave.ops.neural import *
 from rlweave.ops.optimization import *
 from rlweave.ops.random import RANDOM_NAMES

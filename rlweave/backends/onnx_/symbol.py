@@ -93,15 +93,9 @@ class Symbol(ToldApartByIdentity):
         return iter([self[i] for i in range(len(self))])
 
     def __getitem__(self, key: Any) -> Any:
-        from rlweave.backends.onnx_.ops.indexing import picked
+        raise NotImplementedError  # as all Python operators of symbols it is an operator, which `ops` puts here
 
-        return picked(self, key)
-
-    @property
-    def T(self) -> Any:  # noqa: N802 - as everybody calls it
-        from rlweave.backends.onnx_.ops.shapes import permute_dims
-
-        return permute_dims(self, range(self.ndim)[::-1])
+    T: Any  # all axes in reverse order; so is this
 
     def copy(self) -> Symbol:
         """The same array: values of a model never change."""

@@ -96,9 +96,7 @@ class TensorFlowArray:
         return array if dtype is None else array.astype(dtype)
 
     def __getitem__(self, key: Any) -> TensorFlowArray:
-        from rlweave.backends.tensorflow_.ops.indexing import picked
-
-        return picked(self.tensor, key)
+        raise NotImplementedError  # as arithmetic it is installed, by `indexing`
 
     def __len__(self) -> int:
         static = self.tensor.shape.as_list()

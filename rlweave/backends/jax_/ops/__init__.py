@@ -8,7 +8,6 @@ from rlweave.backends.jax_.ops.control import *
 from rlweave.backends.jax_.ops.creation import *
 from rlweave.backends.jax_.ops.elementwise import *
 from rlweave.backends.jax_.ops.indexing import *
-from rlweave.backends.jax_.ops.linear_algebra import *
 from rlweave.backends.jax_.ops.neural import *
 from rlweave.backends.jax_.ops.optimization import *
 from rlweave.backends.jax_.ops.reductions import *

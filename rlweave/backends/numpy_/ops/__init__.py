@@ -8,7 +8,6 @@ from rlweave.backends.numpy_.ops.control import *
 from rlweave.backends.numpy_.ops.creation import *
 from rlweave.backends.numpy_.ops.elementwise import *
 from rlweave.backends.numpy_.ops.indexing import *
-from rlweave.backends.numpy_.ops.linear_algebra import *
 from rlweave.backends.numpy_.ops.neural import *
 from rlweave.backends.numpy_.ops.optimization import *
 from rlweave.backends.numpy_.ops.reductions import *

@@ -6,7 +6,6 @@ from rlweave.backends.onnx_.ops.control import *
 from rlweave.backends.onnx_.ops.creation import *
 from rlweave.backends.onnx_.ops.elementwise import *
 from rlweave.backends.onnx_.ops.indexing import *
-from rlweave.backends.onnx_.ops.linear_algebra import *
 from rlweave.backends.onnx_.ops.neural import *
 from rlweave.backends.onnx_.ops.optimization import *
 from rlweave.backends.onnx_.ops.reductions import *

@@ -83,6 +83,9 @@ def picked(x: Array, key: Any) -> Array:
     return x
 
 
+Symbol.__getitem__ = picked  # type: ignore[method-assign]
+
+
 def _is_number(key: Any) -> bool:
     return isinstance(key, (int, np.integer)) and not isinstance(key, bool)
 

@@ -56,6 +56,9 @@ def permute_dims(target: Target, x: Array, axes: Sequence[int]) -> str:
     return str(target.node("Transpose", [target.name(x)], perm=[axis % x.ndim for axis in axes]))
 
 
+Symbol.T = property(lambda x: permute_dims(x, range(x.ndim)[::-1]))
+
+
 @symbolic(reference.concat)
 def concat(target: Target, arrays: Sequence[Array], axis: int = 0) -> str:
     return str(target.node("Concat", [target.name(x, target.dtype) for x in arrays], axis=axis))

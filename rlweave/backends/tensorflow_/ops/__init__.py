@@ -8,7 +8,6 @@ from rlweave.backends.tensorflow_.ops.control import *
 from rlweave.backends.tensorflow_.ops.creation import *
 from rlweave.backends.tensorflow_.ops.elementwise import *
 from rlweave.backends.tensorflow_.ops.indexing import *
-from rlweave.backends.tensorflow_.ops.linear_algebra import *
 from rlweave.backends.tensorflow_.ops.neural import *
 from rlweave.backends.tensorflow_.ops.optimization import *
 from rlweave.backends.tensorflow_.ops.reductions import *

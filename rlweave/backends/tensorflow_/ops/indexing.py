@@ -87,8 +87,9 @@ def add_at(x: Array, indices: Array, values: Array) -> Array:
     return _unless_empty(x, lambda: tf.tensor_scatter_nd_add(x, tf.expand_dims(indices, 1), values))
 
 
-def picked(x: Any, key: Any) -> TensorFlowArray:
-    """`x[key]` as NumPy means it: numbers, slices, `None`, `...`, one mask, or arrays of integers."""
+def picked(array: TensorFlowArray, key: Any) -> TensorFlowArray:
+    """`array[key]` as NumPy means it: numbers, slices, `None`, `...`, one mask, or arrays of integers."""
+    x = array.tensor
     keys = [_plain(item) for item in (key if isinstance(key, tuple) else (key,))]
     arrays = [i for i, item in enumerate(keys) if isinstance(item, tf.Tensor) and item.shape.rank != 0]
     if not arrays:
@@ -113,6 +114,9 @@ def picked(x: Any, key: Any) -> TensorFlowArray:
         axis = sum(item is None or isinstance(item, slice) for item in keys[:place])
     x = x[tuple(keys)] if len(keys) > 1 else x
     return TensorFlowArray(tf.gather(x, _counted_from_start(index, x, axis), axis=axis))
+
+
+TensorFlowArray.__getitem__ = picked  # type: ignore[method-assign]
 
 
 def _plain(item: Any) -> Any:

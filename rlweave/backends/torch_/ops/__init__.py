@@ -8,7 +8,6 @@ from rlweave.backends.torch_.ops.control import *
 from rlweave.backends.torch_.ops.creation import *
 from rlweave.backends.torch_.ops.elementwise import *
 from rlweave.backends.torch_.ops.indexing import *
-from rlweave.backends.torch_.ops.linear_algebra import *
 from rlweave.backends.torch_.ops.neural import *
 from rlweave.backends.torch_.ops.optimization import *
 from rlweave.backends.torch_.ops.reductions import *

@@ -9,6 +9,7 @@ which fuses plain formulas by itself, and transformations such as `vmap`) the pl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,12 +82,17 @@ def _readable(arrays: Sequence[Array], like: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _tensors(*lists: Sequence[Array]) -> Any:
-    return [[torch.as_tensor(x) for x in one] for one in lists]
+def _tensors(arrays: Sequence[Array]) -> list[Tensor]:
+    return [torch.as_tensor(x) for x in arrays]
 
 
 def _number(x: float | Array) -> Any:
     return x if isinstance(x, Tensor) else float(x)
+
+
+_sgd, _adam, _rmsprop = optimizer_steps.operators(
+    _Formulas, functools.partial(optimizer_steps.bias_correction, _Formulas), given=_tensors, number=_number
+)
 
 
 def global_norm_clip(gradients: Sequence[Array], max_norm: float | Array) -> tuple[list[Array], Array]:
@@ -114,8 +120,8 @@ def sgd_update(
     donate: bool = False,
 ) -> tuple[list[Array], list[Array]]:
     if _transformed() or not parameters:
-        p, g, v = _tensors(parameters, gradients, velocities)
-        return optimizer_steps.sgd(p, g, v, _number(learning_rate), momentum, nesterov)
+        found: Any = _sgd(parameters, gradients, velocities, learning_rate, momentum, nesterov)
+        return found
     new_parameters = _writable(parameters, donate)
     new_velocities = _writable(velocities, donate, new_parameters) if momentum else []
     with NoGrad():
@@ -148,24 +154,11 @@ def adam_update(
     donate: bool = False,
 ) -> tuple[list[Array], list[Array], list[Array]]:
     if _transformed() or not parameters:
-        p, g, m, v = _tensors(parameters, gradients, means, variances)
-        return optimizer_steps.adam(
-            _Formulas,
-            p,
-            g,
-            m,
-            v,
-            (
-                optimizer_steps.bias_correction(_Formulas, beta1, step),
-                optimizer_steps.bias_correction(_Formulas, beta2, step),
-            ),
-            _number(learning_rate),
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-        )
-    p, g, m, v = parameters, gradients, means, variances
+        settings = (learning_rate, beta1, beta2, epsilon, weight_decay)
+        found: Any = _adam(parameters, gradients, means, variances, step, *settings)
+        return found
+    given: Any = parameters, gradients, means, variances
+    p, g, m, v = given
     if not (donate and _aligned(p, g, m, v)):
         p = _writable(p, donate)
         m, v, g = _writable(m, donate, p), _writable(v, donate, p), _readable(g, p)
@@ -204,8 +197,9 @@ def rmsprop_update(
 ) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
     rate = _number(learning_rate)
     if _transformed() or not parameters:
-        p, g, s, v, a = _tensors(parameters, gradients, squares, velocities, means)
-        return optimizer_steps.rmsprop(_Formulas, p, g, s, v, a, rate, decay, epsilon, momentum)
+        settings = (learning_rate, decay, epsilon, momentum)
+        found: Any = _rmsprop(parameters, gradients, squares, velocities, means, *settings)
+        return found
     new_parameters = _writable(parameters, donate)
     new_squares = _writable(squares, donate, new_parameters)
     new_means = _writable(means, donate, new_parameters) if means else []

@@ -104,12 +104,34 @@ def test_no_convolution_is_inside_a_loop_of_a_program_for_cpus(component, monkey
     [(1, 2, "valid"), (2, 1, "same"), (2, 3, "valid"), (3, (2, 1), "same"), (3, 2, "valid"), (8, 4, "valid")],
 )
 def test_a_convolution_as_a_matrix_product_is_the_convolution(kernel, stride, padding):
+    from rlweave.backends.jax_.ops import neural
+
+    def products(*arguments):
+        with neural.as_matrix_products():
+            return neural.conv2d(*arguments)
+
+    assert_convolves(products, 2, kernel, stride, padding)
+
+
+@pytest.mark.parametrize("batch", [64, 65, 140, 1100])
+def test_a_large_batch_is_convolved_in_slices(batch):
     import jax
 
     from rlweave.backends.jax_.ops import neural
 
+    if jax.default_backend() != "cpu":
+        pytest.skip("elsewhere the whole batch is faster")
+    x = np.zeros((batch, 13, 12, 3), np.float32)
+    assert max(np.diff([*neural._starts_of_slices(x), batch])) == (64 if batch < 1024 else 69)
+    assert_convolves(neural.conv2d, batch, 4, 2, "same")
+
+
+def assert_convolves(convolution, batch, kernel, stride, padding):
+    """Values and both gradients are those of `lax`."""
+    import jax
+
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, 13, 12, 3)).astype(np.float32)
+    x = rng.normal(size=(batch, 13, 12, 3)).astype(np.float32)
     filters = rng.normal(size=(kernel, min(kernel + 1, 8), 3, 5)).astype(np.float32)
 
     def usual(x, filters):
@@ -117,12 +139,8 @@ def test_a_convolution_as_a_matrix_product_is_the_convolution(kernel, stride, pa
         layout = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(x, filters, steps, padding.upper(), dimension_numbers=layout)
 
-    def products(x, filters):
-        with neural.as_matrix_products():
-            return neural.conv2d(x, filters, stride, padding)
-
     expected, transposed = jax.vjp(usual, x, filters)
-    result, transposed_products = jax.vjp(products, x, filters)
+    result, transposed_products = jax.vjp(lambda x, filters: convolution(x, filters, stride, padding), x, filters)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     for gradient, right in zip(transposed_products(result), transposed(expected), strict=True):
         np.testing.assert_allclose(gradient, right, rtol=1e-3, atol=1e-3)

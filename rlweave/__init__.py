@@ -22,13 +22,13 @@ _HOME = {
     "register": "rlweave.graph",
     "shared": "rlweave.graph",
     "spaces": "rlweave",
-    "train": "rlweave.algorithms.training",
+    "train": "rlweave.algorithms.run",
 }
 
 if TYPE_CHECKING:
     from rlweave import ops, spaces
     from rlweave.algorithms.loading import load
-    from rlweave.algorithms.training import train
+    from rlweave.algorithms.run import train
     from rlweave.graph import Component, api, build, graph_fn, register, shared
 
 __all__ = [

@@ -323,7 +323,7 @@ FOUND = {
         "envs/test_info_metrics.py::*",
         "agents/test_a2c.py::test_an_update_is_one_step_with_the_gradients_of_the_whole_or_the_average_of_its_parts",
     ],
-    "45 the door from Python": ["algorithms/test_training.py::*", "test_docs.py::test_the_page_on_python"],
+    "45 the door from Python": ["algorithms/test_run.py::*", "test_docs.py::test_the_page_on_python"],
     "46 unions that absorb": [
         "flow/test_progress.py::test_a_branch_that_absorbs_all_it_gets_starves_nobody",
         "flow/test_progress.py::test_a_plan_that_moves_without_an_item_at_its_end_says_who_absorbs",

@@ -10,7 +10,6 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.ppo import columns
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import trajectory_worker
 from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.errors import ConfigError
@@ -24,6 +23,7 @@ from rlweave.flow import (
     TrainOneStep,
 )
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class A2CTrainConfig(TrainConfig):

@@ -17,8 +17,9 @@ from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
 from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, place
 from rlweave.algorithms.trainer import PlanTrainer
+from rlweave.backends import best_backend, get_backend
 from rlweave.envs import Evaluation, VectorEnv, resolve
-from rlweave.errors import ConfigError, nearest
+from rlweave.errors import BackendError, ConfigError, EnvError, install_command, nearest
 from rlweave.flow import ReportMetrics, WorkerGroup, Workers
 from rlweave.runs.run_directory import RunDirectory
 
@@ -105,6 +106,37 @@ class Algorithm:
     def evaluator(self) -> Evaluate | None:
         """What plays with a model alone; None where only a trainer can."""
         return evaluate_player if self.evaluate is None and self.trainer is None else self.evaluate
+
+    def check_environment(self, env_id: str) -> None:
+        """Checks that there is an environment of this name for it.
+
+        Raises:
+            ConfigError: Names the nearest one; here it is a wrong setting, not an environment that failed.
+        """
+        try:
+            self.find_env(env_id)
+        except EnvError as error:
+            raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
+
+    def check_learns_on(self, name: str) -> None:
+        """Checks that it can learn on a backend, which `check_backend` has accepted.
+
+        Raises:
+            BackendError: The backend only acts, or has no gradients, which the algorithm needs.
+        """
+        backend = get_backend(name)
+        if backend.acts_only or (self.needs_gradients and not backend.differentiable):
+            best = best_backend()
+            learn = (
+                f"learn with --backend {best}" if best != "numpy" or not self.needs_gradients
+                else f"install one that learns: {install_command('jax')} or {install_command('torch')}"
+            )  # fmt: skip
+            raise BackendError(
+                f"the {name} backend acts but cannot learn{'' if backend.acts_only else ': it has no gradients'}",
+                where="backend",
+                received=repr(name),
+                fix=f"{learn}; --set agent.acting_backend={name} acts with {name}",
+            )
 
     # -- what a training is made of ------------------------------------------------------------------------------
 

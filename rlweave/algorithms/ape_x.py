@@ -15,7 +15,6 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker
 from rlweave.algorithms.schedule_lengths import fill_replay_schedules
@@ -36,6 +35,7 @@ from rlweave.flow import (
     UpdateWeights,
 )
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 Item = TypeVar("Item", SampleBatch, ItemReference[SampleBatch])
 

@@ -6,10 +6,10 @@ from rlweave.agents.appo import APPO, APPOConfig
 from rlweave.agents.ppo import fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.impala import OffPolicyTrainConfig, check_off_policy, columns, impala_plan
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import trajectory_worker
 from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class APPOTrainConfig(OffPolicyTrainConfig):

@@ -5,12 +5,13 @@ Precedence: defaults < tuned settings for the environment < config file < option
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
-from rlweave.backends import best_backend
+from rlweave.backends import BACKENDS, best_backend, get_backend, is_installed
+from rlweave.errors import BackendError, ConfigError, install_command
 from rlweave.plugins import import_modules
-from rlweave.settings.config import Config, setting
+from rlweave.settings.config import Config, describe_settings, setting
 from rlweave.settings.ranges import FINITE
 from rlweave.settings.sources import Settings, merge_settings, nest
 
@@ -187,3 +188,46 @@ def resolve_config(
     config = model.from_data(settings)
     import_modules(getattr(config, "imports", ()))
     return config
+
+
+def check_backend(name: str) -> None:
+    """Checks that a backend exists and is installed, without importing its framework.
+
+    Raises:
+        BackendError: Names the nearest backend, or the extra that installs it.
+    """
+    if name in BACKENDS and is_installed(name):
+        return
+    instead = best_backend()
+    if name not in BACKENDS or instead == "numpy":
+        get_backend(name)  # raises the error that says so
+    raise BackendError(
+        f"backend {name!r} is not installed",
+        where="backend",
+        received=repr(name),
+        fix=f"--backend {instead}, which is installed; or install it: {install_command(BACKENDS[name][1])}",
+    )
+
+
+def check_keys(
+    config_class: type[TrainConfig], settings: Mapping[str, Any], spelled: Callable[[str], str] = repr
+) -> None:
+    """Points from the bare name of a nested setting to its dotted key; other unknown keys are found by validation.
+
+    Args:
+        config_class: Knows the settings.
+        settings: What was given.
+        spelled: How a dotted key is written where they come from.
+    """
+    known = [setting.key for setting in describe_settings(config_class)]
+    for key, value in settings.items():
+        if key.partition(".")[0] in config_class.model_fields:
+            continue
+        meant = [dotted for dotted in known if dotted.endswith(f".{key}")]
+        if meant:
+            raise ConfigError(
+                f"unknown setting {key!r}",
+                where=config_class.__name__,
+                received=repr(value),
+                fix="did you mean " + " or ".join(map(spelled, meant)) + "?",
+            )

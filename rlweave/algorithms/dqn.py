@@ -13,7 +13,6 @@ from rlweave.agents.replay_agent import DrawnBatch
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
 from rlweave.algorithms.schedule_lengths import fill_replay_schedules
 from rlweave.envs import VectorEnv
@@ -29,6 +28,7 @@ from rlweave.flow import (
     Workers,
 )
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class DQNTrainConfig(TrainConfig):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -77,7 +78,7 @@ def make_training_env(config: TrainConfig, number: int = 0) -> VectorEnv:
         ConfigError: The environment does not take the `env_options`.
         EnvError: It cannot be made for any other reason.
     """
-    try:
+    with options_checked(config):
         return make_env(
             config.env,
             config.num_envs // config.workers // _parts(config),
@@ -86,6 +87,18 @@ def make_training_env(config: TrainConfig, number: int = 0) -> VectorEnv:
             training=True,
             **making_options(config),
         )
+
+
+@contextlib.contextmanager
+def options_checked(config: TrainConfig) -> Iterator[None]:
+    """While environments are made: options that they do not take are wrong settings.
+
+    Raises:
+        ConfigError: The environment does not take the `env_options`.
+        EnvError: It cannot be made for any other reason.
+    """
+    try:
+        yield
     except EnvError as error:
         cause = error.__cause__
         if config.env_options and isinstance(cause, RlweaveError):  # one of rlweave's own, which explains itself

@@ -14,7 +14,6 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
@@ -22,6 +21,7 @@ from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class ESTrainConfig(TrainConfig):
@@ -34,7 +34,7 @@ class ESTrainConfig(TrainConfig):
     agent: ESConfig = setting(ESConfig(), "the agent")
 
 
-class PopulationWorker(EnvWorker):
+class GenerationWorker(EnvWorker):
     """Has its share of a generation play, one member per environment.
 
     What it hands on is small whatever the policy: where the noise of each pair begins, and what they gained.
@@ -83,9 +83,9 @@ class PopulationWorker(EnvWorker):
         return SampleBatch({"offsets": generation.offsets, "returns": generation.returns}, env_steps=steps)
 
 
-def population_worker(config: ESTrainConfig, agent: ES, env: VectorEnv) -> PopulationWorker:
+def generation_worker(config: ESTrainConfig, agent: ES, env: VectorEnv) -> GenerationWorker:
     """A worker that has its share of the population play."""
-    return PopulationWorker(agent, env, config.agent.pairs // config.workers)
+    return GenerationWorker(agent, env, config.agent.pairs // config.workers)
 
 
 def slots(config: ESTrainConfig, env: VectorEnv) -> dict[str, Any]:
@@ -122,7 +122,7 @@ es = Algorithm(
     ESTrainConfig,
     agent=ES,
     agent_arguments=slots,
-    worker=population_worker,
+    worker=generation_worker,
     plan=es_plan,
     complete=complete,
     presets=PresetFile(__file__),

@@ -24,12 +24,12 @@ from rlweave.runs.checkpoint import read_what_acts
 
 
 def evaluate_model(
-    spec: Algorithm, config: TrainConfig, model: Model, where: str | Path, episodes: int, seed: int
+    algorithm: Algorithm, config: TrainConfig, model: Model, where: str | Path, episodes: int, seed: int
 ) -> Evaluation:
     """Plays episodes greedily with a model, on the backend that acted in training, or else on NumPy.
 
     Args:
-        spec: The algorithm.
+        algorithm: The algorithm.
         config: Settings of the training, which say what the environment is.
         model: The model.
         where: Where it comes from, for errors.
@@ -39,9 +39,9 @@ def evaluate_model(
     Raises:
         CheckpointError: The model is of another environment than the settings.
     """
-    play = spec.evaluator()
+    play = algorithm.evaluator()
     if play is None:
-        trainer: Any = spec.make_trainer(config, None)
+        trainer: Any = algorithm.make_trainer(config, None)
         try:
             trainer.take_model(model, where)
             return trainer.evaluate(episodes, seed)
@@ -61,11 +61,13 @@ def evaluate_model(
     return play(config, policies.player(), episodes, seed)
 
 
-def evaluate_checkpoint(spec: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int) -> Evaluation:
+def evaluate_checkpoint(
+    algorithm: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int
+) -> Evaluation:
     """As `evaluate_model`, with the model of a checkpoint; of an algorithm of somebody else also without one."""
-    if spec.evaluator() is not None:
-        return evaluate_model(spec, config, read_what_acts(checkpoint), checkpoint, episodes, seed)
-    trainer = spec.make_trainer(config, None)
+    if algorithm.evaluator() is not None:
+        return evaluate_model(algorithm, config, read_what_acts(checkpoint), checkpoint, episodes, seed)
+    trainer = algorithm.make_trainer(config, None)
     try:
         trainer.load_model(checkpoint)
         return trainer.evaluate(episodes, seed)
@@ -81,12 +83,12 @@ def _environment_of(model: Model) -> str | None:
 
 
 def watch_checkpoint(
-    spec: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int, show: Show | None
+    algorithm: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int, show: Show | None
 ) -> Evaluation:
     """As `evaluate_checkpoint`, in one environment that somebody watches.
 
     Args:
-        spec: The algorithm.
+        algorithm: The algorithm.
         config: Settings of the training.
         checkpoint: The checkpoint.
         episodes: How many episodes, one after the other.
@@ -96,12 +98,12 @@ def watch_checkpoint(
     Raises:
         ConfigError: Several policies play, or what was learned has to be adapted first.
     """
-    policy = load(checkpoint, acting_backend(config)) if spec.evaluator() is not None else None
+    policy = load(checkpoint, acting_backend(config)) if algorithm.evaluator() is not None else None
     if not isinstance(policy, TrainedPolicy):
         raise ConfigError(
             "only one policy in one environment can be watched",
             where="--video, --render",
-            received=f"a run of {spec.name}",
+            received=f"a run of {algorithm.name}",
             fix="evaluate it without",
         )
     player = policy.player()

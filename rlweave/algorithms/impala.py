@@ -9,13 +9,13 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import trajectory_worker
 from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class OffPolicyTrainConfig(TrainConfig):

@@ -14,7 +14,6 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import making_options
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import EnvWorker
 from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.algorithms.task_workers import NavigationWorker, RegressionWorker, draw_tasks
@@ -25,6 +24,7 @@ from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, SampleBatch, TrainOneStep
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class MAMLTrainConfig(TrainConfig):

@@ -14,13 +14,12 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.dqn import GraphLearner, dqn_branch
 from rlweave.algorithms.engines import set_threads, worker_resources, worker_seed
-from rlweave.algorithms.environments import describe_environment, state_space_of
+from rlweave.algorithms.environments import describe_environment, options_checked, state_space_of
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
 from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import build_acting
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.trainer import PlanTrainer
@@ -32,11 +31,12 @@ from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
 from rlweave.envs.seeding import derived_seed
-from rlweave.errors import ConfigError, EnvError, RlweaveError
+from rlweave.errors import ConfigError
 from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers
 from rlweave.runs.metrics import Report
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import Config, setting
+from rlweave.settings.sources import PresetFile
 
 AGENT_CONFIGS: dict[str, type[AgentConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}
 
@@ -76,21 +76,8 @@ def make_env(
         EnvError: It cannot be made for any other reason.
     """
     make = functools.partial(make_parallel_env, config.env, config.env_options)
-    try:
+    with options_checked(config):
         return MultiAgentEnv([make] * copies, mapping, seed=seed, worker=worker, info_metrics=config.info_metrics)
-    except EnvError as error:
-        cause = error.__cause__
-        if config.env_options and isinstance(cause, RlweaveError):
-            raise ConfigError(cause.what, where="env_options", received=cause.received, fix=cause.fix) from error
-        unknown = [key for key in config.env_options if f"unexpected keyword argument '{key}'" in str(cause)]
-        if unknown:
-            raise ConfigError(
-                f"{config.env} does not take this option",
-                where="env_options",
-                received=repr(unknown[0]),
-                fix="env_options are keyword arguments of the environment",
-            ) from error
-        raise
 
 
 def make_training_env(config: MultiAgentTrainConfig, mapping: PolicyMapping, number: int = 0) -> MultiAgentEnv:

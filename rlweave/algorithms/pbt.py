@@ -17,7 +17,6 @@ from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.events import Events
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.population import Population
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
@@ -30,7 +29,7 @@ from rlweave.runs.checkpoint import open_model
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE
-from rlweave.settings.sources import merge_settings
+from rlweave.settings.sources import PresetFile, merge_settings
 
 #: Settings of the population that its trials have too, unless they are as they are by default.
 _SHARED = (
@@ -122,7 +121,7 @@ def trial_config(config: PBTTrainConfig, number: int, settings: Mapping[str, flo
         number: Number of the trial: each has a seed of its own.
         settings: Its hyper-parameters, by dotted key.
     """
-    spec = get_algorithm(config.trial_algorithm)
+    algorithm = get_algorithm(config.trial_algorithm)
     fields = type(config).model_fields
     own: dict[str, Any] = {"env": config.env, "backend": config.backend, "num_envs": config.num_envs}
     own |= {key: value for key in _SHARED if (value := getattr(config, key)) != fields[key].default}
@@ -133,9 +132,9 @@ def trial_config(config: PBTTrainConfig, number: int, settings: Mapping[str, flo
         "checkpoint_every": 0,
         "evaluate_every": 0,
     }
-    presets = spec.preset_of(config.env)
+    presets = algorithm.preset_of(config.env)
     file = merge_settings(own, config.trial)
-    return resolve_config(spec.config_class, presets=presets, file=file, sets={**settings, **derived})
+    return resolve_config(algorithm.config_class, presets=presets, file=file, sets={**settings, **derived})
 
 
 def make_trial_trainer(config: PBTTrainConfig, number: int, settings: Mapping[str, float]) -> PlanTrainer:

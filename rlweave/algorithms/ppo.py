@@ -10,12 +10,12 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.rollout_workers import trajectory_worker
 from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.envs import VectorEnv
 from rlweave.flow import ConcatBatches, ReportMetrics, TrainOneStep
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class PPOTrainConfig(TrainConfig):

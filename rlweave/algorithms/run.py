@@ -1,27 +1,32 @@
-"""`Run`: a training under way, and what came of it; who iterates over it trains."""
+"""`train` and its `Run`: a training under way, and what came of it; who iterates over it trains."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from rlweave.agents.model_files import Model
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.callbacks import Callbacks, StopAtReturn, make_callback
-from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.callbacks import Callbacks, StopAtReturn, make_callback, name_of
+from rlweave.algorithms.config import TrainConfig, check_backend, check_keys, resolve_config
 from rlweave.algorithms.evaluating import evaluate_checkpoint, evaluate_model, final_evaluation_seed
 from rlweave.algorithms.loading import find_playing, load, policy_of
 from rlweave.algorithms.parts import Trainer
+from rlweave.algorithms.registry import get_algorithm
 from rlweave.envs import Evaluation
+from rlweave.envs.registration import name_environment
 from rlweave.errors import CheckpointError, ConfigError, RlweaveError
 from rlweave.runs.metrics import MetricsLog, Report
 from rlweave.runs.run_directory import RunDirectory
+from rlweave.settings.config import Config
 
 #: Where a model comes from that is in no directory, for errors.
 _HERE = "this training"
@@ -36,7 +41,7 @@ class Run(Iterator[Report]):
     Made by `rlweave.train`, and by the command line.
 
     Args:
-        spec: The algorithm.
+        algorithm: The algorithm.
         config: Settings of the training.
         trainer: Trains; new, or restored from a checkpoint.
         directory: Where checkpoints and metrics go; None writes nothing.
@@ -50,13 +55,13 @@ class Run(Iterator[Report]):
 
     def __init__(
         self,
-        spec: Algorithm,
+        algorithm: Algorithm,
         config: TrainConfig,
         trainer: Trainer,
         directory: RunDirectory | None = None,
         callbacks: Sequence[Any] = (),
     ) -> None:
-        self.spec, self.trainer, self.directory = spec, trainer, directory
+        self.algorithm, self.trainer, self.directory = algorithm, trainer, directory
         self.config: TrainConfig = getattr(trainer, "config", config)  # it may have chosen who acts
         self.reports: list[Report] = []
         self.checkpoint: Path | None = None
@@ -204,8 +209,8 @@ class Run(Iterator[Report]):
         found = self._what_acts()
         seed = final_evaluation_seed(self.config.seed) if seed is None else seed
         if isinstance(found, Path):
-            return evaluate_checkpoint(self.spec, self.config, found, episodes, seed)
-        return evaluate_model(self.spec, self.config, found, _HERE, episodes, seed)
+            return evaluate_checkpoint(self.algorithm, self.config, found, episodes, seed)
+        return evaluate_model(self.algorithm, self.config, found, _HERE, episodes, seed)
 
     def _what_acts(self) -> Path | Model:
         """The checkpoint that plays for this run, or its model where no directory has one."""
@@ -220,7 +225,7 @@ class Run(Iterator[Report]):
         if not hasattr(trainer, "model"):
             raise ConfigError(
                 "the trainer of this algorithm gives no model",
-                where=self.spec.name,
+                where=self.algorithm.name,
                 fix="give the training a run_dir, whose checkpoints it loads",
             )
         best: Model | None = getattr(trainer, "best_model", None)
@@ -249,3 +254,102 @@ def all_callbacks(config: TrainConfig, given: Sequence[Any]) -> list[Any]:
     """The callbacks of a training: those that settings ask for, those that they name, and those that are given."""
     made: list[Any] = [] if config.stop_at_return is None else [StopAtReturn(config.stop_at_return)]
     return [*made, *map(make_callback, (*config.callbacks, *given))]
+
+
+def train(
+    algorithm: str | Algorithm,
+    env: str | EnvSpec | Callable[..., Any],
+    *,
+    run_dir: str | os.PathLike[str] | None = None,
+    callbacks: Sequence[Any] = (),
+    presets: bool = True,
+    **settings: Any,
+) -> Run:
+    """Makes a training, which runs as one iterates over it.
+
+        run = rlweave.train("ppo", "CartPole-v1", steps=20_000, agent={"lr": 1e-3})
+        for report in run:
+            print(report["env_steps_sampled"], report.get("episode_return"))
+        policy = run.load()
+
+    `run.finish()` trains without a loop, and so does whatever asks for the result first.
+
+    Args:
+        algorithm: Name of the algorithm (`rlweave list algorithms`), or an `Algorithm` of one's own.
+        env: An id of Gymnasium; a class or function that makes the environment; or the name of one, "module:Class".
+            On Ray it travels to the workers.
+        run_dir: A new directory for settings, metrics and checkpoints; None writes nothing at all.
+        callbacks: What the training calls, see `rlweave.algorithms.callbacks.Callback`: classes or "module:Class",
+            which the run's settings keep, so that `rlweave resume` calls them again; or objects, which it cannot.
+        presets: Whether to start from the settings tuned for the environment, if there are any.
+        settings: Settings as `rlweave train ALGORITHM --settings` shows them, nested ones as dicts: `backend="torch"`,
+            `seed=1`, `steps=100_000`, `num_envs=8`, `engine="ray"`, `agent={"lr": 3e-4}`.
+
+    Returns:
+        The run: iterate over it; then `load()`, `evaluate()`, `metrics`, `path`.
+
+    Raises:
+        BackendError: The backend is not installed, or cannot learn.
+        ConfigError: A wrong setting or environment.
+    """
+    chosen = algorithm if isinstance(algorithm, Algorithm) else get_algorithm(algorithm)
+    kept, objects = _sorted_out(callbacks)
+    given = {key: value.to_data() if isinstance(value, Config) else value for key, value in settings.items()}
+    env_id = name_environment(env)
+    given |= {"env": env_id, "callbacks": [*given.get("callbacks", ()), *kept]}
+    check_keys(chosen.config_class, given, _as_keyword)
+    preset: Mapping[str, Any] | None = chosen.preset_of(env_id) if presets else None
+    config = resolve_config(chosen.config_class, presets=preset, file=given)
+    chosen.check_environment(config.env)
+    check_backend(config.backend)
+    chosen.check_learns_on(config.backend)
+    directory = None if run_dir is None else RunDirectory.create(chosen.name, config.to_data(), path=run_dir)
+    return begin(chosen, config, directory, objects)
+
+
+def begin(algorithm: Algorithm, config: Any, directory: RunDirectory | None, callbacks: Sequence[Any] = ()) -> Run:
+    """A new training with settings that are resolved; a directory in which nothing came to be is removed.
+
+    Args:
+        algorithm: The algorithm.
+        config: Its settings.
+        directory: Where checkpoints and metrics go.
+        callbacks: Beside those in the settings.
+    """
+    trainer = None
+    try:
+        trainer = algorithm.make_trainer(config, directory)
+        return Run(algorithm, config, trainer, directory, callbacks)
+    except BaseException:
+        if trainer is not None:
+            trainer.close()
+        if directory is not None:
+            directory.discard()
+        raise
+
+
+def _sorted_out(callbacks: Sequence[Any]) -> tuple[list[str], list[Any]]:
+    """Names of the callbacks that another process can make anew, and the others."""
+    if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
+        raise ConfigError(
+            "callbacks are a list", where="callbacks", received=repr(callbacks), fix="callbacks=[...], also of one"
+        )
+    kept, objects = [], []
+    for callback in callbacks:
+        if isinstance(callback, str):
+            kept.append(callback)
+        elif isinstance(callback, type) and callback.__module__ != "__main__" and "." not in callback.__qualname__:
+            kept.append(name_of(callback))
+        else:
+            objects.append(callback)
+    return kept, objects
+
+
+def _as_keyword(key: str) -> str:
+    """A dotted key as arguments of Python.
+
+    >>> _as_keyword("agent.lr")
+    "agent={'lr': ...}"
+    """
+    first, _, rest = key.partition(".")
+    return f"{first}={{{rest!r}: ...}}" if rest else f"{first}=..."

@@ -56,8 +56,9 @@ def settings_of(config: Mapping[str, Any]) -> tuple[Algorithm, TrainConfig]:
     Raises:
         ConfigError: There is no algorithm, a setting is wrong, or it is Tune's to say.
 
-    >>> spec, config = settings_of({"algorithm": "ppo", "env": "CartPole-v1", "agent.lr": 0.1, "agent": {"epochs": 3}})
-    >>> spec.name, config.agent.lr, config.agent.epochs
+    >>> sample = {"algorithm": "ppo", "env": "CartPole-v1", "agent.lr": 0.1, "agent": {"epochs": 3}}
+    >>> algorithm, config = settings_of(sample)
+    >>> algorithm.name, config.agent.lr, config.agent.epochs
     ('ppo', 0.1, 3)
     """
     given = dict(config)
@@ -69,10 +70,10 @@ def settings_of(config: Mapping[str, Any]) -> tuple[Algorithm, TrainConfig]:
     for key, instead in _TUNES_OWN.items():
         if key in given:
             raise ConfigError(f"Tune decides on {key}", received=repr(given[key]), fix=f"use {instead}")
-    spec = get_algorithm(name)
-    presets = spec.preset_of(given.get("env"))
-    return spec, resolve_config(
-        spec.config_class,
+    algorithm = get_algorithm(name)
+    presets = algorithm.preset_of(given.get("env"))
+    return algorithm, resolve_config(
+        algorithm.config_class,
         presets=presets,
         sets={**dict(dotted(given, TrainConfig.model_fields)), "checkpoint_every": 0},
     )

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.config_checks import check_environment
 from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed, watch_checkpoint
 from rlweave.algorithms.loading import find_playing
 from rlweave.algorithms.registry import get_algorithm
@@ -39,13 +38,13 @@ def evaluate(
     """Plays episodes greedily with a trained agent: its best checkpoint, or else its newest good one."""
     directory = RunDirectory.open(run)
     name, data = directory.read_config()
-    spec = get_algorithm(name)
-    config = resolve_config(spec.config_class, file=data)
-    check_environment(spec, config.env)
+    chosen = get_algorithm(name)
+    config = resolve_config(chosen.config_class, file=data)
+    chosen.check_environment(config.env)
     is_run = run.resolve() == directory.path.resolve()
     checkpoint = find_playing(run) if is_run else find_checkpoint(run)
     played = (1 if video or render else 20) if episodes is None else episodes
-    play = (spec, config, checkpoint, played, final_evaluation_seed(config.seed) if seed is None else seed)
+    play = (chosen, config, checkpoint, played, final_evaluation_seed(config.seed) if seed is None else seed)
     if video is not None and render:
         raise ConfigError("one thing at a time", received="--video and --render", fix="leave one of them out")
     if video is not None:

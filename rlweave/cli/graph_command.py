@@ -38,10 +38,10 @@ def graph(
     """Draws the component graph of an agent, tells how it was built, or prints the code of one of its methods."""
     if explain and code is not None:
         raise ConfigError("one thing at a time", received="--explain and --code", fix="leave one of them out")
-    spec = get_algorithm(algorithm)
+    chosen = get_algorithm(algorithm)
     given = collect_settings({"imports": imports, "env": env, "backend": backend}, assignments or [])
-    resolved, _ = make_config(spec, given, config)
-    trainer = spec.make_trainer(resolved, None)
+    resolved, _ = make_config(chosen, given, config)
+    trainer = chosen.make_trainer(resolved, None)
     try:
         if code is not None:
             show_code(trainer, code)

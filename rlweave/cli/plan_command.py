@@ -44,14 +44,14 @@ def plan(
     """Shows the dataflow plan of an algorithm: what runs where, what flows, how much of it. Nothing is started."""
     if explain and (draw or out is not None):
         raise ConfigError("one thing at a time", received="--explain and --draw", fix="leave one of them out")
-    spec = get_algorithm(algorithm)
+    chosen = get_algorithm(algorithm)
     options = {"imports": imports, "env": env, "backend": backend, "num_envs": num_envs}
     options |= {"engine": engine, "workers": workers, "placement": placement}
     given = collect_settings(options, assignments or [])
-    if config is None and "env" not in given and spec.config_class.model_fields["env"].is_required():
+    if config is None and "env" not in given and chosen.config_class.model_fields["env"].is_required():
         given["env"] = ANY_ENVIRONMENT
-    resolved, _ = make_config(spec, given, config)
-    composed = spec.compose(resolved)
+    resolved, _ = make_config(chosen, given, config)
+    composed = chosen.compose(resolved)
     if not draw and out is None:
         typer.echo(composed.explain(resolved.engine), nl=False)
         return

@@ -11,8 +11,7 @@ import typer
 from rich.markup import escape
 
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.config import TrainConfig, resolve_config
-from rlweave.algorithms.config_checks import check_backend, check_environment, check_keys
+from rlweave.algorithms.config import TrainConfig, check_backend, check_keys, resolve_config
 from rlweave.errors import ConfigError
 from rlweave.plugins import import_modules
 from rlweave.settings.config import describe_settings
@@ -66,12 +65,12 @@ def collect_settings(options: Mapping[str, Any], assignments: Sequence[str]) -> 
 
 
 def make_config(
-    spec: Algorithm, settings: Mapping[str, Any], config_file: Path | None, use_presets: bool = True
+    algorithm: Algorithm, settings: Mapping[str, Any], config_file: Path | None, use_presets: bool = True
 ) -> tuple[TrainConfig, bool]:
     """Resolves and checks the configuration of a training.
 
     Args:
-        spec: The algorithm.
+        algorithm: The algorithm.
         settings: Dotted settings from the command line, which win.
         config_file: YAML or JSON.
         use_presets: Whether settings tuned for the environment stand below the file.
@@ -84,34 +83,34 @@ def make_config(
         BackendError: For an unknown backend, or one that is not installed.
     """
     file = read_settings_file(config_file) if config_file is not None else {}
-    named = file.pop("algorithm", spec.name)
-    if named != spec.name:
+    named = file.pop("algorithm", algorithm.name)
+    if named != algorithm.name:
         raise ConfigError(
             "the config file is for another algorithm", where=str(config_file), received=repr(named),
             fix=f"rlweave train {named}, or take out the line `algorithm:`",
         )  # fmt: skip
     env = settings.get("env", file.get("env"))
-    preset = spec.preset_of(env) if use_presets else None
-    if env is None and spec.config_class.model_fields["env"].is_required():
+    preset = algorithm.preset_of(env) if use_presets else None
+    if env is None and algorithm.config_class.model_fields["env"].is_required():
         raise ConfigError("no environment given", fix="for example --env CartPole-v1")
-    check_keys(spec.config_class, {**file, **settings})
-    config = resolve_config(spec.config_class, presets=preset, file=file, sets=settings)
-    check_environment(spec, config.env)
+    check_keys(algorithm.config_class, {**file, **settings})
+    config = resolve_config(algorithm.config_class, presets=preset, file=file, sets=settings)
+    algorithm.check_environment(config.env)
     check_backend(config.backend)
     return config, bool(preset)
 
 
-def settings_text(spec: Algorithm, env: str | None = None, width: int = 100) -> str:
+def settings_text(algorithm: Algorithm, env: str | None = None, width: int = 100) -> str:
     """All settings of an algorithm: a line with key, default, unit and type each, and what it does below.
 
     Args:
-        spec: The algorithm.
+        algorithm: The algorithm.
         env: Environment whose tuned settings are shown as defaults.
         width: Of a line, in characters; keys, defaults and types are never cut.
     """
-    lines = [f"Settings of {spec.name} (--set key=value):"]
-    tuned = spec.preset_of(env) or {}
-    for setting in describe_settings(spec.config_class):
+    lines = [f"Settings of {algorithm.name} (--set key=value):"]
+    tuned = algorithm.preset_of(env) or {}
+    for setting in describe_settings(algorithm.config_class):
         value = _lookup(tuned, setting.key)
         default = setting.default if value is None else f"{value} (tuned for {env}; else {setting.default})"
         unit = f" {setting.unit}" if setting.unit else ""

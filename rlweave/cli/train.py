@@ -9,14 +9,12 @@ from typing import Annotated
 
 import typer
 
-from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.config_checks import check_backend, check_environment, check_learning_backend
+from rlweave.algorithms.config import check_backend, resolve_config
 from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed
 from rlweave.algorithms.loading import find_playing
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.run import Run
+from rlweave.algorithms.run import Run, begin
 from rlweave.algorithms.schedule_lengths import kept_schedules
-from rlweave.algorithms.training import begin
 from rlweave.backends import LEARNING, best_backend
 from rlweave.cli.console import output, show_files, warn
 from rlweave.cli.graph_command import write_graph_picture
@@ -75,24 +73,24 @@ def train(
     settings: Annotated[bool, typer.Option("--settings", help="Show all settings of the algorithm, and end.")] = False,
 ) -> None:
     """Trains an agent; writes settings, metrics, checkpoints and pictures into a run directory."""
-    spec = get_algorithm(algorithm)
+    chosen = get_algorithm(algorithm)
     if settings:
         console = output()
-        console.print(settings_text(spec, env, min(console.width, 120)), markup=False, soft_wrap=True)
+        console.print(settings_text(chosen, env, min(console.width, 120)), markup=False, soft_wrap=True)
         return
     options = {"imports": imports, "env": env, "backend": backend, "seed": seed, "steps": steps, "num_envs": num_envs}
     options |= {"engine": engine, "workers": workers, "address": address, "placement": placement}
     options["callbacks"] = callbacks or None
     given = collect_settings(options, assignments or [])
-    resolved, tuned = make_config(spec, given, config, presets)
-    check_learning_backend(spec, resolved.backend)
-    run = RunDirectory.create(spec.name, resolved.to_data(), command=_command(), path=run_dir)
+    resolved, tuned = make_config(chosen, given, config, presets)
+    chosen.check_learns_on(resolved.backend)
+    run = RunDirectory.create(chosen.name, resolved.to_data(), command=_command(), path=run_dir)
     if "backend" not in given and config is None and resolved.backend == best_backend():
         output().print(f"learning on {resolved.backend}, the first of {', '.join(LEARNING)} that is installed "
                        "(--backend names another)")  # fmt: skip
     if tuned:
         output().print(f"settings tuned for {resolved.env} are used; --no-presets leaves them out")
-    with run.writing(), begin(spec, resolved, run, [_Pictures()]) as training:
+    with run.writing(), begin(chosen, resolved, run, [_Pictures()]) as training:
         write_graph_picture(training.trainer, run.graph_picture)
         write_plan_picture(training.trainer.draw_plan(), run.plan_picture)
         _drive(training, run)
@@ -114,18 +112,18 @@ def resume(
 def _go_on(run: Path, directory: RunDirectory, steps: int | None) -> None:
     """Goes on with a training from its newest good checkpoint, or from the one that is named."""
     name, data = directory.read_config()
-    spec = get_algorithm(name)
-    planned = resolve_config(spec.config_class, file=data)
+    chosen = get_algorithm(name)
+    planned = resolve_config(chosen.config_class, file=data)
     length = {} if steps in (None, planned.steps) else {"steps": steps, "schedule_steps": planned.schedule_length}
-    resolved = resolve_config(spec.config_class, file=data, sets=length)
-    check_environment(spec, resolved.env)
+    resolved = resolve_config(chosen.config_class, file=data, sets=length)
+    chosen.check_environment(resolved.env)
     check_backend(resolved.backend)
-    check_learning_backend(spec, resolved.backend)
+    chosen.check_learns_on(resolved.backend)
     checkpoint = find_checkpoint(run)
     newest = (list_checkpoints(directory.checkpoints) or [checkpoint])[-1]
     if checkpoint != newest and run.resolve() != checkpoint.resolve():
         warn(f"{newest} is damaged; going on from {checkpoint}")
-    trainer = spec.make_trainer(resolved, directory)
+    trainer = chosen.make_trainer(resolved, directory)
     try:
         trainer.restore(checkpoint)
         if trainer.env_steps >= resolved.steps:
@@ -141,7 +139,7 @@ def _go_on(run: Path, directory: RunDirectory, steps: int | None) -> None:
         directory.note_command(_command())
         for path in set_aside_newer(directory.checkpoints, trainer.env_steps):
             warn(f"a later checkpoint was moved to {path}")
-        training = Run(spec, resolved, trainer, directory, [_Pictures()])
+        training = Run(chosen, resolved, trainer, directory, [_Pictures()])
     except BaseException:
         trainer.close()
         raise
@@ -169,7 +167,7 @@ def _drive(run: Run, directory: RunDirectory) -> None:
     for note in run.notes:
         output().print(note)
     vars(run.trainer)["tell"] = lambda text: output().print(text, markup=False)  # from now on at once
-    title = f"{run.spec.name} {config.env} {config.backend} seed {config.seed}"
+    title = f"{run.algorithm.name} {config.env} {config.backend} seed {config.seed}"
     try:
         with (
             StopRequest(lambda: run.stop_now("interrupted"), lambda: _rescued(run, directory), config.stop_grace),
@@ -200,7 +198,7 @@ def _evaluate_best(run: Run, directory: RunDirectory) -> None:
     best = directory.checkpoints / "best"
     checkpoint = find_playing(directory.path)
     seed = final_evaluation_seed(config.seed)
-    evaluation = evaluate_checkpoint(run.spec, config, checkpoint, config.final_episodes, seed)
+    evaluation = evaluate_checkpoint(run.algorithm, config, checkpoint, config.final_episodes, seed)
     file = directory.path / "evaluation.json"
     write_whole(file, to_json(evaluation_data(evaluation), indent=1) + "\n")
     which = "best checkpoint" if best.is_dir() else "last weights"

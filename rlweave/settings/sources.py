@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -81,6 +82,31 @@ def read_settings_file(path: str | Path) -> Settings:
     if not isinstance(settings, dict):
         raise ConfigError("a config file must hold `key: value` lines", where=str(path), received=repr(settings))
     return settings
+
+
+class PresetFile(Mapping[str, Mapping[str, Any]]):
+    """Nested settings by environment id, or pattern of ids such as `ALE/*`; read at the first look.
+
+    Args:
+        module_file: `__file__` of the algorithm's module; its presets stand beside it, as `.yaml`.
+    """
+
+    def __init__(self, module_file: str) -> None:
+        self.path = Path(module_file).with_suffix(".yaml")
+
+    @functools.cached_property
+    def _presets(self) -> dict[str, Any]:
+        return read_settings_file(self.path)
+
+    def __getitem__(self, environment: str) -> Mapping[str, Any]:
+        preset: Mapping[str, Any] = self._presets[environment]
+        return preset
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._presets)
+
+    def __len__(self) -> int:
+        return len(self._presets)
 
 
 def parse_yaml(text: str, where: str = "") -> Any:

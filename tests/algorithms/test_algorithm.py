@@ -9,7 +9,7 @@ from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.ppo import columns
 from rlweave.algorithms.registry import get_algorithm, register_algorithm
 from rlweave.algorithms.rollout_workers import trajectory_worker
-from rlweave.algorithms.training import train
+from rlweave.algorithms.run import train
 from rlweave.errors import ConfigError
 from rlweave.flow import ReportMetrics, TrainOneStep
 from rlweave.settings.config import setting

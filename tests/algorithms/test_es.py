@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from rlweave.agents.es import ES
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.es import ESTrainConfig, PopulationWorker, es, es_plan
+from rlweave.algorithms.es import ESTrainConfig, GenerationWorker, es, es_plan
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.components.evolution import noise_table
@@ -67,7 +67,7 @@ def test_returns_are_those_that_each_perturbed_policy_gains():
     config = {"network": [], "noise_size": 500, "sigma": 0.5}
     space = FloatBox(shape=(1,))
     agent = ES(space, space, config, slots=3, backend="numpy", seed=4)
-    worker = PopulationWorker(agent, make_env(Uneven, 3, seed=0), pairs=5)
+    worker = GenerationWorker(agent, make_env(Uneven, 3, seed=0), pairs=5)
     batch = worker.sample()
     assert batch["returns"].shape == (5, 2)
     centre = agent.get_weights()
@@ -112,7 +112,7 @@ def test_workers_share_a_generation_and_each_update_takes_all_of_it():
 def test_the_generation_that_reaches_the_length_of_the_training_is_finished_and_counted():
     shares = []
 
-    class Spy(PopulationWorker):
+    class Spy(GenerationWorker):
         def sample(self):
             shares.append(super().sample())
             return shares[-1]

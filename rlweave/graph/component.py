@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.composition import COMPOSITION, ComponentBase, refuse_late
@@ -13,9 +13,6 @@ from rlweave.graph.specs import from_spec
 from rlweave.graph.sync import sync_variables
 from rlweave.graph.variable import Initializer, Variable, VariableCollection, variable_space
 from rlweave.tree import leaves_of
-
-if TYPE_CHECKING:
-    from rlweave.graph.session.inference import Session
 
 
 class UnknownApiError(BuildError, AttributeError):
@@ -151,7 +148,7 @@ class Component(ComponentBase):
                 fix="call it inside an API method; of a built graph use executor.get_weights()",
             )
         found: dict[str, Variable] = {}
-        for component in self._reachable(session):
+        for component in session.reachable(self):
             if trainable and not component.trainable:
                 continue  # an optimizer, say, which may wait for the very collection that is asked for
             if not session.is_complete(component):
@@ -161,16 +158,6 @@ class Component(ComponentBase):
                 if trainable is None or can_train == trainable:
                     found[variable.path] = variable
         return VariableCollection(found, root=self.path)
-
-    def _reachable(self, session: Session) -> list[ComponentBase]:
-        seen: dict[int, ComponentBase] = {}
-        stack: list[ComponentBase] = [self]
-        while stack:
-            component = stack.pop(0)
-            if id(component) not in seen:
-                seen[id(component)] = component
-                stack.extend(session.referenced_by(component))
-        return list(seen.values())
 
     def sync(self, source: Component, tau: Any = 1.0) -> None:
         """Moves all variables towards those of an equally built component: `v += tau * (source - v)`.

@@ -25,7 +25,8 @@ from rlweave.graph.ir import (
     inner_nodes,
     unique,
 )
-from rlweave.graph.trace import Trace, lift, make_result, spaces_of
+from rlweave.graph.trace import Trace, lift
+from rlweave.graph.values import make_result, spaces_of
 from rlweave.spaces import Box, Dim, from_axes
 from rlweave.tree import has_leaf, leaves_of, tree_map
 
@@ -42,7 +43,7 @@ def scan(method: Callable[..., Any], carry: Structure, xs: Structure = None, len
     Returns:
         (last carry, ys with a leading axis).
     """
-    trace = require_trace("scan")
+    trace: Trace = require_trace("scan")
     if has_leaf((carry, xs), Unknown):
         trace.unknown = True
         return (Unknown("scan"), Unknown("scan"))
@@ -128,7 +129,7 @@ def cond(pred: Value, f: Callable[[], Any], g: Callable[[], Any]) -> Any:
         f: Body when true (a function without arguments over values in reach).
         g: Body when false; its results have the same spaces.
     """
-    trace = require_trace("cond")
+    trace: Trace = require_trace("cond")
     if has_leaf(pred, Unknown):
         trace.unknown = True
         return Unknown("cond")
@@ -164,7 +165,7 @@ def while_(test: Callable[..., Value], body: Callable[..., Any], carry: Structur
         body: Function of the carry that returns the new one, of the same spaces.
         carry: Nested values.
     """
-    trace = require_trace("while_")
+    trace: Trace = require_trace("while_")
     if has_leaf(carry, Unknown):
         trace.unknown = True
         return Unknown("while_")
@@ -212,7 +213,7 @@ def vmap(
     """
 
     def mapped(*args: Structure) -> Any:
-        trace = require_trace("vmap")
+        trace: Trace = require_trace("vmap")
         if has_leaf(args, Unknown):
             trace.unknown = True
             return Unknown("vmap")

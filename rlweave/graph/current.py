@@ -1,34 +1,29 @@
-"""The trace and the build in progress in this thread."""
+"""The trace and the build in progress in this thread, for what stands below both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlweave.errors import BuildError
 
-if TYPE_CHECKING:
-    from rlweave.graph.session.inference import Session
-    from rlweave.graph.trace import Trace
-
-TRACE: ContextVar[Trace | None] = ContextVar("rlweave_trace", default=None)
+TRACE: ContextVar[Any] = ContextVar("rlweave_trace", default=None)
 SESSION: ContextVar[Any] = ContextVar("rlweave_session", default=None)
 
 
-def current_trace() -> Trace | None:
-    """The trace in progress in this thread."""
+def current_trace() -> Any:
+    """The `Trace` in progress in this thread, or None."""
     return TRACE.get()
 
 
-def current_session() -> Session | None:
-    """The build in progress in this thread."""
-    session: Session | None = SESSION.get()
-    return session
+def current_session() -> Any:
+    """The `Session` of the build in progress in this thread, or None."""
+    return SESSION.get()
 
 
-def require_trace(what: str) -> Trace:
+def require_trace(what: str) -> Any:
     """The trace in progress, or an error that says that `what` belongs into an API method."""
     trace = current_trace()
     if trace is None:
@@ -37,7 +32,7 @@ def require_trace(what: str) -> Trace:
 
 
 @contextmanager
-def tracing(trace: Trace) -> Iterator[None]:
+def tracing(trace: Any) -> Iterator[None]:
     """Makes a trace (and its session) the current one."""
     token, session_token = TRACE.set(trace), SESSION.set(trace.session)
     try:

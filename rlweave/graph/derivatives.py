@@ -14,7 +14,8 @@ from rlweave.graph.ir import (
     Unknown,
     Value,
 )
-from rlweave.graph.trace import make_result
+from rlweave.graph.trace import Trace
+from rlweave.graph.values import make_result
 from rlweave.graph.variable import VariableCollection
 from rlweave.tree import has_leaf, leaves_of, tree_map
 
@@ -36,7 +37,7 @@ def gradients(loss: Value, variables: VariableCollection | Structure, allow_unus
         BuildError: The loss is no scalar; a write, a host node or a while loop lies on the differentiated path; there
             are no variables, or the loss does not depend on one of them.
     """
-    trace = require_trace("gradients")
+    trace: Trace = require_trace("gradients")
     if has_leaf((loss, variables), Unknown):
         trace.unknown = True
         return Unknown("gradients")
@@ -81,7 +82,7 @@ def stop_gradient(structure: Structure) -> Structure:
     Args:
         structure: Nested values.
     """
-    trace = require_trace("stop_gradient")
+    trace: Trace = require_trace("stop_gradient")
 
     def stop(value: Any) -> Any:
         return trace.relabel(value, value.space, differentiable=False) if isinstance(value, Value) else value

@@ -22,7 +22,8 @@ from rlweave.graph.passes.places import place_node
 from rlweave.graph.session.calls import fill_arguments
 from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Store
-from rlweave.graph.trace import Trace, make_inputs, spaces_of
+from rlweave.graph.trace import Trace
+from rlweave.graph.values import make_inputs, spaces_of
 from rlweave.spaces import Dim
 from rlweave.tree import flatten_tree, leaves_of, tree_leaves, tree_map
 

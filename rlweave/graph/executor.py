@@ -16,6 +16,7 @@ from rlweave.graph import guard
 from rlweave.graph.acting import refuse_learning
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
+from rlweave.graph.explain import explain
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
 from rlweave.graph.lowering.called import own, set_cells, unshared, values_of_cells
@@ -275,7 +276,19 @@ class GraphExecutor:
         Raises:
             ExecutionError: No such method, or arguments that do not fit it.
         """
-        return stage_arguments(self, name, args, kwargs)
+        where = f"{self.root.path}.{name}"
+        graph = next((g for (method, _), g in self.graphs.items() if method == name), None)
+        if graph is None:
+            if name not in self._methods or name not in self.__dict__:
+                self.__getattr__(name)
+            raise ExecutionError(
+                "arguments were staged for a method that has not been traced yet",
+                where=where,
+                received="static arguments without defaults",
+                fix=f'call it once, or build with static={{"{name}": {{...}}}}',
+            )
+        inputs = graph.inputs
+        return stage_arguments(graph, where, args, kwargs, lambda p: self.input_check(name, p, inputs[p]), self.store)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -423,9 +436,7 @@ class GraphExecutor:
 
         RLgraph's algorithm 1 as it went: which component was complete when, fed by whom, with which variables.
         """
-        from rlweave.graph.explain import explain
-
-        return explain(self)
+        return explain(self.session, self.graphs.values(), self.store, self.build_seconds)
 
     def draw(self, form: str = "mermaid", method: str | None = None) -> str:
         """The component graph, or what one API method uses of it, as "mermaid" text or "svg"."""

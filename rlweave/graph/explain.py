@@ -4,42 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes
 from rlweave.graph.passes.ordering import by_place
+from rlweave.graph.session.completeness import Round
+from rlweave.graph.session.inference import Session
+from rlweave.graph.store import Store
 from rlweave.graph.variable import VariableCollection
-
-if TYPE_CHECKING:
-    from rlweave.graph.composition import ComponentBase
-    from rlweave.graph.executor import GraphExecutor
-
 
 #: The most characters that one structure takes.
 _LONGEST = 200
 
 
-@dataclass(frozen=True)
-class Round:
-    """One pass of the build over the API methods that are not known yet.
-
-    Attributes:
-        known: Methods whose results became known.
-        waiting: Methods that have to be traced again, with the reason where there is one besides unknown inputs.
-        completed: Components that became input-complete, in this order; they created their variables then.
-    """
-
-    known: tuple[str, ...]
-    waiting: tuple[tuple[str, str], ...]
-    completed: tuple[ComponentBase, ...]
-
-
-def explain(executor: GraphExecutor) -> str:
+def explain(session: Session, graphs: Iterable[Graph], store: Store, seconds: Mapping[str, float]) -> str:
     """The phases of a build as text; see `GraphExecutor.explain`."""
-    session = executor.session
-    lines = [f"{type(session.root).__name__} {session.root.path!r} on {executor.backend.name}", ""]
+    lines = [f"{type(session.root).__name__} {session.root.path!r} on {session.backend.name}", ""]
     lines += [f"1. Composition: {len(session.components)} components"]
     for component in session.components:
         state = session.states[id(component)]
@@ -48,11 +29,10 @@ def explain(executor: GraphExecutor) -> str:
         lines.append(f"   {'  ' * depth}{state.path.rpartition('/')[2]}: {type(component).__name__}{needs}")
     lines += ["", "2. Assembly: each API method is called once with symbolic values, again while results are unknown"]
     for number, one in enumerate(session.rounds):
-        lines += _round(executor, number, one)
+        lines += _round(session, number, one)
     lines += ["", "3. Graphs: what each API method became"]
-    for graph in executor.graphs.values():
-        lines += _method(executor, graph)
-    seconds = executor.build_seconds
+    for graph in graphs:
+        lines += _method(store, graph)
     own = seconds["total"] - seconds["abstract evaluation"] - seconds["initializers"]
     lines += [
         "",
@@ -63,10 +43,10 @@ def explain(executor: GraphExecutor) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _round(executor: GraphExecutor, number: int, one: Round) -> Iterator[str]:
+def _round(session: Session, number: int, one: Round) -> Iterator[str]:
     title = f"round {number}" if number else "before"
     for component in one.completed:
-        state = executor.session.states[id(component)]
+        state = session.states[id(component)]
         fed = [f"{name} {_space_text(state.inputs[name])} from {state.callers[name]}" for name in state.needs]
         yield f"   {title}: {state.path} is complete{': ' if fed else ''}{'; '.join(fed)}"
         for variable in state.variables:
@@ -78,7 +58,7 @@ def _round(executor: GraphExecutor, number: int, one: Round) -> Iterator[str]:
         yield f"   {title}: {name} has to wait{': ' if reason else ''}{reason}"
 
 
-def _method(executor: GraphExecutor, graph: Graph) -> Iterator[str]:
+def _method(store: Store, graph: Graph) -> Iterator[str]:
     static = ", ".join(f"{name}={value!r}" for name, value in graph.static.items())
     yield f"   {graph.name}({static})" if static else f"   {graph.name}"
     for name, structure in graph.inputs.items():
@@ -88,12 +68,12 @@ def _method(executor: GraphExecutor, graph: Graph) -> Iterator[str]:
     kinds = Counter(node.kind for node in nodes)
     parts = [_count(count, _KINDS.get(kind, kind)) for kind, count in kinds.most_common()]
     yield f"     {_count(len(nodes), 'node')}{': ' if parts else ''}{', '.join(parts)}"
-    runs = [f"{_place(executor, run[0])} ({len(run)})" for run in by_place(graph.nodes)]
+    runs = [f"{_place(store, run[0])} ({len(run)})" for run in by_place(graph.nodes)]
     if len(runs) > 1:
         yield f"     {len(runs)} runs: {' -> '.join(runs)}"
     for title, paths in (("reads", graph.reads), ("writes", graph.writes)):
         variables = [path for path in paths if path not in RANDOM_PATHS]
-        size = sum(math.prod(executor.store.cells[path].value.shape) for path in variables)
+        size = sum(math.prod(store.cells[path].value.shape) for path in variables)
         parts = [f"{_count(len(variables), 'variable')} ({_count(size, 'number')})"] if variables else []
         parts += ["random state"] if len(variables) < len(paths) else []
         if parts:
@@ -112,8 +92,8 @@ def _count(number: int, what: str) -> str:
 _KINDS = {"call": "graph function call", "while": "loop", "cond": "branch"}
 
 
-def _place(executor: GraphExecutor, node: Node) -> str:
-    return "host" if node.host else node.device or executor.backend.name
+def _place(store: Store, node: Node) -> str:
+    return "host" if node.host else node.device or store.backend.name
 
 
 def _text(structure: Structure) -> str:

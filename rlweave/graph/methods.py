@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from rlweave.errors import ExecutionError
 from rlweave.graph.decorators import describe
 
-if TYPE_CHECKING:
-    from rlweave.graph.executor import GraphExecutor
+
+class Programs(Protocol):
+    """What methods ask of their executor."""
+
+    @property
+    def root(self) -> Any:
+        """The root component."""
+
+    def program(self, name: str, static: Mapping[str, Any] | None = None) -> Any:
+        """The lowered program of a method, made on first use."""
 
 
 class ArgumentsError(ExecutionError, TypeError):
@@ -19,7 +28,7 @@ class ArgumentsError(ExecutionError, TypeError):
 class LazyMethod:
     """An API method that has not been called yet: lowers on the first call and replaces itself."""
 
-    def __init__(self, executor: GraphExecutor, name: str) -> None:
+    def __init__(self, executor: Programs, name: str) -> None:
         self._executor, self._name = executor, name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -32,7 +41,7 @@ class LazyMethod:
 class StaticMethod:
     """An API method with static arguments: one program per combination."""
 
-    def __init__(self, executor: GraphExecutor, name: str, declared: Any) -> None:
+    def __init__(self, executor: Programs, name: str, declared: Any) -> None:
         self._executor, self._name, self._declared = executor, name, declared
         self._entries: dict[tuple[Any, ...], Any] = {}
         self._static = declared.static
@@ -83,7 +92,7 @@ class StaticMethod:
         return (), {**given, **kwargs}
 
 
-def _check_arguments(executor: GraphExecutor, name: str, entry: Any, args: Any, kwargs: Any) -> None:
+def _check_arguments(executor: Programs, name: str, entry: Any, args: Any, kwargs: Any) -> None:
     """Explains wrong arguments, until the first right call; later ones get Python's own error."""
     signature = inspect.signature(entry)
     try:

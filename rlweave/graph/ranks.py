@@ -12,6 +12,7 @@ from rlweave.graph.ir import (
     Unknown,
     Value,
 )
+from rlweave.graph.trace import Trace
 from rlweave.spaces import Dim, fixed_batch, fixed_time, from_axes
 from rlweave.tree import has_leaf, tree_map
 
@@ -41,7 +42,7 @@ def time_rank(structure: Structure) -> Structure:
 
 
 def _with_ranks(name: str, structure: Structure, ranks: int) -> Structure:
-    trace = require_trace(name)
+    trace: Trace = require_trace(name)
     if has_leaf(structure, Unknown):
         trace.unknown = True
         return structure

@@ -5,16 +5,12 @@ Tracing a Q network costs a hundred times the copy of its nodes, and an update t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from rlweave.graph.composition import ComponentBase
 from rlweave.graph.ir import Call, Node, Structure, Value
 from rlweave.tree import leaves_of, tree_map
-
-if TYPE_CHECKING:
-    from rlweave.graph.composition import ComponentBase
-    from rlweave.graph.decorators import ApiMethod
-    from rlweave.graph.trace import Trace
 
 
 class Recording:
@@ -50,7 +46,7 @@ class Recording:
             made.update(map(id, node.values()))
         return made.issuperset(map(id, leaves_of(self.result, Value)))
 
-    def replay(self, trace: Trace, inputs: Sequence[Value]) -> Structure:
+    def replay(self, emit: Callable[[Node], None], inputs: Sequence[Value]) -> Structure:
         """Emits the nodes again for other values of the same spaces, and returns the result."""
         values = {id(old): new for old, new in zip(self.inputs, inputs, strict=True)}
 
@@ -87,16 +83,23 @@ class Recording:
                 integer_writes=old.integer_writes,
             )
             node.result = made(old.result) if type(old.result) is Value else tree_map(made, old.result)
-            trace.emit(node)
+            emit(node)
         return tree_map(renewed, self.result)
 
 
-def recording_key(trace: Trace, component: ComponentBase, declared: ApiMethod, arguments: dict[str, Any]) -> Any:
-    """The key of a call, or None where it has to be traced: inside substitutions, vmap and split, or odd arguments."""
-    if trace.substitutions or trace.in_vmap or trace.split_writes:
-        return None
+def recording_key(
+    component: ComponentBase, function: Callable[..., Any], completed: int, arguments: dict[str, Any]
+) -> Any:
+    """The key of a call, or None where it has odd arguments.
+
+    Args:
+        component: Whose method is called.
+        function: The undecorated method.
+        completed: How many components are complete.
+        arguments: By parameter.
+    """
     try:
-        key = (id(component), declared.function, len(trace.session.completion), *map(_frozen, arguments.items()))
+        key = (id(component), function, completed, *map(_frozen, arguments.items()))
         hash(key)
     except TypeError:
         return None

@@ -11,7 +11,7 @@ from rlweave.graph.decorators import describe
 from rlweave.graph.ir import (
     Unknown,
 )
-from rlweave.graph.trace import lift
+from rlweave.graph.trace import Trace, lift
 
 
 def metric(name: str, value: Any, reduce: str = "mean") -> None:
@@ -22,7 +22,7 @@ def metric(name: str, value: Any, reduce: str = "mean") -> None:
         value: A scalar.
         reduce: "mean", "sum" or "last", over the steps of a scan and the rows of a vmap.
     """
-    trace = require_trace("metric")
+    trace: Trace = require_trace("metric")
     if reduce not in ("mean", "sum", "last"):
         raise BuildError("unknown reduction", where=f"metric {name!r}", received=repr(reduce), fix="mean, sum or last")
     if isinstance(value, Unknown):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from rlweave.backends import Backend
 from rlweave.errors import ExecutionError
 from rlweave.graph.ir import Graph, Structure, Value
 from rlweave.graph.passes.places import HOST, place_of
+from rlweave.graph.store import Store
 from rlweave.tree import leaves_of, tree_map
-
-if TYPE_CHECKING:
-    from rlweave.graph.executor import GraphExecutor
 
 
 class StagedArguments(tuple[Any, ...]):
@@ -23,20 +22,26 @@ class StagedArguments(tuple[Any, ...]):
 
 
 def stage_arguments(
-    executor: GraphExecutor, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    graph: Graph,
+    where: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    check: Callable[[str], Callable[[Any], Any]],
+    store: Store,
 ) -> StagedArguments:
-    """See `GraphExecutor.stage`."""
-    where = f"{executor.root.path}.{name}"
-    graph = next((g for (method, _), g in executor.graphs.items() if method == name), None)
-    if graph is None:
-        if name not in executor._methods or name not in executor.__dict__:
-            executor.__getattr__(name)
-        raise ExecutionError(
-            "arguments were staged for a method that has not been traced yet",
-            where=where,
-            received="static arguments without defaults",
-            fix=f'call it once, or build with static={{"{name}": {{...}}}}',
-        )
+    """See `GraphExecutor.stage`.
+
+    Args:
+        graph: The traced method.
+        where: Its path.
+        args: Arguments by position.
+        kwargs: Arguments by name.
+        check: From a parameter to what checks and converts its argument.
+        store: Knows backend and places.
+
+    Raises:
+        ExecutionError: Too few, too many, or unknown arguments.
+    """
     given = dict(zip(graph.parameters, args, strict=False))
     unknown = [key for key in kwargs if key not in graph.parameters or key in given]
     given.update(kwargs)
@@ -47,11 +52,8 @@ def stage_arguments(
             received=f"{len(args)} by position, {sorted(kwargs)} by name",
             fix=f"give each of {list(graph.parameters)} once; static arguments belong to the call",
         )
-    places = _places(graph, executor.store.input_place)
-    return StagedArguments(
-        _put(executor, graph.inputs[p], executor.input_check(name, p, graph.inputs[p])(given[p]), places)
-        for p in graph.parameters
-    )
+    places = _places(graph, store.input_place)
+    return StagedArguments(_put(store.backend, graph.inputs[p], check(p)(given[p]), places) for p in graph.parameters)
 
 
 def _places(graph: Graph, home: str) -> dict[int, str]:
@@ -66,11 +68,11 @@ def _places(graph: Graph, home: str) -> dict[int, str]:
     return {key: HOST if not used else used[0] if len(used) == 1 else home for key, used in devices.items()}
 
 
-def _put(executor: GraphExecutor, structure: Structure, argument: Any, places: dict[int, str]) -> Any:
+def _put(backend: Backend, structure: Structure, argument: Any, places: dict[int, str]) -> Any:
     def put(value: Any, array: Any) -> Any:
         if not isinstance(value, Value):
             return array
         place = places.get(id(value), HOST)
-        return np.array(array) if place == HOST else executor.backend.stage(array, None if place == "device" else place)
+        return np.array(array) if place == HOST else backend.stage(array, None if place == "device" else place)
 
     return tree_map(put, structure, argument)

@@ -35,7 +35,7 @@ class SubstitutedComponent:
             return self._view(attribute)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            trace = require_trace("a substituted component")
+            trace: Trace = require_trace("a substituted component")
             with _substituting(trace, self._mapping):
                 return attribute(*args, **kwargs)
 
@@ -64,7 +64,7 @@ def substitute(component: Component, values: Mapping[str, Value] | Sequence[Valu
         component: Any component of the graph.
         values: By variable path, as `component.variables().read()` and `gradients` give them, or in that order.
     """
-    trace = require_trace("substitute")
+    trace: Trace = require_trace("substitute")
     if has_leaf(values if isinstance(values, dict) else [values], Unknown):
         trace.unknown = True
         raise NotReady("substituted values")

@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rlweave import ops
 from rlweave.errors import BuildError
 from rlweave.graph.current import require_trace, tracing
 from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
 from rlweave.graph.ir import RANDOM_PATHS, Call, Graph, Metric, Node, NotReady, Structure, Unknown, Value
 from rlweave.graph.replay import Recording, recording_key
-from rlweave.graph.variable import Variable, VariableCollection
+from rlweave.graph.values import make_inputs, same, spaces_of, variables_of_arguments
+from rlweave.graph.variable import Variable
 from rlweave.spaces import Box
-from rlweave.tree import flatten_tree, has_leaf, leaves_of, map_with_key, tree_map, unflatten_like
+from rlweave.tree import flatten_tree, has_leaf, leaves_of, tree_map, unflatten_like
 
 if TYPE_CHECKING:
     from rlweave.graph.composition import ComponentBase
@@ -106,11 +105,11 @@ class Trace:
         first = () if key is None else (key,)
         if isinstance(declared, GraphFunction):
             return self._graph_call(component, declared, first, arguments)
-        recorded = recording_key(self, component, declared, arguments) if self.replays and key is None else None
+        recorded = self._recording_key(component, declared, arguments) if self.replays and key is None else None
         if recorded is not None:
             known = self.session.recordings.get(recorded)
             if known is not None and known.closed:
-                return known.replay(self, list(leaves_of(arguments, Value)))
+                return known.replay(self.emit, list(leaves_of(arguments, Value)))
         start, metrics = len(self.graph.nodes), len(self.graph.metrics)
         self.calls.append(f"{self.session.path_of(component)}.{declared.name}")
         try:
@@ -122,6 +121,12 @@ class Trace:
             recording = Recording(self.graph.nodes[start:], list(leaves_of(arguments, Value)), result)
             self.session.recordings[recorded] = recording
         return result
+
+    def _recording_key(self, component: ComponentBase, declared: ApiMethod, arguments: dict[str, Any]) -> Any:
+        """The key of a call, or None where it has to be traced: inside substitutions, vmap and split."""
+        if self.substitutions or self.in_vmap or self.split_writes:
+            return None
+        return recording_key(component, declared.function, len(self.session.completion), arguments)
 
     def _split(
         self, component: ComponentBase, declared: ApiMethod | GraphFunction, arguments: dict[str, Any]
@@ -320,43 +325,6 @@ class Trace:
         return graph
 
 
-def same(x: Any) -> Any:
-    """Graph function body of a value with other roles of its axes."""
-    return x
-
-
-def make_inputs(argument: Structure, name: str) -> Structure:
-    """Input values for a nested structure of spaces; other leaves stay constants."""
-
-    def make(key: tuple[Any, ...], leaf: Any) -> Any:
-        return Value(leaf, None, key, name) if isinstance(leaf, Box) else leaf
-
-    return map_with_key(make, argument)
-
-
-def make_result(node: Node, spaces: Structure) -> Structure:
-    """Result values of a node for a nested structure of spaces; constants stay."""
-    if isinstance(spaces, Box):
-        return Value(spaces, node)
-    return map_with_key(lambda key, leaf: Value(leaf, node, key) if isinstance(leaf, Box) else leaf, spaces)
-
-
-def spaces_of(structure: Structure) -> Structure:
-    """Replaces values by their spaces and numbers by scalar boxes."""
-    from rlweave.spaces import from_axes
-
-    def convert(leaf: Any) -> Any:
-        if isinstance(leaf, Value):
-            return leaf.space
-        if isinstance(leaf, (bool, int, float, np.ndarray, np.generic)):
-            array = np.asarray(leaf)
-            kind = {"f": "float32", "i": "int32", "u": "uint8", "b": "bool"}[array.dtype.kind]
-            return from_axes(array.shape, kind)
-        return leaf
-
-    return tree_map(convert, structure)
-
-
 def _is_data(argument: Any) -> bool:
     return isinstance(argument, (Value, dict, tuple, list))
 
@@ -417,11 +385,6 @@ def count_returns(function: Callable[..., Any]) -> int | None:
     if not counts:
         return 0
     return counts.pop() if len(counts) == 1 else None
-
-
-def variables_of_arguments(args: Structure) -> list[Variable]:
-    """Variables of all collections among the arguments."""
-    return [variable for collection in leaves_of(args, VariableCollection) for variable in collection]
 
 
 def lift(structure: Structure) -> Structure:

@@ -20,7 +20,7 @@ from rlweave.graph.drawing.captions import EMPTY_NAMES, label_of, plural
 from rlweave.graph.drawing.parts import Part, keep_used, read_parts
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import Call, Gradients, Graph, Node, Structure, Transfer, Value, unique
-from rlweave.graph.trace import variables_of_arguments
+from rlweave.graph.values import variables_of_arguments
 from rlweave.tree import flatten_tree, leaves_of
 
 

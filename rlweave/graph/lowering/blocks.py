@@ -26,7 +26,7 @@ from rlweave.graph.ir import (
 from rlweave.graph.lowering.source import identifier, result_name, short_name, tuple_text
 from rlweave.graph.lowering.tape import TapeGradients
 from rlweave.graph.lowering.vjp import PullBacks
-from rlweave.graph.trace import same
+from rlweave.graph.values import same
 from rlweave.graph.variable import VariableCollection
 from rlweave.tree import has_leaf, leaves_of, tree_map
 

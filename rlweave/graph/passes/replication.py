@@ -34,7 +34,7 @@ from rlweave.graph.passes.copying import copy_node
 from rlweave.graph.passes.splitting import batch_axis, batch_size, may_be_split
 from rlweave.graph.session.composition import device_name
 from rlweave.graph.session.inference import Session
-from rlweave.graph.trace import make_result
+from rlweave.graph.values import make_result
 from rlweave.graph.variable import Variable, VariableCollection, read_variables
 from rlweave.tree import leaves_of
 

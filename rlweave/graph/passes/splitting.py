@@ -9,7 +9,7 @@ import numpy as np
 from rlweave.graph.ir import Call, Node, Value
 from rlweave.graph.session.calls import bind_node_function, fill_arguments
 from rlweave.graph.session.inference import Session
-from rlweave.graph.trace import same
+from rlweave.graph.values import same
 from rlweave.spaces import Box, Dim
 from rlweave.tree import leaves_of
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlweave.graph.decorators import describe
 from rlweave.graph.ir import Structure, Value
-from rlweave.graph.trace import spaces_of
+from rlweave.graph.values import spaces_of
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Box, Dict, Space, Tuple
 from rlweave.tree import flatten_tree

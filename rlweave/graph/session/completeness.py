@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rlweave.backends import Backend
 from rlweave.errors import BuildError
 from rlweave.graph.composition import ComponentBase, refuse_late
 from rlweave.graph.current import SESSION
-from rlweave.graph.explain import Round
 from rlweave.graph.ir import Structure, Unknown, Value
 from rlweave.graph.session.argument_spaces import same_features, to_space
 from rlweave.graph.session.composition import Composition
 from rlweave.graph.session.fingerprints import Fingerprints
 from rlweave.graph.variable import Variable
 from rlweave.tree import leaves_of
+
+
+@dataclass(frozen=True)
+class Round:
+    """One pass of the build over the API methods that are not known yet.
+
+    Attributes:
+        known: Methods whose results became known.
+        waiting: Methods that have to be traced again, with the reason where there is one besides unknown inputs.
+        completed: Components that became input-complete, in this order; they created their variables then.
+    """
+
+    known: tuple[str, ...]
+    waiting: tuple[tuple[str, str], ...]
+    completed: tuple[ComponentBase, ...]
 
 
 class Completeness(Composition):

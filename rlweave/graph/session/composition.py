@@ -106,6 +106,17 @@ class Composition:
         """The components in its attributes, owned and shared ones."""
         return self.states[id(component)].referenced
 
+    def reachable(self, component: ComponentBase) -> list[ComponentBase]:
+        """A component and all that are in attributes below it, shared ones too."""
+        seen: dict[int, ComponentBase] = {}
+        stack = [component]
+        while stack:
+            found = stack.pop(0)
+            if id(found) not in seen:
+                seen[id(found)] = found
+                stack.extend(self.referenced_by(found))
+        return list(seen.values())
+
     def path_of(self, component: ComponentBase) -> str:
         """The path of a component in this build."""
         return self.states[id(component)].path

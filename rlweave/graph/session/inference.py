@@ -24,7 +24,7 @@ from rlweave.graph.session.calls import bind_node_function, fill_arguments
 from rlweave.graph.session.completeness import Completeness
 from rlweave.graph.session.fingerprints import PLAIN, Key, frozen
 from rlweave.graph.store import make_binder, scratch_state
-from rlweave.graph.trace import make_result, variables_of_arguments
+from rlweave.graph.values import make_result, variables_of_arguments
 from rlweave.graph.variable import Variable
 from rlweave.spaces import Box
 from rlweave.tree import has_leaf, leaves_of

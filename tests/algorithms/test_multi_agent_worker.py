@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from rlweave.agents.dqn import DQN, STEP_KEYS
+from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
+from rlweave.agents.replay_agent import STEP_KEYS
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
 from rlweave.components import NStepAccumulator
 from rlweave.envs.multi_agent import MultiAgentEnv

@@ -1,334 +1,448 @@
-"""Gathers: where items leave their sources and become one stream, in an order that is part of the algorithm."""
+"""What both gathers do: ask sources for items, and take delivery of them."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
-from rlweave.errors import ConfigError, PlanError
+from rlweave.errors import CheckpointError, PlanError
+from rlweave.flow.codec import decode, encode, load_state, state_of
 from rlweave.flow.context import Context
-from rlweave.flow.envelope import ABSORBED, END, ItemReference, Pulled, RoundMark, merge
-from rlweave.flow.item_types import fits, positive
-from rlweave.flow.operator import Port
-from rlweave.flow.plan_errors import does_not_fit, failure
-from rlweave.flow.protocols import Batch
-from rlweave.flow.requests import Gather
-from rlweave.flow.workers import Arrival, Requested
+from rlweave.flow.engine import ActorLost, Call
+from rlweave.flow.envelope import (
+    ABSORBED,
+    END,
+    NOT_READY,
+    UNKNOWN_VERSION,
+    AbsorbedAt,
+    Envelope,
+    Pulled,
+    Signal,
+    referenced,
+)
+from rlweave.flow.failures import Failures
+from rlweave.flow.item_types import check_type
+from rlweave.flow.operator import Operator, Port
+from rlweave.flow.plan_errors import check_workers, failure
+from rlweave.flow.protocols import Episode
+from rlweave.flow.sources import RolloutSource
+from rlweave.flow.workers import Arrival, Requested, SourceItem
 
-WhenOld = Literal["drop", "wait"]
 
+class Gather(Operator):
+    """Asks sources for items, and takes delivery of them."""
 
-class GatherSync(Gather):
-    """A barrier: one item per source (or one call's worth of them) in every round, in the order of the sources.
+    state: ClassVar[tuple[str, ...]] = ("_sequence", "_over")
+    may_wait = True
+    on_error_choices = ()
 
-    The next round is asked for only when the last item of this one has gone through the plan, so what the plan sends
-    upstream meanwhile (weights) is seen by the whole next round. A source that is over leaves the rounds.
+    by_reference = False
+    """Whether items stay where they are made."""
 
-    So does one that is given up, after as many failures in a row as ``on_error`` lets pass: rounds have an item less
-    from then on, as ``given_up`` among the measures says. Every item knows its round (``Envelope.round``), so
-    ``batch_rounds()`` goes on to make lists of one round each. ``batch(n)`` and ``concat(min_steps)`` count items and
-    steps, whichever round they are of.
-
-    With a quorum, a round does not wait for everybody: once ``timeout`` seconds have passed since it was asked for,
-    ``quorum`` sources are enough. A late item comes in the round in which it arrives, and says so
-    (``Envelope.rounds_late``); its source is asked again only after that.
-
-    Args:
-        upstream: A parallel stream.
-        concat: Deliver each round as one item, its batches glued together.
-        quorum: Sources that are enough after ``timeout``; None waits for all.
-        timeout: Seconds that a round waits for everybody; 0 never waits for more than the quorum.
-    """
-
-    state = (*Gather.state, "_rounds", "_glued", "late_items", "_round")
-
-    def __init__(
-        self, upstream: Port, concat: bool = False, quorum: int | None = None, timeout: float | None = None
-    ) -> None:
-        if concat and not fits(upstream.item_type, Batch):
-            raise does_not_fit(upstream.node.name, upstream.describe(), upstream.item_type, "gather_sync", Batch)
-        super().__init__("gather_sync", upstream)
-        if not self.source.in_rounds:
+    def __init__(self, name: str, upstream: Port) -> None:
+        if not upstream.parallel:
             raise PlanError(
-                "samples of shards do not come in rounds: a shard that may not be asked now would hold up all others",
-                where=f"operators {self.source.name!r} and 'gather_sync'",
-                received="gather_sync()",
-                fix="use gather_async()",
+                f"{name}() needs a parallel stream",
+                where=f"operators {upstream.node.name!r} and {name!r}",
+                received=f"{upstream.describe()}, gathered already",
+                fix=f"leave out {name}()",
             )
-        size = len(self.source.group)
-        if (quorum is None) != (timeout is None) or (
-            quorum is not None and timeout is not None and not (1 <= quorum <= size and timeout >= 0)
-        ):
-            raise ConfigError(
-                "a barrier that does not wait for everybody needs a quorum and a time",
-                where="gather_sync",
-                received=f"quorum={quorum}, timeout={timeout}, {size} sources",
-                fix=f"give both, as quorum={max(1, size - 1)}, timeout=1.0, or neither to wait for all",
-            )
-        self.concat, self.quorum, self.timeout = concat, quorum, timeout
-        self.waits_for_all = timeout is None
-        self.in_flight = size * self.source.fragments
-        self.late_items = 0
-        self._rounds = 0
-        self._glued = 0
-        self._open = False
-        self._opened_at = 0.0
-        self._round: deque[Arrival] = deque()
+        self.stages: list[Operator] = []
+        source = upstream.node
+        while source.beside is not None:
+            self.stages.insert(0, source)
+            source = source.inputs[0].node
+        assert isinstance(source, RolloutSource)
+        self.source = source
+        self.enter([upstream], name)
+        self.connect()
+        self.outputs = [Port(self, 0, upstream.item_type)]
+        self._requested: deque[Requested] = deque()
+        self._ready: set[int] = set()
+        """Identities of the calls that are known to be done."""
+        self._arrived: deque[Arrival] = deque()
+        self._sequence = [0] * len(source.group)
+        self._over = [False] * len(source.group)
+        self._may_skip_look = False
+        self._right: set[type] = {Signal}
+        """Types that items may have, as far as they were seen."""
+        self.calls_per_source = 1
+        """Calls of one source that may be under way at a time."""
+        self.waits_for_all = True
+        """Whether an item of each source that was asked is waited for, however long that takes."""
+        self._blocking: list[Call] = []
+        self._blocked_in_step = -1
 
-    def pull(self, output: int = 0) -> Pulled:
-        """The next item of the round, or the whole round as one item."""
-        if not self._round:
-            answer = self._collect()
-            if answer is not None:
-                return answer
-        if not self.concat:
-            return self._deliver(self._round.popleft())
-        parts = [self._deliver(arrival) for arrival in self._round]
-        self._round.clear()
-        try:
-            payload = parts[0].payload.concat([part.payload for part in parts])
-        except Exception as error:
-            raise failure(self.name, merge(parts, None, self.name, self._glued), error) from error
-        self._glued += 1
-        return merge(parts, payload, self.name, self._glued - 1)
-
-    def _collect(self) -> Pulled | None:
-        """Fills the round, or says why it cannot be filled now."""
-        failures = self._failures
-        self._replace_due()
-        if not self._open:
-            self._check_alive()
-            asked = {request.actor for request in self._requested} | {arrival.actor for arrival in self._arrived}
-            for index in self._live():
-                if index not in asked:
-                    self._request(index, self._rounds)
-            if not self._requested and not self._arrived and not failures.restarting():
-                self.ended = True
-                return END
-            self._open, self._opened_at = True, self._now()
-        while (request := self._first_done()) is not None:
-            if self._take(request) is None and not self._over[request.actor] and not failures.stopped(request.actor):
-                self._request(request.actor, self._rounds)  # its item was skipped: another one, for the same round
-        self._check_alive()
-        if (self._requested or failures.restarting()) and not self._enough():
-            return self._not_ready()
-        self._open = False
-        self._round.extend(sorted(self._arrived, key=lambda arrival: arrival.actor))
-        self._arrived.clear()
-        self._rounds += 1
-        self._round = self._marked(self._not_absorbed(self._round))
-        for arrival in self._round:
-            self._note_lag(arrival.envelope)
-        if self._round:
-            return None
-        return ABSORBED if self._live() or self._requested or failures.restarting() else END
-
-    def _marked(self, arrivals: Iterable[Arrival]) -> deque[Arrival]:
-        """Items of the newest round, the last of which says so."""
-        whole = list(arrivals)
-        number, end = self._rounds - 1, len(whole) - 1
-        return deque(
-            arrival._replace(envelope=arrival.envelope._replace(round=RoundMark(self.name, number, place == end)))
-            for place, arrival in enumerate(whole)
-        )
-
-    def _not_absorbed(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-        """Those that came through all operators at their source; the steps of the others are counted."""
-        for arrival in arrivals:
-            if arrival.envelope.payload is ABSORBED:
-                self._absorb(arrival)
-            else:
-                yield arrival
-
-    def _after_lost(self, index: int) -> None:
-        if not self._over[index] and not self._failures.stopped(index):
-            self._request(index, self._rounds)
-
-    def _asked_of_new_actor(self, index: int) -> None:
-        if self._open:
-            self._request(index, self._rounds)
-
-    def _mark(self, request: Requested, arrivals: list[Arrival]) -> list[Arrival]:
-        """Marks items that were asked for in an earlier round."""
-        late = self._rounds - request.round
-        if not late:
-            return arrivals
-        self.late_items += len(arrivals)
-        return [arrival._replace(envelope=arrival.envelope._replace(rounds_late=late)) for arrival in arrivals]
-
-    def _enough(self) -> bool:
-        if self.quorum is None or self.timeout is None or self._now() < self._opened_at + self.timeout:
-            return False
-        return len({arrival.actor for arrival in self._arrived}) >= self.quorum
-
-    def wakes_at(self) -> float | None:
-        """Also when a round need not wait for everybody any more."""
-        base = super().wakes_at()
-        if self.timeout is None or not self._open or self._now() >= self._opened_at + self.timeout:
-            return base
-        at = self._opened_at + self.timeout
-        return at if base is None else min(base, at)
-
-    def note(self) -> str:
-        """Whether rounds are glued together, and for whom they wait."""
-        quorum = "" if self.quorum is None else f"quorum={self.quorum}, timeout={self.timeout:g}"
-        return ", ".join(filter(None, ["one item per round" if self.concat else "", quorum]))
-
-    def measures(self) -> dict[str, float]:
-        """Items that came in a later round than the one they were asked for, and sources that rounds lack for good."""
-        given_up = sum(self._failures.supervisor.given_up) if hasattr(self, "_failures") else 0
-        measures: dict[str, float] = {} if self.quorum is None else {"late_items": self.late_items}
-        return {**measures, "given_up": given_up} if given_up else measures
-
-    def state_dict(self) -> dict[str, Any]:
-        """Also the items of the round that were not delivered."""
-        # who resumes has all of the sources, and is to ask those that have no actor now
-        whole = self._open and not any(map(self._failures.stopped, range(len(self._over))))
-        return {**super().state_dict(), "open": whole}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        super().load_state_dict(state)
-        self._open, self._opened_at = bool(state["open"]) and not state["failed"], self._now()
-
-
-class GatherAsync(Gather):
-    """Items as they come, ``num_async`` asked for ahead at every source.
-
-    A source is asked for another item only after the one it delivered has gone through the plan. So with
-    ``num_async=1`` item i of a source is done before item i + 1 is begun (with several fragments per call: before the
-    next call is begun).
-
-    Args:
-        upstream: A parallel stream.
-        num_async: Calls per source that may be started and whose items are not delivered.
-        max_lag: Most weight versions that an item is old when it leaves here, of whichever learner has gone furthest,
-            and when a learner trains on it, of that learner; None keeps all.
-        when_old: ``"drop"`` leaves older items out and counts them. ``"wait"`` holds items of faster sources back
-            where they would make one that is being made too old; what is too old even so is dropped and counted.
-        by_reference: Whether items stay where they are made, and an `ItemReference` goes through the plan for each.
-    """
-
-    state = (*Gather.state, "held_back", "_holding")
-
-    def __init__(
-        self,
-        upstream: Port,
-        num_async: int = 1,
-        max_lag: int | None = None,
-        when_old: WhenOld = "drop",
-        by_reference: bool = False,
-    ) -> None:
-        super().__init__("gather_async", upstream)
-        self.by_reference = by_reference
-        if by_reference:
-            self.outputs = [Port(self, 0, ItemReference[upstream.item_type])]  # type: ignore[name-defined]
-        self.num_async = self.calls_per_source = positive("num_async", num_async, "gather_async")
-        if max_lag is not None and (isinstance(max_lag, bool) or not isinstance(max_lag, int) or max_lag < 0):
-            raise ConfigError(
-                "max_lag is a number of weight versions",
-                where="gather_async",
-                received=f"max_lag={max_lag!r}",
-                fix="give a whole number, 0 for only the newest weights, or None for no bound",
-            )
-        if when_old not in get_args(WhenOld) or (when_old == "wait" and max_lag is None):
-            raise ConfigError(
-                "what to do with old items is 'drop' or 'wait', and needs a bound",
-                where="gather_async",
-                received=f"when_old={when_old!r}, max_lag={max_lag}",
-                fix="give max_lag, the most weight versions that an item may be old",
-            )
-        self.max_lag, self.when_old = max_lag, when_old
-        self.in_flight = num_async * len(self.source.group) * self.source.fragments
-        self.held_back, self._holding = 0, False
-        self._due = [index for _ in range(num_async) for index in range(len(self.source.group))]
+    def prepare(self, context: Context) -> None:
+        """Tells the actors what to do with each item before it leaves them."""
+        context.fragments[self.source.group.key] = self.source.fragments
+        context.stages[self.source.group.key] = [(stage.name, stage) for stage in self.stages]
 
     def start(self, context: Context) -> None:
-        """Binds actors."""
-        super().start(context)
-        # asked for every item, so nothing is asked where everything is admitted
-        self._admits = None if self.when_old == "drop" or self.max_lag is None else self._admitted
+        """Binds actors and the way of weights to them."""
+        self._engine = context.engine
+        self._actors = context.actors(self.source.group)
+        self._channel = context.channel(self.source.group)
+        self._channel.name = repr(self.source.name)
+        self._failures = Failures(self.source, self.stages, context)
+        self._names = [f"{self.source.name}/{index}" for index in range(len(self._actors))]
+        for index, name in enumerate(self._names):
+            context.name_source(name, self._channel, index)
 
-    def pull(self, output: int = 0) -> Pulled:
-        """The item that was asked for first among those that have arrived."""
-        source, failures = self.source, self._failures
-        failed = failures.last_error is not None
-        if failed or source.watched_by_others:
-            self._replace_due()
-            failed = failures.last_error is not None
-        if self._due:
-            due, self._due = self._due, []
-            for index in due:
-                if self._over[index] or (failed and failures.stopped(index)):
-                    continue
-                if source.always_asked or source.may_ask(index):
-                    self._request(index)
-                else:
-                    self._due.append(index)
-        arrived = self._arrived
-        if not arrived:
-            if not self._requested:
-                self._check_alive()
-                if not failures.restarting() and (not self._due or source.exhausted()):
-                    self.ended = True
-                    return END
-            request = self._first_done(self._admits)
-            if request is None:
-                return self._not_ready()
-            if self._take(request) is None:
-                self._due.append(request.actor)
-                return ABSORBED
-        arrival = arrived.popleft()
-        if arrival.last:
-            self._due.append(arrival.actor)
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    def _live(self) -> list[int]:
+        """Sources that can be asked."""
+        return [index for index, over in enumerate(self._over) if not over and not self._failures.stopped(index)]
+
+    # What follows runs for every item, and mostly cold, between two items of workers that use the same cores: each
+    # call of a function costs many times what it costs in a tight loop. So these are few, and failures, which are
+    # rare, are looked for at one place (`Failures.last_error`).
+
+    def _request(self, index: int, in_round: int = 0) -> None:
+        now, channel, source = self._now, self._channel, self.source
+        started = now()
+        try:
+            newer = channel.due(index)
+        except Exception as error:  # the learner's, which reads its weights
+            envelope = Envelope(None, self._names[index], self._sequence[index], channel.version)
+            raise failure(f"weights for {source.name}", envelope, error) from error
+        payloads: Sequence[Call] = ()
+        if self.by_reference:
+            parts = 1 + source.fragments
+            call, *payloads = self._engine.call_in_parts(self._actors[index], "next_apart", parts, *newer)
+        else:
+            call = self._engine.call(self._actors[index], "next_items", *newer)
+        source.timer.seconds += now() - started
+        if not source.always_asked:
+            source.asked()
+        self._may_skip_look = self._context.turn.only_source and not self._engine.in_process
+        sent, versions = channel.sent[index], channel.sent_versions[index]
+        self._requested.append(Requested(index, call, sent, started, in_round, versions, payloads))
+
+    def _first_done(self, admitted: Callable[[Requested], bool] | None = None) -> Requested | None:
+        """The call that was started first among those that are known to be done; looks again if there is none."""
+        ready = self._ready
+        found = self._known_done(admitted) if ready else None
+        if found is not None:
+            return found
+        turn, failures = self._context.turn, self._failures
+        patience = 0.0  # none unless all that could move is what it looks for
+        if turn.patience and self.waits_for_all and (failures.last_error is None or not failures.restarting()):
+            now, until = self._now(), failures.hangs_at
+            if turn.waits_until is None:  # all looks of a step together, so that stop() is heeded
+                turn.waits_until = now + turn.patience
+            if turn.waits_until < until:
+                until = turn.waits_until
+            if until > now:
+                patience = until - now
+        if self._may_skip_look and not patience:
+            # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
+            self._may_skip_look = False
+            return None
+        requested = self._requested
+        unknown = [request.call for request in requested if id(request.call) not in ready]
+        done = self._engine.wait(unknown, patience) if unknown else []
+        if len(done) == 1 and not ready and admitted is None and self.calls_per_source == 1:
+            (call,) = done  # nothing to choose among, and this runs for every item
+            for request in requested:
+                if request.call is call:
+                    return request
+        ready.update(map(id, done))
+        return self._known_done(admitted)
+
+    def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
+        passed: set[int] = set()  # an actor's calls are done in order, but an engine may tell of a later one first
+        for request in self._requested:
+            if request.actor not in passed:
+                if id(request.call) in self._ready and (admitted is None or admitted(request)):
+                    return request
+                passed.add(request.actor)
+        return None
+
+    def _forget(self, request: Requested) -> None:
+        self._requested.remove(request)
+        self._ready.discard(id(request.call))
+
+    # -- taking delivery ----------------------------------------------------------------------------------------
+
+    def _take(self, request: Requested) -> list[Arrival] | None:
+        """Takes over the items of a call that is done; None if there is none, because it failed or was the end."""
+        self._requested.remove(request)
+        if self._ready:
+            self._ready.discard(id(request.call))
+        index, failures = request.actor, self._failures
+        failures.heard_of[index] = self._now()
+        try:
+            items: list[SourceItem] = request.call.result()
+        except Exception as error:
+            self._failed(index, error, version=request.version)
+            return None
+        if request.payloads:
+            items = referenced(items, request.payloads)
+        if failures.last_error is not None:
+            failures.supervisor.delivered(index)
+        name, sequence, left = self._names[index], self._sequence[index], len(items)
+        if left < self.source.fragments:  # it ended, or one of them failed, which the next call says
+            self.source.lost(self.source.fragments - left)
+        arrivals = []
+        for payload, num_steps, version, episodes in items:
+            if payload is END:
+                self._over[index] = True
+                self._keep_episodes(episodes)
+                break
+            left -= 1
+            if self.stages:
+                payload = self._through_stages(payload)
+            if type(payload) not in self._right:
+                self._check_item(payload, Envelope(None, name, sequence))
+            if isinstance(version, int):
+                envelope = Envelope(payload, name, sequence, version)
+            else:  # of each learner's weights
+                envelope = Envelope(payload, name, sequence, sum(version), versions=version)
+            arrivals.append(Arrival(envelope, num_steps, index, not left, episodes))
+            sequence += 1
+        self._sequence[index] = sequence
+        if not arrivals:
+            return None
+        if not arrivals[-1].last:  # the END came after it
+            arrivals[-1] = arrivals[-1]._replace(last=True)
+        if not self.waits_for_all:
+            arrivals = self._mark(request, arrivals)
+        self._arrived.extend(arrivals)
+        return arrivals
+
+    def _check_item(self, payload: Any, item: Envelope) -> None:
+        """Checks what came, once for each type.
+
+        Raises:
+            PlanError: If it is not what the worker, or the last operator beside it, is annotated to give.
+        """
+        if not self.by_reference:
+            maker = self.inputs[0].node
+            try:
+                check_type(payload, self.inputs[0].item_type)
+            except TypeError as error:
+                raise failure(maker.name, item, error) from error
+        self._right.add(type(payload))
+
+    def _through_stages(self, payload: Any) -> Any:
+        """Counts an item at the operators beside its source that it came to."""
+        absorbed = type(payload) is AbsorbedAt
+        for stage in self.stages[: payload + 1] if absorbed else self.stages:
+            stage.timer.items += 1
+        return ABSORBED if absorbed else payload
+
+    def _mark(self, request: Requested, arrivals: list[Arrival]) -> list[Arrival]:
+        return arrivals
+
+    def _deliver(self, arrival: Arrival) -> Envelope:
+        """Lets an item out, and counts it."""
         self._absorb(arrival)
-        envelope = arrival.envelope
-        if envelope.payload is ABSORBED:
-            return ABSORBED
         self.timer.items += 1
-        if self.max_lag is not None and self._lag(envelope) > self.max_lag:
-            self._counters.drop(self.name)
-            # who sends weights by the items that come through (UpdateWeights) will not see this one
-            self._channel.publish(arrival.actor)
-            return ABSORBED
-        self._note_lag(envelope)
-        return envelope
+        return arrival.envelope
 
-    def _after_lost(self, index: int) -> None:
-        self._due.append(index)
+    def _lag(self, envelope: Envelope) -> int:
+        """How old the weights are that an item was made with; 0 if that is unknown."""
+        version = envelope.weight_version
+        return 0 if version == UNKNOWN_VERSION else self._channel.lag(version, envelope.versions)
+
+    def _note_lag(self, envelope: Envelope) -> None:
+        """Counts how old the weights are that an item was made with, when it leaves, if that is known and it counts."""
+        if envelope.weight_version != UNKNOWN_VERSION and self.source.counts:
+            self._channel.note_lag(envelope.weight_version, envelope.versions)
+
+    def _absorb(self, arrival: Arrival) -> None:
+        """Counts what an item took."""
+        source = self.source
+        source.timer.items += 1
+        source.count(self._counters, arrival.num_steps)
+        if arrival.episodes:
+            self._keep_episodes(arrival.episodes)
+
+    def _keep_episodes(self, episodes: Sequence[Episode]) -> None:
+        if episodes:
+            self._context.episodes[self.source.group.key].extend(episodes)
+
+    # -- failures -----------------------------------------------------------------------------------------------
+
+    def _failed(self, index: int, error: Exception, asked: bool = True, version: float = math.inf) -> None:
+        """Does what the rule says about an actor that failed.
+
+        Args:
+            index: Its number.
+            error: What came of it.
+            asked: Whether it failed on an item that was asked for.
+            version: Of the weights that it was asked for it with.
+
+        Raises:
+            PlanError: If the plan is to stop, naming operator, actor and item, with the original error as its cause.
+        """
+        item = Envelope(None, self._names[index], self._sequence[index], self._channel.version)
+        survived = self._failures.judge(error, item, version)
+        if survived is None:
+            return
+        items = (self.source.fragments if survived.actor_lost else 1) if asked else 0
+        self._counters.lose(self.source.name, items)
+        self.source.lost(self.source.fragments if asked else 0)  # nothing comes of the whole call
+        self._sequence[index] += items
+        if self._failures.note(index, survived):
+            self._forget_all_of(index)
+            self._failures.stop(index)
+
+    def _forget_all_of(self, index: int) -> None:
+        """Forgets what an actor was asked for and what came of it, all of which is lost."""
+        purged = [request for request in self._requested if request.actor == index]
+        purged_items = [arrival for arrival in self._arrived if arrival.actor == index]
+        for request in purged:
+            self._forget(request)
+        self._arrived = deque(arrival for arrival in self._arrived if arrival.actor != index)
+        items = len(purged) * self.source.fragments + len(purged_items)
+        self._sequence[index] += len(purged) * self.source.fragments
+        self._lose(items)
+
+    def _lose(self, items: int) -> None:
+        self._counters.lose(self.source.name, items)
+        self.source.lost(items)
+
+    def _replace_due(self) -> None:
+        """Has the actors restarted whose time has come, and asks those for items that are there."""
+        failures = self._failures
+        for index in self.source.take_dead():
+            if not failures.stopped(index):
+                self._failed(index, ActorLost("found dead by who gave it something"), asked=False)
+        if failures.last_error is None:
+            return
+        for index, error in failures.supervisor.advance():
+            if error is None:
+                failures.started(index)
+                self._asked_of_new_actor(index)
+            else:
+                self._failed(index, error, asked=False)
 
     def _asked_of_new_actor(self, index: int) -> None:
-        self._due = [due for due in self._due if due != index] + [index] * self.num_async
+        """Asks a new actor for what its predecessor owed."""
 
-    def _admitted(self, request: Requested) -> bool:
-        """Whether delivering an item leaves every item that is being made young enough."""
-        assert self.max_lag is not None
-        lag = self._channel.lag
-        oldest = max(lag(other.version, other.versions) for other in self._requested)
-        admitted = lag(request.version, request.versions) == oldest or oldest < self.max_lag
-        self.held_back += not admitted and not self._holding
-        self._holding = not admitted
-        return admitted
+    def _check_alive(self) -> None:
+        """Raises the last error when no actor is left that could work."""
+        if self._failures.last_error is not None and not self._requested and not self._arrived:
+            self._failures.check_alive(self._over)
 
-    def note(self) -> str:
-        """Settings."""
-        bound = "" if self.max_lag is None else f", max_lag={self.max_lag}, {self.when_old}"
-        return f"num_async={self.num_async}{bound}{', by reference' if self.by_reference else ''}"
+    def _check_hanging(self) -> list[Call]:
+        """Does what the rule says about actors that do not answer; the calls that were found to be done instead."""
+        failures, now = self._failures, self._now()
+        if now < failures.hangs_at:
+            return []
+        # nobody may have looked for long: the driver was busy, or the look was left out
+        unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
+        found = self._engine.wait(unknown, 0) if unknown else []
+        self._ready.update(map(id, found))
+        unanswered = [request for request in self._requested if id(request.call) not in self._ready]
+        for request, error in failures.hanging(unanswered, now):
+            if request in self._requested:  # a failure of its actor may have taken it away
+                self._forget(request)
+                self._failed(request.actor, error)
+        failures.look_again(self._requested, now)
+        return found
 
-    def measures(self) -> dict[str, float]:
-        """How often items were held back so that others would not get too old."""
-        return {"held_back": self.held_back} if self.when_old == "wait" else {}
+    def _not_ready(self) -> Pulled:
+        """Remembers which calls hold this node up in this step, and answers NOT_READY."""
+        found = self._check_hanging()
+        self._check_alive()
+        # One that is done and held back must not be waited for: the plan would spin.
+        ready = self._ready
+        self._blocking = found + [request.call for request in self._requested if id(request.call) not in ready]
+        if self._failures.last_error is not None:
+            self._blocking += self._failures.supervisor.waits_on()
+        self._blocked_in_step = self._context.turn.number
+        return NOT_READY
+
+    def waits_on(self) -> Iterator[Call]:
+        """The items that held it up in the last step; none if it was not asked or had an item to give."""
+        return iter(self._blocking if self._blocked_in_step == self._context.turn.number else ())
+
+    def wakes_at(self) -> float | None:
+        """When an actor is to be restarted, or counts as hanging."""
+        if self._blocked_in_step != self._context.turn.number:
+            return None
+        failures = self._failures
+        hangs_at = failures.hangs_at if self._requested else None
+        if not failures.restarting():
+            return hangs_at
+        return min((at for at in (hangs_at, failures.supervisor.wakes_at()) if at is not None), default=None)
+
+    def obstacle(self) -> str:
+        """Items that did not arrive yet."""
+        late = ", ".join(f"{self._names[request.actor]}#{self._sequence[request.actor]}" for request in self._requested)
+        return f"waiting for {late}" if late else ""
+
+    def progress(self) -> str:
+        """How old the weights were that its items were made with."""
+        lag = self._channel.gather_lag
+        return f"lag {lag.mean:.1f} (at most {lag.maximum})" if lag.counts else ""
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Waits until all calls that were started are done, and takes delivery of nothing: they come as they would."""
+        patience = min(1.0, self._failures.rule.timeout)
+        while unknown := [request.call for request in self._requested if id(request.call) not in self._ready]:
+            self._ready.update(map(id, self._engine.wait(unknown, patience)))
+            self._check_hanging()
 
     def state_dict(self) -> dict[str, Any]:
-        """Also the sources that are to be asked next, and how often items were held back."""
-        state = super().state_dict()
-        # who resumes has all of the sources
-        stopped = [index for index in range(len(self._over)) if self._failures.stopped(index)]
-        due = [index for index in self._due if index not in stopped] + stopped * self.num_async
-        return {**state, "due": due}
+        """Sequence numbers, sources that are over, and items that were asked for or made, and not delivered."""
+        self.drain()
+        requested, failed = self._answers()
+        arrived = self._kept_arrivals()
+        return {
+            **state_of(self, type(self).state, self.name),
+            "replaced": list(self._failures.supervisor.replaced),
+            "arrived": arrived,
+            "requested": requested,
+            "failed": failed,
+        }
+
+    def _answers(self) -> tuple[list[Any], list[int]]:
+        """The answers of calls that are done and not delivered, and the sources of those that failed.
+
+        The gather finds out about these when it would have; who resumes asks again.
+        """
+        kept: list[Any] = []
+        failed: list[int] = []
+        for request in self._requested:
+            try:
+                kept.append(encode(request, self.name))
+            except CheckpointError:
+                raise
+            except Exception:
+                failed.append(request.actor)
+        return kept, failed
+
+    def _kept_arrivals(self) -> list[Any]:
+        """What has arrived. Items that were left where they were made, and are lost there, are counted."""
+        kept = []
+        for arrival in list(self._arrived):
+            try:
+                kept.append(encode(arrival, self.name))
+            except ActorLost:
+                self._arrived.remove(arrival)
+                self._lose(1)
+                if arrival.last:
+                    self._after_lost(arrival.actor)
+        return kept
+
+    def _after_lost(self, index: int) -> None:
+        """Has a source asked again whose last item is lost."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        super().load_state_dict(state)
-        self._due = [int(index) for index in (*state["due"], *state["failed"])]
+        """Takes over a state; that of another number of workers is refused."""
+        check_workers(len(state["sequence"]), len(self._sequence), self.name)
+        load_state(self, type(self).state, state)
+        self._failures.supervisor.replaced = [int(number) for number in state["replaced"]]
+        now = self._now()
+        self._requested = deque(request._replace(asked_at=now) for request in decode(state["requested"]))
+        self._ready = {id(request.call) for request in self._requested}
+        self._arrived = deque(decode(state["arrived"]))

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlweave.errors import PlanError
 from rlweave.flow.branching import Queue
-from rlweave.flow.gather import GatherAsync
+from rlweave.flow.gather_modes import GatherAsync
 from rlweave.flow.learner import LearnerActor
 from rlweave.flow.operator import Operator
 from rlweave.flow.protocols import Learner

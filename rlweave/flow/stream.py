@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.branching import Queue, Split, Unite
-from rlweave.flow.gather import GatherAsync, GatherSync, WhenOld
+from rlweave.flow.gather_modes import GatherAsync, GatherSync, WhenOld
 from rlweave.flow.operator import Operator, Port
 from rlweave.flow.protocols import Memory
 from rlweave.flow.replay import RateLimit

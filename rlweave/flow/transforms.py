@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from rlweave.errors import PlanError, nearest
 from rlweave.flow.branching import Unite
 from rlweave.flow.envelope import ABSORBED, END, Envelope, Pulled, Signal, merge
-from rlweave.flow.gather import GatherSync
+from rlweave.flow.gather_modes import GatherSync
 from rlweave.flow.item_types import Signature, check_arguments, positive, signature_of, snake_case
 from rlweave.flow.operator import Operator, Port, check_input
 from rlweave.flow.protocols import BatchType, steps_of

@@ -26,8 +26,8 @@ from rlweave.flow import (
     Union,
 )
 from rlweave.flow.branching import Queue, Split
-from rlweave.flow.gather import GatherAsync, GatherSync
-from rlweave.flow.requests import Gather
+from rlweave.flow.gather import Gather
+from rlweave.flow.gather_modes import GatherAsync, GatherSync
 from rlweave.flow.training import LearnerOperator
 from rlweave.flow.transforms import BatchItems, BatchRounds, ConcatBatches, Flatten
 from tests.flow.conftest import Start

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import threading
+from functools import partial
 
 from rlweave.backends.base import Array, Backend, Cell
-from rlweave.backends.registration import register_loaders
 from rlweave.errors import BackendError, install_command, nearest
+from rlweave.ops.dispatch import register_loader
 
-__all__ = ["BACKENDS", "Array", "Backend", "Cell", "best_backend", "get_backend", "is_installed"]
+__all__ = ["BACKENDS", "Array", "Backend", "Cell", "best_backend", "get_backend", "is_installed", "register_loaders"]
 
 #: Backend name -> (top-level module that it needs, extra that installs it).
 BACKENDS = {
@@ -25,6 +26,22 @@ BACKENDS = {
 LEARNING = ("jax", "torch", "tensorflow")
 #: Further modules that a backend needs.
 _ALSO_NEEDED = {"onnx": ("onnx",)}
+
+#: Top-level packages of each backend's array types.
+_ARRAYS = {
+    "numpy": ("numpy",),
+    "torch": ("torch",),
+    "jax": ("jax", "jaxlib"),
+    "tensorflow": ("tensorflow",),
+    "onnx": (),
+}
+
+
+def register_loaders() -> None:
+    """Makes `ops.add(array, 1)` find its backend without any framework being imported now."""
+    for name, roots in _ARRAYS.items():
+        register_loader(name, roots, partial(importlib.import_module, f"rlweave.backends.{name}_.ops"))
+
 
 register_loaders()
 

@@ -12,8 +12,8 @@ name in each backend's file of the same name, and a parity case.
 import types
 
 from rlweave.ops import random
+from rlweave.ops.arrays import *
 from rlweave.ops.control import *
-from rlweave.ops.creation import *
 from rlweave.ops.dispatch import (
     Array,
     backend_module,
@@ -24,12 +24,10 @@ from rlweave.ops.dispatch import (
     registered_backends,
 )
 from rlweave.ops.elementwise import *
-from rlweave.ops.indexing import *
 from rlweave.ops.neural import *
 from rlweave.ops.optimization import *
 from rlweave.ops.random import RANDOM_NAMES
 from rlweave.ops.reductions import *
-from rlweave.ops.shapes import *
 
 OP_NAMES: tuple[str, ...] = tuple(
     sorted(

@@ -12,7 +12,7 @@ import pytest
 
 import rlweave.backends.numpy_.ops  # noqa: F401 (registers itself)
 from rlweave import ops
-from rlweave.backends.registration import register_loaders
+from rlweave.backends import register_loaders
 from rlweave.errors import BackendError
 from rlweave.ops import dispatch
 
@@ -94,7 +94,7 @@ def test_a_loader_that_registers_nothing_is_an_error(clean_registry: None) -> No
 
 def test_importing_the_vocabulary_imports_no_framework() -> None:
     code = (
-        "import sys; from rlweave import ops; import rlweave.backends.registration as r; r.register_loaders()\n"
+        "import sys; from rlweave import ops; import rlweave.backends as r; r.register_loaders()\n"
         "import numpy; ops.add(numpy.ones(2), 1)\n"
         "assert not {'torch', 'jax', 'tensorflow'} & set(sys.modules), 'a framework was imported'"
     )

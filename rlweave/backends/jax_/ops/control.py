@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from rlweave.backends.jax_.ops.creation import asarray
+from rlweave.backends.jax_.ops.arrays import asarray
 
 Array = Any
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlweave.backends.jax_.ops.creation import jax_dtype
+from rlweave.backends.jax_.ops.arrays import jax_dtype
 
 Array = Any
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops.creation import asarray, zeros_like
-from rlweave.backends.numpy_.ops.shapes import stack
+from rlweave.backends.numpy_.ops.arrays import asarray, stack, zeros_like
 from rlweave.backends.pytree import scan_loop
 
 Array = Any

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops.creation import asarray
+from rlweave.backends.numpy_.ops.arrays import array_of, asarray
 
 Array = Any
 Axis = int | tuple[int, ...] | None
@@ -20,10 +20,6 @@ _INTEGERS = frozenset("biu")
 
 
 _INT32 = np.dtype(np.int32)
-
-
-def _array(x: Array) -> Array:
-    return x if isinstance(x, np.ndarray) else asarray(x)
 
 
 def _count(shape: tuple[int, ...], axis: Axis) -> int:
@@ -39,7 +35,7 @@ def _total(function: Any) -> Callable[..., Array]:
     reduce = function.reduce
 
     def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-        x = _array(x)
+        x = array_of(x)
         dtype = np.int32 if x.dtype.kind in _INTEGERS else None
         return reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
 
@@ -50,7 +46,7 @@ def _reduction(function: Any) -> Callable[..., Array]:
     reduce = function.reduce
 
     def call(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-        return reduce(_array(x), axis=axis, keepdims=keepdims)
+        return reduce(array_of(x), axis=axis, keepdims=keepdims)
 
     return call
 
@@ -64,7 +60,7 @@ all = _reduction(np.logical_and)
 
 
 def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _array(x)
+    x = array_of(x)
     if x.dtype.kind in _INTEGERS:
         x = x.astype(np.float32)
     return _add.reduce(x, axis=axis, keepdims=keepdims) / _count(x.shape, axis)
@@ -75,14 +71,14 @@ def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def var(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _array(x)
+    x = array_of(x)
     if x.dtype.kind in _INTEGERS:
         x = x.astype(np.float32)
     return mean(np.square(x - mean(x, axis, True)), axis, keepdims)
 
 
 def logsumexp(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _array(x)
+    x = array_of(x)
     if x.dtype.kind in _INTEGERS:
         x = x.astype(np.float32)
     largest = np.maximum.reduce(x, axis=axis, keepdims=True)
@@ -103,11 +99,11 @@ def argmax(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
 
 
 def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
-    return _array(x).argmin(axis, keepdims=keepdims).astype(np.int32)
+    return array_of(x).argmin(axis, keepdims=keepdims).astype(np.int32)
 
 
 def cumulative_sum(x: Array, axis: int | None = None) -> Array:
-    x = _array(x)
+    x = array_of(x)
     if axis is None:
         if x.ndim != 1:
             raise ValueError(f"cumulative_sum needs `axis` for an array with {x.ndim} axes.")

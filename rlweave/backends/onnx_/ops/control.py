@@ -10,8 +10,7 @@ import numpy as np
 
 from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.model import Model
-from rlweave.backends.onnx_.ops.creation import asarray
-from rlweave.backends.onnx_.ops.shapes import stack, unstack
+from rlweave.backends.onnx_.ops.arrays import asarray, stack, unstack
 from rlweave.backends.onnx_.symbol import EXAMPLES, Size, Symbol
 from rlweave.backends.onnx_.symbolic import Target, model_of
 from rlweave.backends.pytree import in_order_of, row_builder, scan_loop

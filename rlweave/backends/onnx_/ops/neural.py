@@ -10,10 +10,9 @@ import numpy as np
 
 from rlweave.backends.numpy_ import ops as reference
 from rlweave.backends.onnx_.blocked_convolution import blocked_conv2d
-from rlweave.backends.onnx_.ops.creation import astype
+from rlweave.backends.onnx_.ops.arrays import astype, expand_dims, reshape
 from rlweave.backends.onnx_.ops.elementwise import abs, equal, less_equal, multiply, square, subtract, where
 from rlweave.backends.onnx_.ops.reductions import mean
-from rlweave.backends.onnx_.ops.shapes import expand_dims, reshape
 from rlweave.backends.onnx_.symbol import Symbol
 from rlweave.backends.onnx_.symbolic import Operator, Target, composed, model_of, symbolic
 

@@ -4,14 +4,12 @@ import sys
 
 from rlweave.backends.tensorflow_.array import TensorFlowArray
 from rlweave.backends.tensorflow_.framework import tf
+from rlweave.backends.tensorflow_.ops.arrays import *
 from rlweave.backends.tensorflow_.ops.control import *
-from rlweave.backends.tensorflow_.ops.creation import *
 from rlweave.backends.tensorflow_.ops.elementwise import *
-from rlweave.backends.tensorflow_.ops.indexing import *
 from rlweave.backends.tensorflow_.ops.neural import *
 from rlweave.backends.tensorflow_.ops.optimization import *
 from rlweave.backends.tensorflow_.ops.reductions import *
-from rlweave.backends.tensorflow_.ops.shapes import *
 from rlweave.ops.dispatch import register_backend
 
 register_backend(

@@ -4,14 +4,12 @@ import sys
 
 import torch
 
+from rlweave.backends.torch_.ops.arrays import *
 from rlweave.backends.torch_.ops.control import *
-from rlweave.backends.torch_.ops.creation import *
 from rlweave.backends.torch_.ops.elementwise import *
-from rlweave.backends.torch_.ops.indexing import *
 from rlweave.backends.torch_.ops.neural import *
 from rlweave.backends.torch_.ops.optimization import *
 from rlweave.backends.torch_.ops.reductions import *
-from rlweave.backends.torch_.ops.shapes import *
 from rlweave.ops.dispatch import register_backend
 
 register_backend("torch", sys.modules[__name__], lambda kind: issubclass(kind, torch.Tensor))

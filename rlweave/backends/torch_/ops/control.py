@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from rlweave.backends.pytree import scan_loop
-from rlweave.backends.torch_.ops.creation import asarray, zeros_like
+from rlweave.backends.torch_.ops.arrays import asarray, stack, zeros_like
 from rlweave.backends.torch_.ops.elementwise import where
-from rlweave.backends.torch_.ops.shapes import stack
 from rlweave.tree import tree_map
 
 Array = Any

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlweave.backends.torch_.ops.creation import asarray
+from rlweave.backends.torch_.ops.arrays import asarray
 
 Array = Any
 

@@ -9,18 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlweave.backends.torch_.ops.creation import asarray, torch_dtype
+from rlweave.backends.torch_.ops.arrays import asarray, tensor_of, torch_dtype
 
 Array = Any
 
 
-def _tensor(x: Array) -> Tensor:
-    return x if isinstance(x, Tensor) else asarray(x)
-
-
 def _promoted(x1: Array, x2: Array) -> tuple[Tensor, Tensor]:
     """Torch's products want equal dtypes."""
-    x1, x2 = _tensor(x1), _tensor(x2)
+    x1, x2 = tensor_of(x1), tensor_of(x2)
     if x1.dtype != x2.dtype:
         dtype = torch.promote_types(x1.dtype, x2.dtype)
         x1, x2 = x1.to(dtype), x2.to(dtype)
@@ -33,7 +29,7 @@ def matmul(x1: Array, x2: Array) -> Array:
 
 
 def einsum(equation: str, *operands: Array) -> Array:
-    return torch.einsum(equation, *[_tensor(operand) for operand in operands])
+    return torch.einsum(equation, *[tensor_of(operand) for operand in operands])
 
 
 _addmm: Any = torch.addmm
@@ -52,7 +48,7 @@ def linear(
             pass
         else:  # the commonest first: acting is a matter of single microseconds
             return _relu_(product) if activation == "relu" else IN_PLACE[activation](product)
-    x, kernel, bias = _tensor(x), _tensor(kernel), None if bias is None else _tensor(bias)
+    x, kernel, bias = tensor_of(x), tensor_of(kernel), None if bias is None else tensor_of(bias)
     return IN_PLACE[activation](functional.linear(x, kernel.t(), bias))
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from rlweave.backends import optimizer_steps
 from rlweave.backends.torch_.grad_mode import NoGrad
 from rlweave.backends.torch_.ops import elementwise
-from rlweave.backends.torch_.ops.creation import astype
+from rlweave.backends.torch_.ops.arrays import astype
 
 Array = Any
 

@@ -8,18 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlweave.backends.torch_.ops.creation import asarray
+from rlweave.backends.torch_.ops.arrays import tensor_of
 
 Array = Any
 Axis = int | tuple[int, ...] | None
 
 
-def _tensor(x: Array) -> Tensor:
-    return x if isinstance(x, Tensor) else asarray(x)
-
-
 def _float(x: Array) -> Tensor:
-    x = _tensor(x)
+    x = tensor_of(x)
     return x if x.dtype.is_floating_point else x.to(torch.float32)
 
 
@@ -30,7 +26,7 @@ def _axes(x: Tensor, axis: Axis) -> tuple[int, ...]:
 
 
 def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _tensor(x)
+    x = tensor_of(x)
     return torch.sum(x, axis, keepdims, dtype=None if x.dtype.is_floating_point else torch.int32)
 
 
@@ -39,7 +35,7 @@ def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def prod(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _tensor(x)
+    x = tensor_of(x)
     if not x.dtype.is_floating_point:
         x = x.to(torch.int32)
     # torch.prod takes one axis at a time.
@@ -49,22 +45,22 @@ def prod(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _tensor(x)
+    x = tensor_of(x)
     return torch.amax(x, _axes(x, axis), keepdims)
 
 
 def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _tensor(x)
+    x = tensor_of(x)
     return torch.amin(x, _axes(x, axis), keepdims)
 
 
 def any(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _tensor(x).to(torch.bool)
+    x = tensor_of(x).to(torch.bool)
     return torch.any(x, _axes(x, axis), keepdims) if x.ndim else x
 
 
 def all(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    x = _tensor(x).to(torch.bool)
+    x = tensor_of(x).to(torch.bool)
     return torch.all(x, _axes(x, axis), keepdims) if x.ndim else x
 
 
@@ -98,12 +94,12 @@ def argmin(x: Array, axis: int | None = None, keepdims: bool = False) -> Array:
 
 
 def _countable(x: Array) -> Tensor:
-    x = _tensor(x)
+    x = tensor_of(x)
     return x.to(torch.uint8) if x.dtype == torch.bool else x
 
 
 def cumulative_sum(x: Array, axis: int | None = None) -> Array:
-    x = _tensor(x)
+    x = tensor_of(x)
     if axis is None:
         if x.ndim != 1:
             raise ValueError(f"cumulative_sum needs `axis` for an array with {x.ndim} axes.")

@@ -71,7 +71,7 @@ class MAMLGraph(Component):
     @api
     def gradients(self, batch: Any) -> Any:
         """The meta-gradient, by variable path."""
-        return graph.gradients(self._meta_loss(batch), self.policy.variables())
+        return graph.gradients(self._meta_loss(batch), self.policy.variables(), allow_unused=True)
 
     @api
     def apply(self, gradients: Any) -> None:
@@ -93,7 +93,8 @@ class MAMLGraph(Component):
         """Weights by path after the steps of the inner loop (line 6)."""
         weights = self.policy.variables().read()
         for _ in range(self.inner_steps):
-            gradients = graph.gradients(self.support_loss(weights, support), weights)
+            # a regression learns the mean alone, and nothing of the policy's spread
+            gradients = graph.gradients(self.support_loss(weights, support), weights, allow_unused=True)
             weights = self._descend(weights, gradients)
         return weights
 

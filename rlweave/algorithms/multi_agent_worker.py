@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -15,13 +14,12 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
 from rlweave.agents.replay_agent import STEP_KEYS
-from rlweave.algorithms.rollout_workers import NOT_WANTED, load_own_agent_state, own_agent_state
+from rlweave.algorithms.rollout_workers import Worker, load_own_agent_state, own_agent_state
 from rlweave.algorithms.trajectory_packing import BEGINS, SLOT
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, PolicyBatches, SampleBatch
-from rlweave.flow.codec import decode, encode
 from rlweave.tree import tree_map
 
 AgentT = TypeVar("AgentT", bound=Agent)
@@ -153,7 +151,7 @@ class TransitionCollector(Collector[DQN]):
         return SampleBatch(SampleBatch.concat(parts).data if parts else {}, env_steps=steps)
 
 
-class MultiAgentWorker:
+class MultiAgentWorker(Worker):
     """Steps copies of an environment with several agents, and hands out what each policy did.
 
     Args:
@@ -161,71 +159,44 @@ class MultiAgentWorker:
         env: The copies; its groups are the policies.
         steps: Joint steps of all copies in one item.
         number: Number of the worker.
-
-    Attributes:
-        shares_weights: Whether it acts on the learners' own weights.
-        workers: How many workers there are where each has agents of its own; see `EnvWorker`.
     """
 
     def __init__(self, agents: PolicyAgents, env: MultiAgentEnv, steps: int, number: int = 0) -> None:
-        self.agents, self.env, self.steps = agents, env, steps
-        self.shares_weights, self.workers = True, 1
+        super().__init__(env)
+        self.agents, self.steps = agents, steps
         self.collectors: dict[str, Collector[Any]] = {
             name: _collector_for(agents[name])(agents[name], group, number * group.rows)
             for name, group in env.groups.items()
         }
         self._policies = {agent: name for name, group in env.groups.items() for agent in group.agents}
-        self._episodes: list[Episode] = []
         self._began = False
 
     def start(self, seed: int | None = None) -> None:
-        """Begins, with new episodes everywhere.
-
-        Args:
-            seed: Of the copies, and of exploration where the worker has agents of its own.
-        """
         if seed is not None and not self.shares_weights:
             for name, agent in self.agents.items():
                 agent.reseed(derived_seed(seed, f"policy {name}"))
         self.begin_episodes(seed)
 
     def begin_episodes(self, seed: int | None = None) -> None:
-        """Begins new episodes everywhere, and nothing else anew; abandoned ones count nowhere."""
         self.env.reset(seed)
         self._began = True
         for collector in self.collectors.values():
             collector.start()
 
-    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
-        """All that its next items depend on; see `EnvWorker.state_dict`."""
-        saved = self.env.save_state() if environments else None
-        acting = {name: collector.state_dict() for name, collector in self.collectors.items()}
-        agents = {name: own_agent_state(agent, weights) for name, agent in self.agents.items()}
-        return {
-            "episodes": [episode.to_data() for episode in self._episodes],
-            "environments": saved,
-            "unsaved_because": "" if saved is not None else self.env.unsaved_because if environments else NOT_WANTED,
-            "acting": None if saved is None else copy.deepcopy(encode(acting, "worker")),
-            "agents": None if self.shares_weights else agents,
-        }
+    def _agent_state(self, weights: bool) -> dict[str, Any]:
+        return {name: own_agent_state(agent, weights) for name, agent in self.agents.items()}
 
-    def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
-        """Takes over what `state_dict` gave; see `EnvWorker.load_state_dict`."""
-        if state is None:
-            self.start(seed)
-            return "a worker was lost with its process"
-        state = copy.deepcopy(state)  # it may belong to somebody else, or be read-only
-        self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
-        for name, own in (state["agents"] or {}).items():
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        for name, own in state.items():
             load_own_agent_state(self.agents[name], own)
-        if state["environments"] is None:
-            self.begin_episodes(seed)
-            return str(state["unsaved_because"])
-        self.env.load_state(state["environments"])
+
+    def _acting_state(self) -> dict[str, Any]:
+        return {name: collector.state_dict() for name, collector in self.collectors.items()}
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         self._began = True
-        for name, own in decode(state["acting"]).items():
+        for name, own in state.items():
             self.collectors[name].load_state_dict(own)
-        return ""
 
     def sample(self) -> PolicyBatches:
         """What all policies did in some joint steps."""
@@ -253,15 +224,6 @@ class MultiAgentWorker:
     def replacing(self, number: int) -> None:
         """Begins on seeds of its own, as the one that stands in for `number` failed ones."""
         self.start(derived_seed(self.env.seed, f"replacement {number} of worker {self.env.worker}"))
-
-    def episode_stats(self) -> Sequence[Episode]:
-        """Parts of agents in episodes that ended since the last call."""
-        episodes, self._episodes = self._episodes, []
-        return episodes
-
-    def close(self) -> None:
-        """Closes the copies."""
-        self.env.close()
 
 
 COLLECTORS: dict[type[Agent], Any] = {PPO: TrajectoryCollector, DQN: TransitionCollector}

@@ -26,31 +26,27 @@ Sampling = Generator[None, None, SampleBatch]
 NOT_WANTED = "save_env_state is false, so the checkpoint does not hold the environments"
 
 
-class EnvWorker(abc.ABC):
-    """A vector environment, and the episodes that ended in it.
+class Worker(abc.ABC):
+    """Environments that somebody acts in, the episodes that ended there, and what a checkpoint keeps of both.
 
     Attributes:
+        env: The environments.
         shares_weights: Whether it acts on the learner's own weights.
-        workers: How many workers there are where each has an agent of its own: steps of the others are counted as many
+        workers: How many workers there are where each has agents of its own: steps of the others are counted as many
             as its own until the next weights say how many they were. (Schedules depend on the sum.)
     """
 
-    #: Whether it computes gradients, so that an agent of its own is on the backend that learns.
-    computes_gradients: ClassVar[bool] = False
-
-    def __init__(self, agent: Agent, env: VectorEnv) -> None:
-        self.agent, self.env = agent, env
+    def __init__(self, env: Any) -> None:
+        self.env = env
         self.shares_weights = True
         self.workers = 1
         self._episodes: list[Episode] = []
-        self._observations: Any = None
-        self._episode_start: Any = None
-        self._recurrent_state: Any = None
 
     @abc.abstractmethod
     def sample(self) -> Any:
         """The next item."""
 
+    @abc.abstractmethod
     def start(self, seed: int | None = None) -> None:
         """Begins, with new episodes everywhere.
 
@@ -58,20 +54,14 @@ class EnvWorker(abc.ABC):
             seed: Of the environments, and of all that the worker draws itself: exploration, where it has an agent of
                 its own.
         """
-        if seed is not None and not self.shares_weights:
-            self.agent.reseed(seed)
-        self.begin_episodes(seed)
 
+    @abc.abstractmethod
     def begin_episodes(self, seed: int | None = None) -> None:
         """Begins new episodes everywhere, and nothing else anew; abandoned ones count nowhere.
 
         Args:
             seed: Of the environments.
         """
-        self._observations = self.env.reset(seed)
-        if self.agent.recurrent:
-            self._recurrent_state = self.agent.initial_state(self.env.num_envs)
-            self._episode_start = np.ones(self.env.num_envs, np.bool_)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -88,7 +78,7 @@ class EnvWorker(abc.ABC):
             "environments": saved,
             "unsaved_because": "" if saved is not None else self.env.unsaved_because if environments else NOT_WANTED,
             "acting": None if saved is None else copy.deepcopy(encode(self._acting_state(), "worker")),
-            "agent": None if self.shares_weights else own_agent_state(self.agent, weights),
+            "agent": None if self.shares_weights else self._agent_state(weights),
         }
 
     def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
@@ -107,21 +97,81 @@ class EnvWorker(abc.ABC):
         state = copy.deepcopy(state)  # it may belong to somebody else, or be read-only
         self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
         if state["agent"] is not None:
-            load_own_agent_state(self.agent, state["agent"])
+            self._load_agent_state(state["agent"])
         if state["environments"] is None:
             self.begin_episodes(seed)
             return str(state["unsaved_because"])
         self.env.load_state(state["environments"])
-        self._observations = self.env.observations
         self._load_acting_state(decode(state["acting"]))
         return ""
 
+    @abc.abstractmethod
+    def _agent_state(self, weights: bool) -> dict[str, Any]:
+        """What agents of its own act with."""
+
+    @abc.abstractmethod
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `_agent_state` gave."""
+
+    @abc.abstractmethod
     def _acting_state(self) -> dict[str, Any]:
         """What belongs to the episodes under way, beside the environments."""
+
+    @abc.abstractmethod
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `_acting_state` gave; the environments have got theirs."""
+
+    def episode_stats(self) -> Sequence[Episode]:
+        """Episodes that ended since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return episodes
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.env.close()
+
+
+class EnvWorker(Worker):
+    """One agent in a vector environment.
+
+    Args:
+        agent: The agent that acts.
+        env: The environments.
+    """
+
+    #: Whether it computes gradients, so that an agent of its own is on the backend that learns.
+    computes_gradients: ClassVar[bool] = False
+    env: VectorEnv
+
+    def __init__(self, agent: Agent, env: VectorEnv) -> None:
+        super().__init__(env)
+        self.agent = agent
+        self._observations: Any = None
+        self._episode_start: Any = None
+        self._recurrent_state: Any = None
+
+    def start(self, seed: int | None = None) -> None:
+        if seed is not None and not self.shares_weights:
+            self.agent.reseed(seed)
+        self.begin_episodes(seed)
+
+    def begin_episodes(self, seed: int | None = None) -> None:
+        self._observations = self.env.reset(seed)
+        if self.agent.recurrent:
+            self._recurrent_state = self.agent.initial_state(self.env.num_envs)
+            self._episode_start = np.ones(self.env.num_envs, np.bool_)
+
+    def _agent_state(self, weights: bool) -> dict[str, Any]:
+        return own_agent_state(self.agent, weights)
+
+    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
+        load_own_agent_state(self.agent, state)
+
+    def _acting_state(self) -> dict[str, Any]:
         return {"recurrent_state": self._recurrent_state, "episode_start": self._episode_start}
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `_acting_state` gave."""
+        self._observations = self.env.observations
         self._recurrent_state, self._episode_start = state["recurrent_state"], state["episode_start"]
 
     def _act(self, observations: Any) -> tuple[Any, dict[str, Any]]:
@@ -158,15 +208,6 @@ class EnvWorker(abc.ABC):
     def replacing(self, number: int) -> None:
         """Begins on a seed of its own, as the one that stands in for `number` failed ones."""
         self.start(derived_seed(self.agent.seed, f"replacement {number}"))
-
-    def close(self) -> None:
-        """Closes the environments."""
-        self.env.close()
-
-    def episode_stats(self) -> Sequence[Episode]:
-        """Episodes that ended since the last call."""
-        episodes, self._episodes = self._episodes, []
-        return episodes
 
 
 class AlternatingWorker(EnvWorker):

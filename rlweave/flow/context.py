@@ -81,6 +81,7 @@ class Actors:
         clock: Where the time is read.
         stages: Operators that run beside the workers of a group, by name.
         fragments: Items that the workers of a group make per call.
+        stopped: Says of each actor of a group whether it is stopped and not there again.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -88,7 +89,7 @@ class Actors:
         self.stages: dict[tuple[int, ...], list[tuple[str, Any]]] = {}
         self.fragments: dict[tuple[int, ...], int] = {}
         self._actors: dict[tuple[int, ...], list[Actor]] = {}
-        self._stopped: set[tuple[tuple[int, ...], int]] = set()
+        self.stopped: dict[tuple[int, ...], Callable[[int], bool]] = {}
 
     def actors(self, group: WorkerGroup) -> list[Actor]:
         """The actors of a group, made at the first call.
@@ -115,12 +116,7 @@ class Actors:
 
     def stop_actor(self, group: WorkerGroup, index: int) -> None:
         """Ends an actor that failed, with its process."""
-        self._stopped.add((group.key, index))
         self.engine.kill([self._actors[group.key][index]])
-
-    def started_actor(self, group: WorkerGroup, index: int) -> None:
-        """Notes that an actor which was restarted is there."""
-        self._stopped.discard((group.key, index))
 
     def ask_living(
         self, group: WorkerGroup, method: str, arguments: Sequence[tuple[Any, ...] | None], operator: str, source: str
@@ -141,7 +137,8 @@ class Actors:
             PlanError: If one of them raises, or they do not answer.
         """
         actors = self.actors(group)
-        asked = [n for n, own in enumerate(arguments) if own is not None and (group.key, n) not in self._stopped]
+        stopped = self.stopped.get(group.key, lambda index: False)
+        asked = [n for n, own in enumerate(arguments) if own is not None and not stopped(n)]
         calls = [self.engine.call(actors[index], method, *(arguments[index] or ())) for index in asked]
         names = [f"{source}/{index}" for index in asked]
         found = answers_of(self.engine, self.clock, calls, operator, method, names, lost=True)

@@ -57,6 +57,7 @@ class Failures:
             # who were made without a learner would act on weights that nobody trained
             lambda look: not self._channel.lacks_learner(look),
         )
+        context.stopped[source.group.key] = self.supervisor.stopped
         self.last_error: PlanError | None = None
         """The newest failure that the plan went on after. Without one, nobody is stopped or restarting."""
         self.heard_of = [0.0] * len(source.group)
@@ -143,11 +144,6 @@ class Failures:
         self._context.stop_actor(self._source.group, index)
         self.supervisor.stop(index)
         self._source.stopped(index)
-
-    def started(self, index: int) -> None:
-        """Notes that a new actor is there."""
-        self._context.started_actor(self._source.group, index)
-        self._source.started(index)
 
     def _restart(self, index: int) -> Call:
         return self._context.restart_actor(self._source.group, index, self.supervisor.replaced[index])

@@ -317,7 +317,7 @@ class Gather(Operator):
             return
         for index, error in failures.supervisor.advance():
             if error is None:
-                failures.started(index)
+                self.source.started(index)
                 self._asked_of_new_actor(index)
             else:
                 self._failed(index, error, asked=False)

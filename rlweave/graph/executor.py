@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 
 from rlweave.backends import Cell
-from rlweave.backends.base import fits
 from rlweave.errors import ExecutionError, nearest
 from rlweave.graph import guard
 from rlweave.graph.acting import refuse_learning
@@ -352,56 +351,7 @@ class GraphExecutor:
 
     def _load(self, values: Mapping[str, np.ndarray], complete: bool) -> None:
         with self._guard:
-            self.store.release()
-            unknown = [path for path in values if path not in self.store.cells]
-            if unknown:
-                raise ExecutionError(
-                    "unknown variable",
-                    where=self.root.path,
-                    received=repr(unknown[0]),
-                    fix=nearest(unknown[0], self.store.cells),
-                )
-            missing = [path for path in self.store.cells if path not in values]
-            if complete and missing:
-                raise ExecutionError(
-                    "a variable is missing from the state",
-                    where=self.root.path,
-                    received=repr(missing[0]),
-                    fix="save all",
-                )
-            arrays = {path: self.store.from_numpy(path, self._fitting(path, value)) for path, value in values.items()}
-            for path, array in arrays.items():
-                self.store.cells[path].value = array
-
-    def _fitting(self, path: str, value: Any) -> np.ndarray:
-        """A fresh array of an entry's shape and dtype."""
-        value = np.asarray(value)
-        if path in RANDOM_PATHS and self.store.rng == "fast":
-            return value
-        held = self.store.cells[path].value
-        wanted, dtype = tuple(held.shape), np.dtype(self.store.backend_of(path).dtype_name(held.dtype))
-        if value.shape != wanted:
-            raise ExecutionError(
-                "a variable was given an array of another shape",
-                where=path,
-                received=f"shape {value.shape}, the variable has {wanted}",
-                fix="build both graphs from the same spaces and configuration",
-            )
-        if not np.can_cast(value.dtype, dtype, "same_kind"):
-            raise ExecutionError(
-                "a variable was given an array of another dtype",
-                where=path,
-                received=f"{value.dtype}, the variable has {dtype}",
-                fix="convert it where it comes from",
-            )
-        if not fits(value, dtype):
-            raise ExecutionError(
-                f"a variable of {dtype} was given numbers that it cannot hold",
-                where=path,
-                received=f"{value.dtype} from {value.min()} to {value.max()}",
-                fix="convert them where they come from, or declare the variable with a wider dtype",
-            )
-        return value.astype(dtype, order="C", copy=True)
+            self.store.load(values, complete, self.root.path)
 
     def code(self, name: str, **static: Any) -> str:
         """The source of the program that runs for an API method (of the given static variant)."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlweave.backends import Backend, Cell
+from rlweave.backends.base import fits
 from rlweave.backends.bound_ops import bind_ops
-from rlweave.errors import BuildError
+from rlweave.errors import BuildError, ExecutionError, nearest
 from rlweave.graph.binding import Binder
 from rlweave.graph.ir import RANDOM_PATHS
 
@@ -248,6 +250,61 @@ class Store:
         device = None if path in self.host_paths else self._devices.get(path, self.device)
         array = backend.from_numpy(np.asarray(value), device)
         return backend.tracked(array) if cell.trainable else array
+
+    def load(self, values: Mapping[str, np.ndarray], complete: bool, where: str) -> None:
+        """Sets entries by path; called with the guard.
+
+        Args:
+            values: Arrays of NumPy.
+            complete: Whether there has to be one for each entry.
+            where: Whose state it is, for errors.
+
+        Raises:
+            ExecutionError: A path is missing, unknown or of another shape or dtype; then nothing has changed.
+        """
+        self.release()
+        unknown = [path for path in values if path not in self.cells]
+        if unknown:
+            fix = nearest(unknown[0], self.cells)
+            raise ExecutionError("unknown variable", where=where, received=repr(unknown[0]), fix=fix)
+        missing = [path for path in self.cells if path not in values]
+        if complete and missing:
+            raise ExecutionError(
+                "a variable is missing from the state", where=where, received=repr(missing[0]), fix="save all"
+            )
+        arrays = {path: self.from_numpy(path, self._fitting(path, value)) for path, value in values.items()}
+        for path, array in arrays.items():
+            self.cells[path].value = array
+
+    def _fitting(self, path: str, value: Any) -> np.ndarray:
+        """A fresh array of an entry's shape and dtype."""
+        value = np.asarray(value)
+        if path in RANDOM_PATHS and self.rng == "fast":
+            return value
+        held = self.cells[path].value
+        wanted, dtype = tuple(held.shape), np.dtype(self.backend_of(path).dtype_name(held.dtype))
+        if value.shape != wanted:
+            raise ExecutionError(
+                "a variable was given an array of another shape",
+                where=path,
+                received=f"shape {value.shape}, the variable has {wanted}",
+                fix="build both graphs from the same spaces and configuration",
+            )
+        if not np.can_cast(value.dtype, dtype, "same_kind"):
+            raise ExecutionError(
+                "a variable was given an array of another dtype",
+                where=path,
+                received=f"{value.dtype}, the variable has {dtype}",
+                fix="convert it where it comes from",
+            )
+        if not fits(value, dtype):
+            raise ExecutionError(
+                f"a variable of {dtype} was given numbers that it cannot hold",
+                where=path,
+                received=f"{value.dtype} from {value.min()} to {value.max()}",
+                fix="convert them where they come from, or declare the variable with a wider dtype",
+            )
+        return value.astype(dtype, order="C", copy=True)
 
 
 def _laid_out(value: np.ndarray, axis_order: tuple[int, ...]) -> np.ndarray:

@@ -12,8 +12,8 @@ from rlweave.flow.explain import edge_capacity, messages_of, settings_of
 from rlweave.flow.item_types import type_name
 from rlweave.flow.operator import Operator, RunsAt
 from rlweave.flow.plan_graph import PlanGraph
-from rlweave.graph.drawing.boxes import Box, Ends, Link
-from rlweave.graph.drawing.elements import (
+from rlweave.view.layout.boxes import Box, Ends, Link
+from rlweave.view.layout.elements import (
     GREY,
     INK,
     LegendEntry,
@@ -26,9 +26,9 @@ from rlweave.graph.drawing.elements import (
     swatch,
     text_element,
 )
-from rlweave.graph.drawing.layered import Edge, Item, arrange
-from rlweave.graph.drawing.paths import route
-from rlweave.graph.drawing.typography import sans_width
+from rlweave.view.layout.layered import Edge, Item, arrange
+from rlweave.view.layout.paths import route
+from rlweave.view.layout.typography import sans_width
 
 PLACES: dict[RunsAt, str] = {
     "sources": "at the sources",

@@ -1,100 +1,17 @@
-"""Nested boxes: which boxes of which component are linked, and where they all go."""
+"""The boxes of a component graph: which boxes of which component are linked, and where they all go."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from rlweave.graph.drawing.dataflow import Flow, Picture
-from rlweave.graph.drawing.layered import Arrangement, Edge, Item, arrange
 from rlweave.graph.drawing.parts import Part, describe_variables
-from rlweave.graph.drawing.typography import mono_width, sans_width
+from rlweave.view.layout.boxes import PADDING, Box, Link
+from rlweave.view.layout.layered import Edge, Item, arrange
+from rlweave.view.layout.typography import mono_width, sans_width
 
-PADDING, HEADER, INDENT = 14.0, 40.0, 13.0
-LABEL_SIZE, LABEL_LINES = 10.0, 4
+INDENT = 13.0
 #: Sizes of scopes, classes and small print: of a container, of a component without anything inside.
 CONTAINER_SIZES, LEAF_SIZES = (13.0, 11.0, 10.0), (12.0, 10.0, 9.5)
 METHOD_SIZE, FUNCTION_SIZE = 11.0, 10.0
-
-
-@dataclass(eq=False)
-class Link:
-    """All flows of one kind between two boxes of one container.
-
-    Args:
-        target: Name of the box that it goes to; "out" leaves the container.
-        kind: "data", "gradient" or "state".
-        labels: What flows.
-        methods: In which API methods.
-        edge: Where it runs.
-    """
-
-    target: str
-    kind: str
-    labels: list[str] = field(default_factory=list)
-    methods: list[str] = field(default_factory=list)
-    edge: Edge = field(default_factory=lambda: Edge(Item("", 0, 0), Item("", 0, 0)))
-
-    @property
-    def label_lines(self) -> list[str]:
-        """Its labels, cut to a few lines."""
-        if len(self.labels) <= LABEL_LINES:
-            return self.labels
-        return [*self.labels[: LABEL_LINES - 1], f"+{len(self.labels) - LABEL_LINES + 1} more"]
-
-    @property
-    def label_extent(self) -> tuple[float, float] | None:
-        """Width and height of its label."""
-        lines = self.label_lines
-        if not lines:
-            return None
-        return max(mono_width(line, LABEL_SIZE) for line in lines) + 8, len(lines) * (LABEL_SIZE + 2) + 3
-
-
-@dataclass(eq=False)
-class Box:
-    """A box with what is inside it.
-
-    Args:
-        name: The path of a component, "path#function", "in:method" or "out:method".
-        title: The text of a method or function.
-        part: The component.
-        small: Lines of small print below a component's name.
-        inside: Boxes of a container, with their places.
-        links: Between those boxes.
-        ports: "in" and "out": where flows cross the border of a container.
-        arrangement: The layout of what is inside.
-        left: Set by `place`.
-        top: Set by `place`.
-    """
-
-    name: str
-    title: str = ""
-    part: Part | None = None
-    width: float = 0.0
-    height: float = 0.0
-    small: list[str] = field(default_factory=list)
-    inside: list[tuple[Box, Item]] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
-    ports: dict[str, Item] = field(default_factory=dict)
-    arrangement: Arrangement | None = None
-    left: float = 0.0
-    top: float = 0.0
-
-    @property
-    def inner_left(self) -> float:
-        """Where what is inside begins, from the left border."""
-        return (self.width - self.arrangement.width) / 2 if self.arrangement is not None else 0.0
-
-    @property
-    def inner_top(self) -> float:
-        """Where what is inside begins, from the top border."""
-        return HEADER + (0.0 if "in" in self.ports or not self.inside else PADDING / 2)
-
-    def place(self, left: float, top: float) -> None:
-        """Moves the box, with all that is inside, to a place on the page."""
-        self.left, self.top = left, top
-        for box, item in self.inside:
-            box.place(left + self.inner_left + item.x - item.width / 2, top + self.inner_top + item.y)
 
 
 def name_width(part: Part, sizes: tuple[float, float, float]) -> float:
@@ -201,45 +118,3 @@ def _method(name: str, title: str) -> Box:
 
 def _function(part: Part, name: str) -> Box:
     return Box(f"{part.path}#{name}", name, part, mono_width(name, FUNCTION_SIZE) + 32, 22.0)
-
-
-class Ends:
-    """Where the edges of a container touch its boxes: x of the first and the last end of each chain, by edge."""
-
-    def __init__(self, box: Box) -> None:
-        self.first: dict[int, float] = {}
-        self.last: dict[int, float] = {}
-        sides: dict[tuple[int, str], list[tuple[float, int, dict[int, float]]]] = {}
-        items: dict[int, Item] = {}
-        for link in box.links:
-            edge = link.edge
-            top, bottom = edge.chain[0], edge.chain[-1]
-            items[id(top)], items[id(bottom)] = top, bottom
-            if top.port is not None and not edge.upward and link.kind != "state":
-                self.first[id(edge)] = top.x + top.port
-            else:
-                sides.setdefault((id(top), "lower"), []).append((edge.chain[1].x, id(edge), self.first))
-            side = "lower" if edge.flat else "upper"
-            sides.setdefault((id(bottom), side), []).append((edge.chain[-2].x, id(edge), self.last))
-        for (key, side), touching in sides.items():
-            touching.sort(key=lambda entry: entry[0])
-            item = items[key]
-            taken = item.x + item.port if item.port is not None and side == "lower" else None
-            places = _spread(item, [x for x, _, _ in touching], taken)
-            for (_, edge_key, result), x in zip(touching, places, strict=True):
-                result[edge_key] = x
-
-
-def _spread(item: Item, wanted: list[float], taken: float | None) -> list[float]:
-    """Touching points on one side of a box: near the wanted ones, apart from each other and off the corners."""
-    if item.width == 0.0:
-        return [item.x] * len(wanted)
-    left, right = item.x - item.width / 2 + 12, item.x + item.width / 2 - 12
-    step = min(14.0, (right - left) / max(len(wanted) - 1, 1))
-    places: list[float] = []
-    for i, x in enumerate(wanted):
-        if taken is not None and abs(x - taken) < step:
-            x = taken + (step if x >= taken else -step)
-        least = left if not places else places[-1] + step
-        places.append(min(max(x, least), right - step * (len(wanted) - 1 - i)))
-    return places

@@ -10,14 +10,13 @@ from rlweave.graph.drawing.boxes import (
     INDENT,
     LEAF_SIZES,
     METHOD_SIZE,
-    Box,
-    Ends,
-    Link,
     class_offset,
     lay_out,
 )
 from rlweave.graph.drawing.dataflow import Picture
-from rlweave.graph.drawing.elements import (
+from rlweave.graph.drawing.parts import Part
+from rlweave.view.layout.boxes import Box, Ends, Link
+from rlweave.view.layout.elements import (
     GREY,
     INK,
     WHITE,
@@ -32,10 +31,9 @@ from rlweave.graph.drawing.elements import (
     swatch,
     text_element,
 )
-from rlweave.graph.drawing.layered import Arrangement
-from rlweave.graph.drawing.parts import Part
-from rlweave.graph.drawing.paths import route
-from rlweave.graph.drawing.typography import MONO, SANS
+from rlweave.view.layout.layered import Arrangement
+from rlweave.view.layout.paths import route
+from rlweave.view.layout.typography import MONO, SANS
 
 MARGIN, LEAST_WIDTH = 16.0, 420.0
 #: One colour per API method, in their order; what several methods share is grey.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rlweave.graph.drawing.crossings import order_layers
+from rlweave.view.layout.crossings import order_layers
 
 #: Space between neighbours of a layer: boxes, lines.
 GAP, LINE_GAP = 26.0, 14.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from rlweave.graph.drawing.boxes import Ends
-from rlweave.graph.drawing.layered import Arrangement, Edge
+from rlweave.view.layout.boxes import Ends
+from rlweave.view.layout.layered import Arrangement, Edge
 
 ARROW = 7.0
 """Length of the head of an arrow."""

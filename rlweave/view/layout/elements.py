@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from rlweave.graph.drawing.boxes import LABEL_SIZE
-from rlweave.graph.drawing.layered import Item
-from rlweave.graph.drawing.paths import ARROW
-from rlweave.graph.drawing.typography import MONO, SANS, sans_width
+from rlweave.view.layout.boxes import LABEL_SIZE
+from rlweave.view.layout.layered import Item
+from rlweave.view.layout.paths import ARROW
+from rlweave.view.layout.typography import MONO, SANS, sans_width
 
 INK, GREY, WHITE = "#1f2937", "#64748b", "#ffffff"
 LegendEntry = tuple[Callable[[float, float], str], str]

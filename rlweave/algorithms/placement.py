@@ -66,7 +66,7 @@ def worker_in(envs: Sequence[VectorEnv], config: TrainConfig, agent: Any, make_w
             worker.workers = config.workers
     if len(workers) == 2:
         first, second = cast(list[AlternatingWorker], workers)
-        first.other_half = second
+        first.alternate_with(second)
     return workers[0]
 
 

@@ -236,7 +236,16 @@ class AlternatingWorker(EnvWorker):
 
     def sample(self) -> SampleBatch:
         """The next item: each half's, side by side."""
-        return SampleBatch.concat(_by_turns([half._sampling() for half in self.halves]))
+        items = _by_turns([half._sampling() for half in self.halves])
+        return items[0] if len(items) == 1 else self._joined(items)
+
+    def _joined(self, items: Sequence[SampleBatch]) -> SampleBatch:
+        """The items of both halves as one."""
+        return SampleBatch.concat(items)
+
+    def alternate_with(self, other: Self) -> None:
+        """Takes turns with a worker that has the second half of the environments."""
+        self.other_half = other
 
     def begin_episodes(self, seed: int | None = None) -> None:
         super().begin_episodes(seed)
@@ -327,10 +336,21 @@ class TrajectoryWorker(AlternatingWorker):
                 "next_states": result.next_observations,
             }
             self._columns.add(row, result.valid)
-            batch = self._columns.take()
-            if batch is not None:
-                timeless = ("initial_state",) if self.agent.recurrent else ()
-                return SampleBatch(with_initial_state(batch), "trajectories", timeless)
+            rollout = self._columns.take()
+            if rollout is not None:
+                return self._batch(rollout)
+
+    def alternate_with(self, other: Self) -> None:
+        super().alternate_with(other)
+        other._columns.lie_beside(self._columns)
+
+    def _joined(self, items: Sequence[SampleBatch]) -> SampleBatch:
+        rollout = self._columns.take_both()
+        return super()._joined(items) if rollout is None else self._batch(rollout)
+
+    def _batch(self, rollout: Any) -> SampleBatch:
+        timeless = ("initial_state",) if self.agent.recurrent else ()
+        return SampleBatch(with_initial_state(rollout), "trajectories", timeless)
 
 
 def trajectory_worker(config: Any, agent: PPO, env: VectorEnv) -> TrajectoryWorker:

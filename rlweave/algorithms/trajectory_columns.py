@@ -30,13 +30,26 @@ class TrajectoryColumns:
     def __init__(self, steps: int, num_envs: int) -> None:
         self.steps, self.num_envs = steps, num_envs
         self._columns = np.arange(num_envs)
+        self._first: TrajectoryColumns | None = None
+        self._second: TrajectoryColumns | None = None
         self.clear()
+
+    def lie_beside(self, first: TrajectoryColumns) -> None:
+        """Keeps steps in the same arrays as other columns, after those: rollouts of both are one without a copy."""
+        self._first, first._second = first, self
 
     def clear(self) -> None:
         """Forgets all steps."""
         self._open: Any = None
+        self._forget_arrays()
         self._lengths = np.zeros(self.num_envs, np.int64)
         self._complete: list[Any] = []
+
+    def _forget_arrays(self) -> None:
+        #: Those that `_open` is in, with the columns beside; those of the last rollout; those with room for the others.
+        self._arrays: Any = None
+        self._handed_out: Any = None
+        self._room: Any = None
 
     def state_dict(self) -> dict[str, Any]:
         """The steps that were not handed out."""
@@ -45,6 +58,7 @@ class TrajectoryColumns:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
         self._open, self._lengths, self._complete = state["open"], state["lengths"], list(state["complete"])
+        self._forget_arrays()
 
     def add(self, rows: Rows, valid: np.ndarray) -> None:
         """Adds a vector step.
@@ -54,7 +68,7 @@ class TrajectoryColumns:
             valid: Of which environments it is a transition, bool (B,).
         """
         if self._open is None:
-            self._open = tree_map(self._allocate, rows)
+            self._begin(rows)
         first = int(self._lengths[0])
         if valid.all() and (self._lengths == first).all():
             tree_map(lambda into, row: into.__setitem__(first, row), self._open, rows)
@@ -72,6 +86,7 @@ class TrajectoryColumns:
             return None
         if full.all() and not self._complete:
             rollout, self._open = self._open, None
+            self._handed_out, self._arrays = self._arrays, None
             self._lengths[:] = 0
             return rollout
         for column in full.nonzero()[0].tolist():
@@ -82,6 +97,29 @@ class TrajectoryColumns:
         oldest, self._complete = self._complete[: self.num_envs], self._complete[self.num_envs :]
         return tree_map(lambda *columns: np.stack(columns, axis=1), *oldest)
 
-    def _allocate(self, row: Any) -> np.ndarray:
+    def take_both(self) -> Any:
+        """The rollouts of these columns and of those beside them, nested (T, B + B', ...), after both were taken.
+
+        Returns:
+            The arrays; None where the two rollouts are not what is in them.
+        """
+        assert self._second is not None
+        own, others = self._handed_out, self._second._handed_out
+        self._handed_out = self._second._handed_out = None
+        return own if own is others else None
+
+    def _begin(self, rows: Rows) -> None:
+        """Finds room for a rollout."""
+        if self._first is not None and self._first._room is not None:
+            self._arrays, self._first._room = self._first._room, None
+            self._open = tree_map(lambda array: array[:, -self.num_envs :], self._arrays)
+        elif self._second is not None:
+            width = self.num_envs + self._second.num_envs
+            self._arrays = self._room = tree_map(lambda row: self._allocate(row, width), rows)
+            self._open = tree_map(lambda array: array[:, : self.num_envs], self._arrays)
+        else:
+            self._open = tree_map(lambda row: self._allocate(row, self.num_envs), rows)
+
+    def _allocate(self, row: Any, width: int) -> np.ndarray:
         array = np.asarray(row)
-        return np.zeros((self.steps, *array.shape), array.dtype)
+        return np.zeros((self.steps, width, *array.shape[1:]), array.dtype)

@@ -1,5 +1,7 @@
 """Alternating sampling: two halves of the environments by turns, with the numbers of a plain loop over the halves."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -42,7 +44,7 @@ class LoggedEnv(CountingEnv):
 
 def with_halves(make, *envs):
     first, second = (make(env) for env in envs)
-    first.other_half = second
+    first.alternate_with(second)
     return first
 
 
@@ -55,6 +57,10 @@ def test_a_rollout_has_the_columns_of_both_halves_in_order(agent, skip):
     for _ in range(5):
         batch, parts = worker.sample(), [one.sample() for one in alone]
         assert batch.num_steps == 16
+        kept = copy.deepcopy(batch.data)
+        worker.sample()  # which leaves the arrays of the first alone
+        np.testing.assert_equal(batch.data, kept)
+        [one.sample() for one in alone]
         for name, value in batch.data.items():
             axis = 0 if name in batch.per_trajectory else 1
             leaves = [part[name] if axis else part[name]["count"] for part in parts]

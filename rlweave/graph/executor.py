@@ -11,11 +11,11 @@ import numpy as np
 
 from rlweave.backends import Cell
 from rlweave.errors import ExecutionError, nearest
-from rlweave.graph import guard
 from rlweave.graph.acting import refuse_learning
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.explain import explain
+from rlweave.graph.guard import Guard, install_guard
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
 from rlweave.graph.lowering.called import own, set_cells, unshared, values_of_cells
@@ -72,8 +72,8 @@ class GraphExecutor:
         self.serial = next(_serial)
         self._programs = 0
         self._lock = store.lock
-        self._guard = guard.Guard(store)
-        guard.install()
+        self._guard = Guard(store)
+        install_guard()
         self.inplace_paths: set[str] = set()
         self.programs: dict[tuple[str, tuple[Any, ...]], Program] = {}
         self.graphs: dict[tuple[str, tuple[Any, ...]], Graph] = {}

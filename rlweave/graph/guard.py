@@ -33,7 +33,7 @@ def _hand_on(signum: int, frame: FrameType | None) -> None:
 _on_interrupt.hands_on_to = lambda: _state["previous"]  # type: ignore[attr-defined]
 
 
-def install() -> None:
+def install_guard() -> None:
     """Lets Ctrl-C wait for the end of a guarded call (main thread only; asked for by every build)."""
     if threading.current_thread() is not threading.main_thread():
         return

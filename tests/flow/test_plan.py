@@ -310,7 +310,7 @@ def test_ctrl_c_stops_after_the_item_and_a_second_one_interrupts(ctrl_c: Any) ->
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_of_a_program_that_built_a_graph_stops_plans_too() -> None:
-    guard.install()
+    guard.install_guard()
     found = signal.getsignal(signal.SIGINT)
     assert found is not signal.default_int_handler
     plan = ppo(workers(1), FakeLearner())

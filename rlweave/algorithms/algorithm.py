@@ -42,7 +42,7 @@ class Algorithm:
         summary: One line for `rlweave list`.
         config_class: Its settings, usually with a section `agent`.
         agent: Class of the agent.
-        worker: Makes what acts, of settings, an agent and environments; its annotation says which kind that is.
+        worker: Makes a worker, of settings, an agent and environments; its return annotation says which kind.
         plan: Composes the plan: of the workers, the learner and, where the algorithm has one, the memory. Keyword-only
             parameters are settings (fields or properties of `config_class`) of the same name.
         agent_arguments: What the agent's class needs beside spaces and settings: of settings and an environment.
@@ -58,7 +58,7 @@ class Algorithm:
         make_parts: Makes the parts of a training where `agent`, `worker` and `plan` do not say them.
         trainer: Makes a trainer from settings and a run directory; without that, nothing is written. None:
             `PlanTrainer`.
-        evaluate: Plays episodes with what acts: from a config, a player (see `Agent.greedy_player`; of several policies
+        evaluate: Plays episodes: of a config, a player (see `Agent.greedy_player`; of several policies
             a dict of them), a number of episodes and a seed. None: as one policy in one environment; where there is a
             `trainer`, only that can.
         find_env: Finds the environment of a name; raises `EnvError` if there is none.

@@ -82,7 +82,7 @@ class ApeXTrainConfig(TrainConfig):
 
     @property
     def items_asked_ahead(self) -> int:
-        """As `items_ahead`; in this process nobody acts meanwhile."""
+        """As `items_ahead`; in one process, workers do not act while the learner is busy."""
         return 1 if self.engine == "local" else self.items_ahead
 
     @property

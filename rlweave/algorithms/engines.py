@@ -94,7 +94,7 @@ def make_engine(config: TrainConfig) -> Engine:
     """
     if config.engine == "local":
         return LocalEngine()
-    from rlweave.flow.ray_engine import RayEngine  # only who asks for Ray needs it
+    from rlweave.flow.ray_engine import RayEngine  # needed for this engine only
 
     return RayEngine(config.address, object_store_memory=config.object_store_mb * 2**20)
 
@@ -107,14 +107,14 @@ def close_engine(engine: Engine) -> None:
 
 
 def acting_config(config: ConfigT) -> ConfigT:
-    """The settings as a worker elsewhere has them: its agent acts, on one backend and device."""
+    """The settings of a worker whose own agent acts, on one backend and device."""
     backend = config.agent.acting_backend or config.backend  # type: ignore[attr-defined]
     agent = _on_one_device(config.agent).model_copy(update={"acting_backend": None})  # type: ignore[attr-defined]
     return config.model_copy(update={"backend": backend, "agent": agent})
 
 
 def gradients_config(config: ConfigT) -> ConfigT:
-    """The settings as a worker elsewhere has them whose agent computes gradients: on the backend that learns."""
+    """The settings of a worker whose own agent computes gradients, on the backend that learns."""
     return config.model_copy(update={"agent": _on_one_device(config.agent)})  # type: ignore[attr-defined]
 
 
@@ -129,7 +129,7 @@ def worker_seed(config: TrainConfig, number: int) -> int:
 
 
 def worker_failure(config: TrainConfig) -> FailureRule:
-    """What becomes of a worker that fails. In this process there is nothing that could be made anew."""
+    """The rule for workers that fail. Workers in this process cannot be restarted."""
     return FailureRule("stop" if config.engine == "local" else config.worker_failure, config.worker_timeout)
 
 

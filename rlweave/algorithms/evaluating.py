@@ -20,7 +20,7 @@ from rlweave.envs.atari import is_atari
 from rlweave.envs.seeding import derived_seed
 from rlweave.envs.watching import Show, make_watched_env, shows_observations
 from rlweave.errors import CheckpointError, ConfigError
-from rlweave.runs.checkpoint import read_what_acts
+from rlweave.runs.checkpoint import read_checkpoint_model
 
 
 def evaluate_model(
@@ -64,9 +64,9 @@ def evaluate_model(
 def evaluate_checkpoint(
     algorithm: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int
 ) -> Evaluation:
-    """As `evaluate_model`, with the model of a checkpoint; of an algorithm of somebody else also without one."""
+    """As `evaluate_model`, with the model of a checkpoint; a trainer loads it where only that can evaluate."""
     if algorithm.evaluator() is not None:
-        return evaluate_model(algorithm, config, read_what_acts(checkpoint), checkpoint, episodes, seed)
+        return evaluate_model(algorithm, config, read_checkpoint_model(checkpoint), checkpoint, episodes, seed)
     trainer = algorithm.make_trainer(config, None)
     try:
         trainer.load_model(checkpoint)
@@ -76,7 +76,7 @@ def evaluate_checkpoint(
 
 
 def _environment_of(model: Model) -> str | None:
-    """Id of the environment that a model was trained in; None where nobody said."""
+    """Id of the environment that a model was trained in; None where it is unknown."""
     policies = model.description.get("policies")
     description = model.description if policies is None else next(iter(policies.values()))
     return (description["environment"] or {}).get("id")
@@ -85,7 +85,7 @@ def _environment_of(model: Model) -> str | None:
 def watch_checkpoint(
     algorithm: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int, show: Show | None
 ) -> Evaluation:
-    """As `evaluate_checkpoint`, in one environment that somebody watches.
+    """As `evaluate_checkpoint`, in one environment that is watched.
 
     Args:
         algorithm: The algorithm.

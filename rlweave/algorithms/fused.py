@@ -39,7 +39,7 @@ class FusedLearner:
     begin_episodes = start
 
     def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
-        """The episodes that nobody has asked for; all else is the agent's state."""
+        """The episodes not yet reported; all else is the agent's state."""
         return {"episodes": [episode.to_data() for episode in self._episodes]}
 
     def load_state_dict(self, state: Mapping[str, Any], seed: int) -> str:

@@ -33,7 +33,7 @@ class AgentLearner(Generic[AgentT]):
         return dict(self.agent.update(batch.data))
 
     def _count(self, steps: int) -> None:
-        """Counts environment steps that nobody has counted on this agent."""
+        """Counts environment steps that workers have not counted on this agent."""
         if self.counts:
             self.agent.count_steps(steps)
 

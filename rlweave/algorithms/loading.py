@@ -11,7 +11,7 @@ from rlweave.agents.from_model import trained_policies
 from rlweave.agents.model_files import Model, is_model, read_model
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.errors import ConfigError
-from rlweave.runs.checkpoint import find_checkpoint, is_there, read_what_acts
+from rlweave.runs.checkpoint import find_checkpoint, is_there, read_checkpoint_model
 from rlweave.runs.run_directory import RunDirectory
 
 
@@ -38,7 +38,7 @@ def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int 
         found, model = Path(path), read_model(path)
     else:
         found = find_playing(path)
-        model = read_what_acts(found)
+        model = read_checkpoint_model(found)
     # a model may be alone; and a module may be missing here that nothing of it needs
     with contextlib.suppress(ConfigError):
         RunDirectory.open(path).read_config()  # which imports the modules of the setting `imports`

@@ -40,7 +40,7 @@ def kind_of(env_id: str) -> Any:
 
 
 def check_tasks(env_id: str) -> None:
-    """Checks that an environment says it has tasks: others ignore the wish for a new one, and nobody would notice.
+    """Checks that an environment says it has tasks: others silently ignore the request for a new one.
 
     Raises:
         ConfigError: It does not say so.

@@ -160,7 +160,7 @@ def make_agents(config: MultiAgentTrainConfig, env: MultiAgentEnv, seed: int) ->
 
 
 def acting_settings(config: MultiAgentTrainConfig, policy: str) -> tuple[str, dict[str, Any]]:
-    """Backend and agent's settings as a worker elsewhere has them, where a policy only acts."""
+    """Backend and agent's settings in a worker of its own, where a policy only acts."""
     own = config.policies[policy].agent
     backend = own.get("acting_backend") or config.backend
     placing = ("acting_backend", "device", "replicas")

@@ -1,4 +1,4 @@
-"""What a training is made of, and what the command line asks of whoever trains."""
+"""The parts of a training, and the interface of trainers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Trainer(Protocol):
 
         Yields:
             A report about every `config.report_every` steps, and one at the end. Whenever it yields, the trainer is in
-            a state that can be saved; who stops iterating stops the training there.
+            a state that can be saved; the training stops where iteration stops.
         """
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
@@ -46,7 +46,7 @@ class Trainer(Protocol):
         """Takes over everything from a checkpoint."""
 
     def load_model(self, path: Path) -> None:
-        """Takes over what acts from a checkpoint, such as `best`, which has nothing else: enough to evaluate."""
+        """Takes over the model of a checkpoint, such as `best`, which has nothing else: enough to evaluate."""
 
     def draw(self, method: str | None = None) -> str:
         """A picture of the component graph, or of one API method of it, as the text of an SVG file."""

@@ -170,7 +170,7 @@ class PopulationParts(NamedTuple):
     """What a population-based training is made of; nothing of it has begun.
 
     Attributes:
-        population: Decides who goes on from whom.
+        population: Decides which trial copies which.
         workers: The trials.
         plan: Composes the plan.
         first: Settings of the first trial.
@@ -204,7 +204,7 @@ def make_parts(config: PBTTrainConfig) -> PopulationParts:
 
 
 class PopulationTrainer(PlanTrainer):
-    """Trains a population: its plan's workers are trials, its learner says who goes on from whom.
+    """Trains a population: its plan's workers are trials, its learner decides which trial copies which.
 
     Args:
         config: Settings of the population.
@@ -260,13 +260,13 @@ class PopulationTrainer(PlanTrainer):
         return {"algorithm": pbt.name, "backend": self.config.backend, "env": self.config.env, "settings": settings}
 
     def _memory_bytes(self) -> int:
-        """All trials' together; the states of those that go on from one another have one memory."""
+        """All trials' together; trials that copied a state share its memory."""
         if not hasattr(self._first, "save_memory"):
             return 0
         return self.config.population * self._best_trainer()._memory_bytes()
 
     def state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """Population, trials, and what is on its way between them; arrays that nobody changes are not copied."""
+        """Population, trials, and what is on its way between them; arrays that do not change are not copied."""
         plan = self.plan.state_dict()
         return {
             **self._identity(),
@@ -292,7 +292,7 @@ class PopulationTrainer(PlanTrainer):
         self.population.load_state_dict(state["population"])
         self.plan.close()
         self.plan = self._composed()
-        # first: what a trial is told to go on from, and had not heard yet, comes with the plan's weights
+        # first: what a trial is to copy, and has not yet received, comes with the plan's weights
         self.plan.ask_workers("resume", [(standing,) for standing in state["trials"]])
         self.plan.load_state_dict(state["plan"])
         if self.engine.in_process:
@@ -332,11 +332,11 @@ class PopulationTrainer(PlanTrainer):
         return self._best_trainer().evaluate(episodes, seed)
 
     def model(self) -> Model:
-        """What acts of the best trial's agent."""
+        """The model of the best trial's agent."""
         return self._best_trainer().model()
 
     def load_model(self, path: Path) -> None:
-        """Takes over what acts of the trial that was the best; see `PlanTrainer.load_model`."""
+        """Takes over the model of the trial that was the best; see `PlanTrainer.load_model`."""
         model, meta = open_model(path)
         self._show(meta["settings"]).agent.import_model(model)
         self._shown_is_loaded = True

@@ -1,4 +1,4 @@
-"""A population of trainings: who is in it, how well each does, and who goes on from whom with which settings."""
+"""A population of trainings: their settings and scores, and which trial copies which."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Population:
 
     A trial that was among the worst when it reported copies weights, all other state and settings of one of the best
     (*exploit*, by truncation selection), and then changes the settings (*explore*). What the trials get as *weights*
-    says who is to go on from what.
+    says which state each is to continue from.
 
     Args:
         size: Number of trials.
@@ -73,7 +73,7 @@ class Population:
             {"generation": 0, "settings": draw_settings(bounds, self._rng), "score": None, "state": None, "owed": True}
             for _ in range(size)
         ]
-        """Of each trial: how often it was told what to go on from; its settings; its last score and state (after an
+        """Of each trial: how often it was told to copy another; its settings; its last score and state (after an
         exploit, those that it copies), and whether it still has to take them over."""
         self.exploits = 0
 
@@ -86,7 +86,7 @@ class Population:
         told = item.state
         number = int(told["trial"])
         member = self.members[number]
-        # a trial that stands in for a dead one has chosen for itself what to go on from
+        # a trial that replaces a lost one has chosen for itself which state to continue from
         member.update(
             settings=dict(told["settings"]), score=float(item.report["score"]), state=told["state"], owed=False
         )
@@ -105,7 +105,7 @@ class Population:
         return {**metrics, **counts, "best_score": self.members[best]["score"], "exploits": float(self.exploits)}
 
     def _donor(self, number: int) -> int | None:
-        """Whom a trial is to copy: one of the best, if it is one of the worst and they are better; None if nobody."""
+        """The trial that this one is to copy: one of the best, if this is one of the worst, and worse; else None."""
         ranked = self._ranked()
         share = max(1, int(self.truncation * len(ranked)))
         if len(ranked) < 2 * share or number not in ranked[-share:]:
@@ -124,9 +124,9 @@ class Population:
         return ranked[0] if ranked else None
 
     def get_weights(self) -> dict[str, Any]:
-        """What each trial is to go on from, where it does not know it yet, and what stands in for a lost one's state.
+        """What each trial is to continue from, where it has not yet received it, and states for trials that were lost.
 
-        Two ``spares``, since a trial that was lost is replaced by one that goes on from another trial's state.
+        Two ``spares``, since a lost trial is replaced by one that continues from another trial's state.
         """
         return {
             "members": [

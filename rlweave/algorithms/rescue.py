@@ -1,6 +1,6 @@
 """The last whole state of a training, for when its process has to end in the middle of a step.
 
-Between two steps of a plan the state is whole, and whoever wants to stop saves it there. A step may take minutes,
+Between two steps of a plan the state is consistent, and can be saved there. A step may take minutes,
 though (an update of many epochs, the first call of a compiled program), and nothing can be saved in the middle of it.
 So where steps have been long, the state before each of them is kept; where they are short, nothing is.
 """

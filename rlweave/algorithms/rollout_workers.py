@@ -27,7 +27,7 @@ NOT_WANTED = "save_env_state is false, so the checkpoint does not hold the envir
 
 
 class Worker(abc.ABC):
-    """Environments that somebody acts in, the episodes that ended there, and what a checkpoint keeps of both.
+    """Environments, the episodes that ended there, and what a checkpoint keeps of both.
 
     Attributes:
         env: The environments.
@@ -94,7 +94,7 @@ class Worker(abc.ABC):
         if state is None:
             self.start(seed)
             return "a worker was lost with its process"
-        state = copy.deepcopy(state)  # it may belong to somebody else, or be read-only
+        state = copy.deepcopy(state)  # it may be shared, or read-only
         self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
         if state["agent"] is not None:
             self._load_agent_state(state["agent"])
@@ -273,7 +273,7 @@ class AlternatingWorker(EnvWorker):
 
 
 def _by_turns(samplings: Sequence[Sampling]) -> list[SampleBatch]:
-    """The items that several make, who go on by turns."""
+    """The items of several generators that take turns."""
     items: dict[int, SampleBatch] = {}
     while len(items) < len(samplings):
         for index, sampling in enumerate(samplings):
@@ -422,7 +422,7 @@ class TransitionWorker(AlternatingWorker):
 
 
 def acting_state(agent: Agent) -> dict[str, Any]:
-    """What a worker elsewhere needs to act as this agent does: weights, normalizer statistics, and the step count."""
+    """What a worker's own agent needs to act as this one: weights, normalizer statistics, and the step count."""
     return {"weights": agent.get_weights(), "env_steps": agent.env_steps}
 
 

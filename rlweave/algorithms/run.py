@@ -1,4 +1,4 @@
-"""`train` and its `Run`: a training under way, and what came of it; who iterates over it trains."""
+"""`train` and its `Run`: a training in progress, advanced by iterating over it, and its results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Run(Iterator[Report]):
     """A training: iterating over it trains, and gives a report every `report_every` environment steps.
 
     After the last report it has saved what it has to save, told its callbacks of the end, and closed environments and
-    processes. Who leaves the loop before has it wait where it stands; another loop goes on, `close` ends it.
+    processes. Leaving the loop earlier pauses the training; another loop continues it, `close` ends it.
 
     Made by `rlweave.train`, and by the command line.
 
@@ -62,7 +62,7 @@ class Run(Iterator[Report]):
         callbacks: Sequence[Any] = (),
     ) -> None:
         self.algorithm, self.trainer, self.directory = algorithm, trainer, directory
-        self.config: TrainConfig = getattr(trainer, "config", config)  # it may have chosen who acts
+        self.config: TrainConfig = getattr(trainer, "config", config)  # it may have chosen the acting backend
         self.reports: list[Report] = []
         self.checkpoint: Path | None = None
         self._metrics: MetricsLog | None = None

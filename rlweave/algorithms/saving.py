@@ -32,7 +32,7 @@ class Saved(Protocol):
         """All that a checkpoint holds."""
 
     def export_model(self, path: Path) -> Path:
-        """Writes what acts."""
+        """Writes the model."""
 
 
 def write_training(training: Saved, directory: Path, keep: int | None = None) -> Path:
@@ -61,7 +61,7 @@ def write_state(
         directory: Where its checkpoints stand.
         step: Environment steps.
         state: The state.
-        write_model: Writes what acts.
+        write_model: Writes the model.
         keep: How many of the newest stay; None keeps all.
     """
     large: dict[str, np.ndarray] = {}

@@ -18,7 +18,7 @@ def fill_schedules(config: ConfigT, optimizer_steps: int | None = None) -> Confi
     Args:
         config: Settings of the training, with a section `agent`.
         optimizer_steps: Those of the training, for a schedule of the learning rate without a length of its own; None
-            where nobody knows them beforehand.
+            where they are not known beforehand.
     """
     agent: Any = config.agent  # type: ignore[attr-defined]
     update: dict[str, Any] = {"mask_leaf": mask_leaf_of(config, agent)}

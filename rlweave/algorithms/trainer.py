@@ -32,7 +32,7 @@ from rlweave.envs.seeding import derived_seed
 from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow import Counters, ReportMetrics, WorkerGroup
 from rlweave.flow import Report as PlanReport
-from rlweave.runs.checkpoint import load_checkpoint, read_what_acts, save_checkpoint
+from rlweave.runs.checkpoint import load_checkpoint, read_checkpoint_model, save_checkpoint
 from rlweave.runs.metrics import Report
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.runs.states import Large, join_arrays
@@ -44,9 +44,9 @@ _MOST_KEPT = 1 << 27
 class PlanTrainer:
     """Trains by running a plan.
 
-    A checkpoint changes nothing: it holds what is under way, too. Where environments can be saved, a run that is
-    resumed goes on as the one that was not cut; elsewhere its workers begin new episodes, on seeds derived from the
-    step, and all else goes on as it would have. The `best` checkpoint holds what acts, and nothing else.
+    Saving changes nothing: a checkpoint also holds the items in flight. Where environments can be saved, a resumed run
+    equals one that was not interrupted; otherwise its workers begin new episodes, on seeds derived from the step, and
+    all else is equal. The `best` checkpoint holds the model, and nothing else.
 
     Args:
         config: Settings of the training.
@@ -89,7 +89,7 @@ class PlanTrainer:
     def _begin_telling(self) -> None:
         #: What a user should read once, a line each.
         self.notes: list[str] = []
-        #: Who hears what a user should read while the training runs.
+        #: Called with what a user should read while the training runs.
         self.tell: Callable[[str], None] = self.notes.append
         self._told_of_checkpoints = False
         self._rescue = Rescue(self._keep_state, self.save, self.config.stop_grace)
@@ -128,14 +128,14 @@ class PlanTrainer:
         """Evaluates, reports and saves, where it is time."""
         steps, events = self.env_steps, self.events
         if self.plan.stopped and events.is_due(steps):
-            return  # who goes on from here does it
+            return  # done after a resume
         ended = self.plan.ended or steps >= self.config.steps
         # first: it may take long, and what is reported is not in the plan any more
         evaluation: Report = {}
         if events.evaluate.is_due(steps) or (ended and self.config.evaluate_every):
             with self._rescue.state_is_whole() if self.evaluation_changes_nothing else nullcontext():
                 evaluation = self._evaluation_row()
-            events.evaluate(steps)  # only now: whoever goes on from a state that was saved meanwhile evaluates
+            events.evaluate(steps)  # only now: a run resumed from a state saved meanwhile evaluates again
             evaluation = self.callbacks.on_evaluation(evaluation)
         # before the checkpoint: a run that is resumed from it has this line
         if events.report(steps) or ended or evaluation:
@@ -205,7 +205,7 @@ class PlanTrainer:
         return functools.partial(write_state, self.run.checkpoints, step, state, lambda path: write_model(path, model))
 
     def _choose_acting_backend(self) -> None:
-        """Measures who acts fastest, and notes it in the run's settings: a run that is resumed acts with the same."""
+        """Chooses the fastest acting backend, and notes it in the run's settings: a resumed run acts on the same."""
         self.agent.acting_batch_size = max(self.config.num_envs, 1)
         self.agent.build()
         self.notes.append(str(self.agent.acting_choice))
@@ -260,7 +260,7 @@ class PlanTrainer:
     def _fetch(self) -> None:
         """Brings the agent here up to date, if it is not the one that learns."""
         if self.parts.remote is not None:
-            self.plan.drain()  # what was begun is counted before anybody looks
+            self.plan.drain()  # items in flight are counted first
             self.parts.remote.fetch(self.plan)
 
     def _identity(self) -> dict[str, Any]:
@@ -321,12 +321,12 @@ class PlanTrainer:
             self.tell(f"nothing was saved at {self.env_steps:,} environment steps, and the training goes on: {error}")
 
     def load_model(self, path: Path) -> None:
-        """Takes over what acts from a checkpoint, and nothing else of it: enough to evaluate.
+        """Takes over the model of a checkpoint, and nothing else of it: enough to evaluate.
 
         Raises:
             CheckpointError: It is damaged, or of another agent.
         """
-        self.take_model(read_what_acts(path), path)
+        self.take_model(read_checkpoint_model(path), path)
 
     def take_model(self, model: Model, where: str | Path) -> None:
         """As `load_model`, of a model that was read already."""
@@ -339,7 +339,7 @@ class PlanTrainer:
 
         Raises:
             CheckpointError: It is damaged, or of another algorithm, backend or environment; or it is `best`, which
-                holds what acts, and nothing to train on with.
+                holds a model, and no state of the training.
         """
         arrays, meta = load_checkpoint(path)
         if "plan" not in meta:
@@ -382,7 +382,7 @@ class PlanTrainer:
         begun = next((reason for reason in reasons if reason), "")
         if begun:
             self.notes.append(f"new episodes begin where others were under way: {begun}")
-        if self.engine.in_process:  # elsewhere they have got the newest weights
+        if self.engine.in_process:  # in other processes they have received the newest weights
             self.plan.recall_weights(state["plan"])
 
     def load_agent(self, state: Mapping[str, Any]) -> None:
@@ -393,13 +393,13 @@ class PlanTrainer:
             self.parts.remote.push(self.plan)
 
     def model(self) -> Model:
-        """What acts now, and nothing else."""
+        """The model: what acting needs of the present agent."""
         self._fetch()
         model: Model = self.agent.model()
         return model
 
     def export_model(self, path: Path) -> Path:
-        """Writes what acts now, and nothing else, into a directory."""
+        """Writes the model into a directory."""
         return write_model(path, self.model())
 
     # -- looking -------------------------------------------------------------------------------------------------

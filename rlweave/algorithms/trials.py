@@ -113,7 +113,7 @@ class TrialWorker:
         )
 
     def standing(self) -> dict[str, Any] | None:
-        """What it will go on from: settings, state, how often it was told so, and episodes nobody has asked for."""
+        """What it will continue from: settings, state, how often it was told so, and episodes not yet reported."""
         episodes = [episode.to_data() for episode in self._episodes]
         return None if self._standing is None else {**self._standing, "episodes": episodes}
 
@@ -173,7 +173,7 @@ class TrialFactory(ShipsEnvironment):
 
     @property
     def resources(self) -> Resources:
-        """Nothing where it only drives a plan with workers elsewhere."""
+        """Nothing where it only drives a plan with workers in other processes."""
         return Resources(cpus=self.cpus if self.config.engine == "local" else 0.0)
 
     def needs(self) -> list[tuple[int, Resources]]:

@@ -57,7 +57,7 @@ def graph(
 
 
 def show_code(trainer: Trainer, method: str) -> None:
-    """Prints the code of a method: with colours on a terminal, as it is elsewhere."""
+    """Prints the code of a method: with colours on a terminal, plain otherwise."""
     text = trainer.code(method)
     if output().is_terminal:
         output().print(Syntax(text, "python", background_color="default"))

@@ -1,6 +1,6 @@
 """Large arrays of checkpoints as blocks, which checkpoints of one run share: a replay memory mostly stays as it was.
 
-Rows of an array that lie together are a block, known by its SHA-256. Blocks of zeros, which nobody has filled, are not
+Rows of an array that lie together are a block, known by its SHA-256. Blocks of zeros, which are not filled yet, are not
 written; of the others only those that no earlier checkpoint has, one file for each checkpoint. A checkpoint has (hard)
 links to all the files with blocks of its own in `memory/`, and says in `memory.json` where each block is. So it is
 whole by itself, and a file goes with the last checkpoint that has a link to it.
@@ -44,7 +44,7 @@ def write_blocks(directory: Path, arrays: Mapping[str, np.ndarray], earlier: Pat
 
     Args:
         directory: The checkpoint, which is being written.
-        arrays: Path to array; nobody changes them meanwhile.
+        arrays: Path to array; they must not change meanwhile.
         earlier: A checkpoint whose blocks need not be written again.
 
     Raises:
@@ -153,7 +153,7 @@ def _packed(rows: np.ndarray) -> tuple[bytes | memoryview, bool]:
 def _still_good(earlier: Path | None, wanted: Mapping[str, Any]) -> dict[str, Place]:
     """Where an earlier checkpoint has blocks that are wanted.
 
-    Files that are mostly of blocks which nobody wants any more are left alone, and all but the largest if there are
+    Files that consist mostly of blocks no longer in use are left alone, and all but the largest if there are
     many: their blocks are written again, so that neither dead blocks nor files pile up.
     """
     if earlier is None:

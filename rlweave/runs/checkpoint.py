@@ -3,7 +3,7 @@
 A checkpoint is a directory:
 
     step-000000050000/
-        model/                what acts, as `Agent.export_model` writes it: reading it needs nothing of the rest
+        model/                the model, as `Agent.export_model` writes it: reading it needs nothing of the rest
         arrays.safetensors    weights, optimizer slots, counters, generator states, and other small arrays
         memory/, memory.json  large arrays, such as those of a replay memory: see `rlweave.runs.block_files`
         meta.json             everything else that is plain data
@@ -38,7 +38,7 @@ from rlweave.strict_json import to_json
 
 FORMAT_VERSION = 1
 ARRAYS, META, MANIFEST = "arrays.safetensors", "meta.json", "manifest.json"
-#: Directory of what acts.
+#: Directory of the model.
 MODEL = "model"
 
 _STEP_PREFIX = "step-"
@@ -74,7 +74,7 @@ def save_checkpoint(
         arrays: Path key (`"dqn/policy/dense-0/kernel"`) to array of booleans, integers or floats, of any shape.
         meta: Plain data: None, bool, int (of any size), float, str, and lists and string-keyed dicts of them.
         large: Further arrays, of which later checkpoints in the same directory share what has not changed.
-        write_model: Writes what acts into the directory that it is given; None: the checkpoint has no model.
+        write_model: Writes the model into the directory that it is given; None: the checkpoint has no model.
         name: A name instead of `step-...`, for one that must outlive the others (`"best"`). It replaces an earlier one.
         keep: How many of the newest `step-...` checkpoints stay; None keeps all.
 
@@ -160,7 +160,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray]
 
 
 def open_model(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
-    """Finds what acts in a checkpoint, and checks only that: nothing else is read.
+    """Finds the model of a checkpoint, and checks only that: nothing else is read.
 
     Returns:
         The directory of the model, and the plain data of the checkpoint.
@@ -175,7 +175,7 @@ def open_model(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     return path / MODEL, json.loads((path / META).read_text(encoding="utf-8"))
 
 
-def read_what_acts(path: str | os.PathLike[str]) -> Model:
+def read_checkpoint_model(path: str | os.PathLike[str]) -> Model:
     """Reads the model of a checkpoint; all of one, also where a training replaces the checkpoint meanwhile.
 
     Raises:
@@ -249,7 +249,7 @@ def latest_good(directory: str | os.PathLike[str]) -> Path | None:
 
 
 def set_aside_newer(directory: str | os.PathLike[str], step: int) -> list[Path]:
-    """Moves the checkpoints after a step into `set-aside/`: a training that goes on from that step makes them anew.
+    """Moves the checkpoints after a step into `set-aside/`: a training resumed from that step writes them again.
 
     Args:
         directory: Where the checkpoints of a run stand.

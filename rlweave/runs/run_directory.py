@@ -123,7 +123,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """While a command trains: another one, in this process or elsewhere on the machine, is refused meanwhile.
+        """While a command trains: another one on this machine is refused meanwhile.
 
         Raises:
             ConfigError: Another one is at it.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rlweave.backends.base import OpenArray
-from rlweave.backends.torch_.runtime import DTYPES
+from rlweave.backends.torch_.ops.arrays import DTYPES
 
 #: Rows of the examples that the program is traced with: 0 and 1 would be taken for constants.
 _ROWS = 3

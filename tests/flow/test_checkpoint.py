@@ -11,6 +11,7 @@ import pytest
 
 from rlweave.errors import CheckpointError, PlanError
 from rlweave.flow import (
+    ABSORBED,
     NOT_READY,
     ConcatBatches,
     Envelope,
@@ -317,6 +318,24 @@ def test_operators_at_the_workers_go_on_with_the_state_of_their_worker() -> None
     resumed = numbered(2).start(LocalEngine(), FakeClock())
     resumed.load_state_dict(state)
     assert numbers(resumed, 4) == [[0, 3], [1, 41], [0, 4], [1, 42]]
+
+
+def every_second(batch: SampleBatch) -> SampleBatch:
+    return ABSORBED if batch["step"][0] % 8 == 4 else batch  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_items_that_stayed_at_a_worker_stay_there_in_answers_under_way(cut: int) -> None:
+    def compose(group: list[FakeWorker]) -> ReportMetrics:
+        return ReportMetrics(ParallelRollouts(group).par_for_each(every_second).gather_async(num_async=3)).start()
+
+    group = workers(1)
+    plan = compose(group)
+    list(islice(plan.items(), cut))
+    resumed = compose(copy.deepcopy(group))
+    resumed.load_state_dict(through_json(plan.state_dict()))
+    first, again = ([int(item.payload["step"][0]) for item in islice(each.items(), 4)] for each in (plan, resumed))
+    assert first == again == [8 * (cut + n) for n in range(4)]
 
 
 def test_a_worker_that_is_gone_has_no_state_and_its_successor_begins_anew() -> None:

@@ -14,8 +14,8 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
 from rlweave.agents.replay_agent import STEP_KEYS
-from rlweave.algorithms.rollout_workers import Worker, load_own_agent_state, own_agent_state
 from rlweave.algorithms.trajectory_packing import BEGINS, SLOT
+from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.seeding import derived_seed

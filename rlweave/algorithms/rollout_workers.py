@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -13,122 +12,14 @@ from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.algorithms.trajectory_columns import TrajectoryColumns
+from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.envs import StepResult, VectorEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, SampleBatch
-from rlweave.flow.codec import decode, encode
 
 Transition = dict[str, Any]
 #: Makes an item; it pauses while environments step.
 Sampling = Generator[None, None, SampleBatch]
-
-#: Why new episodes begin after a resume.
-NOT_WANTED = "save_env_state is false, so the checkpoint does not hold the environments"
-
-
-class Worker(abc.ABC):
-    """Environments, the episodes that ended there, and what a checkpoint keeps of both.
-
-    Attributes:
-        env: The environments.
-        shares_weights: Whether it acts on the learner's own weights.
-        workers: How many workers there are where each has agents of its own: steps of the others are counted as many
-            as its own until the next weights say how many they were. (Schedules depend on the sum.)
-    """
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-        self.shares_weights = True
-        self.workers = 1
-        self._episodes: list[Episode] = []
-
-    @abc.abstractmethod
-    def sample(self) -> Any:
-        """The next item."""
-
-    @abc.abstractmethod
-    def start(self, seed: int | None = None) -> None:
-        """Begins, with new episodes everywhere.
-
-        Args:
-            seed: Of the environments, and of all that the worker draws itself: exploration, where it has an agent of
-                its own.
-        """
-
-    @abc.abstractmethod
-    def begin_episodes(self, seed: int | None = None) -> None:
-        """Begins new episodes everywhere, and nothing else anew; abandoned ones count nowhere.
-
-        Args:
-            seed: Of the environments.
-        """
-
-    # -- checkpoints ---------------------------------------------------------------------------------------------
-
-    def state_dict(self, environments: bool = True, weights: bool = True) -> dict[str, Any]:
-        """All that its next items depend on, as nested plain data and arrays.
-
-        Args:
-            environments: Whether the episodes under way are in it, where the environments can be saved.
-            weights: Whether weights of an agent of its own are in it.
-        """
-        saved = self.env.save_state() if environments else None
-        return {
-            "episodes": [episode.to_data() for episode in self._episodes],
-            "environments": saved,
-            "unsaved_because": "" if saved is not None else self.env.unsaved_because if environments else NOT_WANTED,
-            "acting": None if saved is None else copy.deepcopy(encode(self._acting_state(), "worker")),
-            "agent": None if self.shares_weights else self._agent_state(weights),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any] | None, seed: int) -> str:
-        """Takes over what `state_dict` gave.
-
-        Args:
-            state: The state; None of a worker that was lost.
-            seed: Of new episodes, where the state has none to go on with.
-
-        Returns:
-            Why new episodes began; nothing where they go on.
-        """
-        if state is None:
-            self.start(seed)
-            return "a worker was lost with its process"
-        state = copy.deepcopy(state)  # it may be shared, or read-only
-        self._episodes = [Episode.from_data(episode) for episode in state["episodes"]]
-        if state["agent"] is not None:
-            self._load_agent_state(state["agent"])
-        if state["environments"] is None:
-            self.begin_episodes(seed)
-            return str(state["unsaved_because"])
-        self.env.load_state(state["environments"])
-        self._load_acting_state(decode(state["acting"]))
-        return ""
-
-    @abc.abstractmethod
-    def _agent_state(self, weights: bool) -> dict[str, Any]:
-        """What agents of its own act with."""
-
-    @abc.abstractmethod
-    def _load_agent_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `_agent_state` gave."""
-
-    @abc.abstractmethod
-    def _acting_state(self) -> dict[str, Any]:
-        """What belongs to the episodes under way, beside the environments."""
-
-    @abc.abstractmethod
-    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `_acting_state` gave; the environments have got theirs."""
-
-    def episode_stats(self) -> Sequence[Episode]:
-        """Episodes that ended since the last call."""
-        episodes, self._episodes = self._episodes, []
-        return episodes
-
-    def close(self) -> None:
-        """Closes the environments."""
-        self.env.close()
 
 
 class EnvWorker(Worker):
@@ -424,20 +315,6 @@ class TransitionWorker(AlternatingWorker):
 def acting_state(agent: Agent) -> dict[str, Any]:
     """What a worker's own agent needs to act as this one: weights, normalizer statistics, and the step count."""
     return {"weights": agent.get_weights(), "env_steps": agent.env_steps}
-
-
-def own_agent_state(agent: Agent, weights: bool) -> dict[str, Any]:
-    """What a worker's own agent acts with: random state, step count, and with `weights` those, too."""
-    variables = agent.state_dict()
-    if not weights:
-        variables = {path: value for path, value in variables.items() if path.startswith(("random", "actor:random"))}
-    return {"variables": variables, "env_steps": agent.env_steps}
-
-
-def load_own_agent_state(agent: Agent, state: Mapping[str, Any]) -> None:
-    """Takes over what `own_agent_state` gave; weights that are not in it stay."""
-    agent.load_state_dict({**agent.state_dict(), **state["variables"]})
-    agent.env_steps = int(state["env_steps"])
 
 
 def build_acting(agent: Agent) -> None:

@@ -123,7 +123,9 @@ def test_a_large_batch_is_convolved_in_slices(batch):
         pytest.skip("elsewhere the whole batch is faster")
     x = np.zeros((batch, 13, 12, 3), np.float32)
     assert max(np.diff([*neural._starts_of_slices(x), batch])) == (64 if batch < 1024 else 69)
-    assert_convolves(neural.conv2d, batch, 4, 2, "same")
+    program = str(jax.make_jaxpr(lambda x: neural.conv2d(x, np.ones((3, 4, 3, 5), np.float32), 2, "same"))(x))
+    assert program.count("dot_general") == -(-batch // (64 if batch < 1024 else 69))
+    assert_convolves(neural.conv2d, batch, 3, 2, "same")
 
 
 def assert_convolves(convolution, batch, kernel, stride, padding):

@@ -76,11 +76,17 @@ def conv2d(
     steps = (stride, stride) if isinstance(stride, int) else stride
     if padding not in ("valid", "same"):
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
-    faster = _faster_by_products(kernel, steps)
-    if faster and not _MATRIX_PRODUCTS.get() and len(starts := _starts_of_slices(x)) > 1:
-        parts = [conv2d(part, kernel, stride, padding, bias, activation) for part in jnp.split(x, starts[1:])]
-        return jnp.concatenate(parts)
-    if faster or _MATRIX_PRODUCTS.get():
+    starts = _starts_of_slices(x)
+    if len(starts) == 1 or _MATRIX_PRODUCTS.get() or not _faster_by_products(kernel, steps):
+        return _convolved(x, kernel, steps, padding, bias, activation)
+    slices = jnp.split(x, list(starts[1:]))
+    return jnp.concatenate([_convolved(part, kernel, steps, padding, bias, activation) for part in slices])
+
+
+def _convolved(
+    x: Array, kernel: Array, steps: tuple[int, int], padding: str, bias: Array | None, activation: str | None
+) -> Array:
+    if _MATRIX_PRODUCTS.get() or _faster_by_products(kernel, steps):
         result = _convolved_by_products(x, kernel, steps, padding)
     else:
         dimensions = ("NHWC", "HWIO", "NHWC")

@@ -182,7 +182,9 @@ def build_deployed(
         torch_compile=torch_compile,
     )
     below = len(root.agent.path) + 1
-    needed = {path: path[below:] for path in executor.store.cells if path not in RANDOM_PATHS}
+    # others, which need no inputs to be made, are there and nothing reads them
+    inner = {path: path[below:] for path in executor.store.cells if path not in RANDOM_PATHS}
+    needed = {path: name for path, name in inner.items() if name.split("/")[0] in agent.model_parts}
     missing = sorted(name for name in needed.values() if name not in weights)
     try:
         if missing:

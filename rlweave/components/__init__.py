@@ -1,8 +1,11 @@
 """The parts that algorithms are composed of."""
 
 from rlweave.components.action_distribution import Joint
+from rlweave.components.action_noise import GaussianNoise
 from rlweave.components.beta import Beta
 from rlweave.components.convolution import Conv2D
+from rlweave.components.critics import Critics, StackedDense
+from rlweave.components.deterministic_policy import DeterministicPolicy, NoisyAction
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
 from rlweave.components.evolution import EvolutionStrategy, NoiseTable
@@ -11,6 +14,7 @@ from rlweave.components.layers import Activation, Concat, Dense, Flatten
 from rlweave.components.linear_baseline import LinearBaseline
 from rlweave.components.losses import (
     ActorCriticLoss,
+    CriticLoss,
     DQNLoss,
     IMPALALoss,
     PPOLoss,
@@ -40,6 +44,7 @@ from rlweave.components.recurrent import GRU, LSTM, RecurrentLayer
 from rlweave.components.returns import GeneralizedAdvantageEstimation
 from rlweave.components.reward_normalization import RewardNormalization
 from rlweave.components.squashed_normal import SquashedNormal
+from rlweave.components.temperature import Temperature
 from rlweave.components.text import HashText, TokenEmbedding, hash_text
 from rlweave.components.value_functions import ValueFunction
 from rlweave.components.vtrace import VTrace
@@ -57,14 +62,18 @@ __all__ = [
     "Categorical",
     "Concat",
     "Conv2D",
+    "CriticLoss",
+    "Critics",
     "DQNLoss",
     "Dense",
+    "DeterministicPolicy",
     "DuelingPolicy",
     "EpsilonGreedy",
     "EvolutionStrategy",
     "FIFOQueue",
     "Flatten",
     "FlaxModule",
+    "GaussianNoise",
     "GeneralizedAdvantageEstimation",
     "GraphPrioritizedReplay",
     "GraphReplay",
@@ -76,6 +85,7 @@ __all__ = [
     "NStepAccumulator",
     "Network",
     "NoiseTable",
+    "NoisyAction",
     "Normal",
     "Optimizer",
     "PPOLoss",
@@ -94,8 +104,10 @@ __all__ = [
     "SequenceDQNLoss",
     "SquaredErrorLoss",
     "SquashedNormal",
+    "StackedDense",
     "StateEncoder",
     "SurrogateLoss",
+    "Temperature",
     "TokenEmbedding",
     "TorchModule",
     "VTrace",

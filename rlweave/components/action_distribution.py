@@ -10,7 +10,7 @@ import numpy as np
 
 from rlweave import ops
 from rlweave.components.action_boundary import from_environment, to_environment
-from rlweave.components.action_leaves import ActionLeaf, action_leaves, as_space
+from rlweave.components.action_leaves import ANY_KIND, ActionLeaf, action_leaves, as_space
 from rlweave.components.distributions import (
     bernoulli_entropy,
     bernoulli_kl,
@@ -179,8 +179,59 @@ def sum_components(x: Any, leaf: ActionLeaf) -> Any:
 # -- all leaves --------------------------------------------------------------------------------------------------
 
 
+class ActionDistribution(Component):
+    """What distributions of nested actions share: from the policy's own numbers to the environment's, and nesting.
+
+    Args:
+        action_space: The environment's action space.
+        kinds: Which kinds of leaves it may have, see `action_leaves`.
+        scope: Name within the owner.
+    """
+
+    def __init__(self, action_space: Space | Mapping[str, Any], kinds: frozenset[str], scope: str) -> None:
+        super().__init__(scope)
+        self.action_space = as_space(action_space)
+        self.leaves = action_leaves(self.action_space, scope, kinds)
+
+    @api
+    def env_actions(self, actions: Any) -> Any:
+        """Actions as the environment takes them, within their bounds always; see `to_environment`.
+
+        Args:
+            actions: The policy's own, nested (..., *shape).
+
+        Returns:
+            The same nesting: int32, bool, float32.
+        """
+        return self._nested(self._env_actions(flatten_tree(actions)))
+
+    @api
+    def own_actions(self, actions: Any) -> Any:
+        """The policy's own numbers for actions of the environment, nested (..., *shape) both."""
+        return self._nested(self._own_actions(flatten_tree(actions)))
+
+    @graph_fn(returns=1)
+    def _env_actions(self, actions: dict[str, Any]) -> Any:
+        return {leaf.path: to_environment(actions[leaf.path], leaf) for leaf in self.leaves}
+
+    @graph_fn(returns=1)
+    def _own_actions(self, actions: dict[str, Any]) -> Any:
+        return {leaf.path: from_environment(actions[leaf.path], leaf) for leaf in self.leaves}
+
+    def _flat(self, parameters: Any) -> dict[str, Any]:
+        """Parameters by path of the leaf they belong to."""
+        if isinstance(parameters, Unknown):
+            return {leaf.path: parameters for leaf in self.leaves}
+        return self.action_space.flatten_value(parameters)
+
+    def _nested(self, flat: Any) -> Any:
+        if has_leaf(flat, Unknown) and not isinstance(flat, dict):
+            return flat
+        return self.action_space.unflatten(flat)
+
+
 @register("joint")
-class Joint(Component):
+class Joint(ActionDistribution):
     """The distribution of a whole action: its leaves and their components are independent given the state.
 
     Parameters are nested like the action space. By leaf: integers have logits (..., *shape, N), N the largest number
@@ -203,9 +254,8 @@ class Joint(Component):
     """
 
     def __init__(self, action_space: Space | Mapping[str, Any], squash: bool = False, scope: str = "joint") -> None:
-        super().__init__(scope)
-        self.action_space = as_space(action_space)
-        self.leaves, self.squash = action_leaves(self.action_space, scope), squash
+        super().__init__(action_space, ANY_KIND, scope)
+        self.squash = squash
 
     @api
     def sample(self, parameters: Any) -> Any:
@@ -260,23 +310,6 @@ class Joint(Component):
         """KL(parameters || others) in nats: (...)."""
         return self._kl(self._flat(parameters), self._flat(others))
 
-    @api
-    def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them, within their bounds always; see `to_environment`.
-
-        Args:
-            actions: The policy's own, nested (..., *shape).
-
-        Returns:
-            The same nesting: int32, bool, float32.
-        """
-        return self._nested(self._env_actions(flatten_tree(actions)))
-
-    @api
-    def own_actions(self, actions: Any) -> Any:
-        """The policy's own numbers for actions of the environment, nested (..., *shape) both."""
-        return self._nested(self._own_actions(flatten_tree(actions)))
-
     # -- numbers -------------------------------------------------------------------------------------------------
 
     @graph_fn(returns=2)
@@ -317,28 +350,9 @@ class Joint(Component):
             total = kl if total is None else total + kl
         return total
 
-    @graph_fn(returns=1)
-    def _env_actions(self, actions: dict[str, Any]) -> Any:
-        return {leaf.path: to_environment(actions[leaf.path], leaf) for leaf in self.leaves}
-
-    @graph_fn(returns=1)
-    def _own_actions(self, actions: dict[str, Any]) -> Any:
-        return {leaf.path: from_environment(actions[leaf.path], leaf) for leaf in self.leaves}
-
     # -- nesting -------------------------------------------------------------------------------------------------
-
-    def _flat(self, parameters: Any) -> dict[str, Any]:
-        """Parameters by path of the leaf they belong to."""
-        if isinstance(parameters, Unknown):
-            return {leaf.path: parameters for leaf in self.leaves}
-        return self.action_space.flatten_value(parameters)
 
     def _locations(self, flat: dict[str, Any]) -> dict[str, Any]:
         """All that modes depend on, by leaf: logits, and of floats the mean, so that nobody computes a deviation."""
         floats = (leaf.path for leaf in self.leaves if leaf.kind not in ("categorical", "bernoulli"))
         return flat | {path: flat[path]["mean"] for path in floats if not isinstance(flat[path], Unknown)}
-
-    def _nested(self, flat: Any) -> Any:
-        if has_leaf(flat, Unknown) and not isinstance(flat, dict):
-            return flat
-        return self.action_space.unflatten(flat)

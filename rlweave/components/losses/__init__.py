@@ -2,6 +2,7 @@
 
 from rlweave.components.losses.actor_critic import ActorCriticLoss
 from rlweave.components.losses.adaptation import SquaredErrorLoss, SurrogateLoss
+from rlweave.components.losses.critic import CriticLoss
 from rlweave.components.losses.dqn import DQNLoss
 from rlweave.components.losses.impala import IMPALALoss
 from rlweave.components.losses.ppo import PPOLoss
@@ -9,6 +10,7 @@ from rlweave.components.losses.sequence_dqn import SequenceDQNLoss
 
 __all__ = [
     "ActorCriticLoss",
+    "CriticLoss",
     "DQNLoss",
     "IMPALALoss",
     "PPOLoss",

@@ -1,0 +1,62 @@
+"""What SAC, TD3 and DDPG share: settings, and the networks of policy and critics."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
+from rlweave.agents.replay_agent import ReplayAgent, ReplayConfig
+from rlweave.components import mlp
+from rlweave.components.action_leaves import FLOATS
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
+
+
+class ContinuousConfig(ReplayConfig):
+    """Settings that SAC, TD3 and DDPG share."""
+
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([256, 256], "relu")
+    network: list[dict[str, Any]] | None = setting(
+        None, "dense layers of the policy, and of each critic; null: two relu layers of 256"
+    )
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
+    n_step: int = setting(1, "rewards in an n-step return before it bootstraps", ge=1, unit="steps")
+    prioritized: bool = setting(False, "prioritized replay: transitions are drawn by their TD error")
+    batch_size: int = setting(256, "transitions in an update", ge=1, unit="transitions")
+    learning_starts: int = setting(100, "environment steps before the first update", ge=1, unit="environment steps")
+    samples_per_step: float = setting(
+        256.0, "transitions trained on for each environment step", gt=0, unit="transitions per environment step"
+    )
+    max_grad_norm: float | None = setting(
+        None, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
+    )
+    lr: float | dict[str, Any] = setting(
+        3e-4, "learning rate of policy and critics, or a schedule over optimizer steps", within=NOT_NEGATIVE
+    )
+    tau: float = setting(0.005, "share by which target networks move towards the networks at an update", gt=0, le=1)
+
+
+class ContinuousAgent(ReplayAgent):
+    """An agent for floating-point actions of any shape and bounds, and nests of them.
+
+    Args:
+        state_space: Space of one observation.
+        action_space: Space of one action, floats only.
+        config: Settings or their data.
+        backend: As in `Agent`.
+        seed: As in `Agent`.
+    """
+
+    action_kinds = FLOATS
+
+    def networks(self) -> dict[str, Any]:
+        """Arguments that policy and critics have in common."""
+        config = self.config
+        return {
+            "network": config.network,
+            "image_network": config.image_network or None,
+            "state_space": self.state_space,
+        }
+
+    def act(self, states: Any, explore: bool = True) -> Any:
+        return self.actor.act(states) if explore else self.actor.act_greedily(states)

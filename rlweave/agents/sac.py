@@ -1,0 +1,155 @@
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1801.01290), with the learned temperature of arXiv:1812.05905."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlweave import graph, ops
+from rlweave.agents.continuous import ContinuousAgent, ContinuousConfig
+from rlweave.agents.replay_agent import ReplayGraph
+from rlweave.components import CriticLoss, Critics, Policy, Temperature
+from rlweave.components.action_leaves import FLOATS, ActionLeaf, action_leaves
+from rlweave.graph import Component, api, graph_fn
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
+
+
+class SACConfig(ContinuousConfig):
+    """Settings of SAC."""
+
+    temperature: float = setting(1.0, "weight of the entropy; where it is learned, its first value", within=POSITIVE)
+    learn_temperature: bool = setting(True, "the temperature moves so that the entropy comes to its target")
+    target_entropy: float | None = setting(
+        None, "entropy that the temperature aims at; null: minus the number of action components", unit="nats"
+    )
+    temperature_lr: float | dict[str, Any] = setting(
+        3e-4, "learning rate of the temperature, or a schedule over optimizer steps", within=NOT_NEGATIVE
+    )
+
+
+class SACGraph(ReplayGraph):
+    """The component graph of SAC.
+
+    Args:
+        policy: A squashed Gaussian policy.
+        critics: Twin action values.
+        temperature: Weight of the entropy.
+        optimizers: Of "policy", "critics", and where it is learned "temperature".
+        tau: Share by which the target critics move at an update.
+        memory: See `ReplayGraph`.
+        prefetch: See `ReplayGraph`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        critics: Critics,
+        temperature: Temperature,
+        optimizers: Mapping[str, Component],
+        tau: float,
+        memory: Component,
+        prefetch: bool = False,
+        scope: str = "sac",
+    ) -> None:
+        super().__init__(memory, prefetch, scope)
+        self.policy, self.critics, self.temperature = policy, critics, temperature
+        self.optimizers, self.tau = dict(optimizers), tau
+        self.target_critics = critics.copy(scope="target-critics", trainable=False)
+        self.loss = CriticLoss()
+        self.log_scale = sum(map(_log_scale, policy.leaves))
+
+    @api
+    def act(self, states: Any) -> Any:
+        """Actions (B, ...) drawn for observations (B, ...)."""
+        return self.policy.act(states)[0]
+
+    @api
+    def act_greedily(self, states: Any) -> Any:
+        """The likeliest actions."""
+        return self.policy.mode(states)
+
+    @api
+    def fresh_actions(self, states: Any) -> Any:
+        """Actions of the present policy, nested (B, ...), and their log-densities in the environment's units, (B,)."""
+        actions, log_probs = self.policy.act(states)
+        return actions, self._in_units_of_environment(log_probs)
+
+    def learn(self, records: Any, weights: Any) -> Any:
+        alpha = self.temperature.alpha()
+        targets = self._targets(records, alpha)
+        values = self.critics.call(records["states"], records["actions"])
+        loss = self.loss.loss(values, targets, weights)
+        graph.metrics(self.optimizers["critics"].step(loss, self.critics.variables()))
+        actions, log_probs = self.fresh_actions(records["states"])
+        actor_loss = self._actor_loss(log_probs, self.critics.call(records["states"], actions), alpha)
+        self.optimizers["policy"].step(actor_loss, self.policy.variables())
+        if "temperature" in self.optimizers:
+            temperature_loss = self.temperature.loss(log_probs)
+            self.optimizers["temperature"].step(temperature_loss, self.temperature.variables())
+        self.target_critics.sync(self.critics, self.tau)
+        graph.metrics({"policy_loss": actor_loss, "temperature": alpha, "entropy": self._entropy(log_probs)})
+        return loss, self.loss.sizes(values, targets)
+
+    def _targets(self, records: Any, alpha: Any) -> Any:
+        actions, log_probs = self.fresh_actions(records["next_states"])
+        values = self.target_critics.call(records["next_states"], actions)
+        return self.loss.targets(
+            records["rewards"], records["terminated"], records["discounts"], values, log_probs, alpha
+        )
+
+    @graph_fn
+    def _actor_loss(self, log_probs: Any, values: Any, alpha: Any) -> Any:
+        """Mean of alpha * log-probability - the smallest value, of log_probs (B,) and values (B, critics)."""
+        return ops.mean(alpha * log_probs - ops.min(values, axis=-1))
+
+    @graph_fn
+    def _in_units_of_environment(self, log_probs: Any) -> Any:
+        return log_probs - self.log_scale
+
+    @graph_fn(differentiable=False)
+    def _entropy(self, log_probs: Any) -> Any:
+        return -ops.mean(log_probs)
+
+
+def _log_scale(leaf: ActionLeaf) -> float:
+    """Log of the volume of the environment's box over that of the policy's, over all components of a leaf."""
+    return float(np.sum(np.log(np.broadcast_to(np.asarray(leaf.divisor, np.float64), leaf.shape))))
+
+
+class SAC(ContinuousAgent):
+    """SAC for floating-point actions of any shape and bounds, and nests of them.
+
+    Args:
+        state_space: Space of one observation.
+        action_space: Space of one action.
+        config: `SACConfig` or its data.
+        backend: As in `Agent`.
+        seed: As in `Agent`.
+    """
+
+    name: ClassVar[str] = "sac"
+    config_class = SACConfig
+    config: SACConfig
+
+    def make_root(self) -> SACGraph:
+        config = self.config
+        learned = {"temperature": self.make_optimizer(config.temperature_lr, "temperature-optimizer")}
+        optimizers = {
+            "policy": self.make_optimizer(scope="policy-optimizer"),
+            "critics": self.make_optimizer(scope="critics-optimizer"),
+        }
+        components = sum(leaf.size for leaf in action_leaves(self.action_space, self.name, FLOATS))
+        target = -float(components) if config.target_entropy is None else config.target_entropy
+        networks = self.networks()
+        return SACGraph(
+            policy=Policy(**networks, action_space=self.action_space, log_std="head", squash=True),
+            critics=Critics(**networks),
+            temperature=Temperature(target, config.temperature, trainable=config.learn_temperature),
+            optimizers=optimizers | (learned if config.learn_temperature else {}),
+            tau=config.tau,
+            memory=self.make_memory(),
+            prefetch=bool(config.prefetch),
+        )

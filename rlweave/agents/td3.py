@@ -1,0 +1,161 @@
+"""TD3 (Fujimoto et al. 2018, arXiv:1802.09477), and DDPG (Lillicrap et al. 2016, arXiv:1509.02971) as its ancestor."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rlweave import graph, ops
+from rlweave.agents.continuous import ContinuousAgent, ContinuousConfig
+from rlweave.agents.replay_agent import ReplayGraph
+from rlweave.components import CriticLoss, Critics, DeterministicPolicy, GaussianNoise
+from rlweave.graph import Component, api, graph_fn
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import POSITIVE
+
+
+class DDPGConfig(ContinuousConfig):
+    """Settings of DDPG."""
+
+    noise: float = setting(
+        0.1, "standard deviation of the noise that explores; [-1, 1] is the whole box of an action", ge=0
+    )
+    lr: float | dict[str, Any] = setting(1e-3, "learning rate of policy and critics, or a schedule over updates")
+
+
+class TD3Config(DDPGConfig):
+    """Settings of TD3."""
+
+    policy_delay: int = setting(2, "updates of the critics for one of the policy and the targets", ge=1, unit="updates")
+    target_noise: float = setting(0.2, "standard deviation of the noise on the actions of targets", ge=0)
+    target_noise_limit: float | None = setting(
+        0.5, "that noise is clipped to plus and minus this; null: not clipped", within=POSITIVE
+    )
+
+
+class DeterministicGraph(ReplayGraph):
+    """The component graph of TD3, and of DDPG.
+
+    Args:
+        policy: A deterministic policy.
+        critics: Action values: twins, or a single one.
+        policy_optimizer: Moves the policy.
+        critics_optimizer: Moves the critics.
+        tau: Share by which targets move at an update of the policy.
+        smoothing: Noise on the actions of targets; None: none.
+        policy_delay: Updates of the critics for one of policy and targets.
+        memory: See `ReplayGraph`.
+        prefetch: See `ReplayGraph`.
+    """
+
+    def __init__(
+        self,
+        policy: DeterministicPolicy,
+        critics: Critics,
+        policy_optimizer: Component,
+        critics_optimizer: Component,
+        tau: float,
+        smoothing: GaussianNoise | None = None,
+        policy_delay: int = 1,
+        memory: Component | None = None,
+        prefetch: bool = False,
+        scope: str = "td3",
+    ) -> None:
+        super().__init__(memory, prefetch, scope)
+        self.policy, self.critics, self.smoothing = policy, critics, smoothing
+        self.policy_optimizer, self.critics_optimizer = policy_optimizer, critics_optimizer
+        self.tau, self.policy_delay, self.loss = tau, policy_delay, CriticLoss()
+        self.target_policy = policy.copy(scope="target-policy", trainable=False)
+        self.target_critics = critics.copy(scope="target-critics", trainable=False)
+
+    def create_variables(self) -> None:
+        """How many updates there were, modulo the delay."""
+        self.updates = self.variable("updates", (), 0, trainable=False, dtype="int32")
+
+    @api
+    def act(self, states: Any) -> Any:
+        """Actions (B, ...) with noise for observations (B, ...)."""
+        return self.policy.sample(states)
+
+    @api
+    def act_greedily(self, states: Any) -> Any:
+        """Actions without noise."""
+        return self.policy.mode(states)
+
+    def learn(self, records: Any, weights: Any) -> Any:
+        targets = self._targets(records)
+        values = self.critics.call(records["states"], records["actions"])
+        loss = self.loss.loss(values, targets, weights)
+        graph.metrics(self.critics_optimizer.step(loss, self.critics.variables()))
+        if self.policy_delay == 1:
+            self._improve(records["states"])
+        else:
+            graph.cond(self._is_due(), lambda: self._improve(records["states"]), lambda: None)
+        return loss, self.loss.sizes(values, targets)
+
+    def _targets(self, records: Any) -> Any:
+        actions = self.target_policy.mode(records["next_states"])
+        if self.smoothing is not None:
+            actions = self.smoothing.call(actions)
+        values = self.target_critics.call(records["next_states"], actions)
+        return self.loss.targets(records["rewards"], records["terminated"], records["discounts"], values)
+
+    def _improve(self, states: Any) -> None:
+        """Moves the policy up the first critic, and the targets."""
+        loss = self._policy_loss(self.critics.call(states, self.policy.mode(states)))
+        self.policy_optimizer.step(loss, self.policy.variables())
+        self.target_critics.sync(self.critics, self.tau)
+        self.target_policy.sync(self.policy, self.tau)
+
+    @graph_fn
+    def _policy_loss(self, values: Any) -> Any:
+        """Minus the mean value by the first critic, of values (B, critics)."""
+        return -ops.mean(values[:, 0])
+
+    @graph_fn(differentiable=False)
+    def _is_due(self) -> Any:
+        """Whether this update is one of the policy, too; counts."""
+        updates = (self.updates.value + 1) % self.policy_delay
+        self.updates.assign(updates)
+        return updates == 0
+
+
+class DDPG(ContinuousAgent):
+    """DDPG: one critic, whose gradient with respect to the action moves the policy at every update."""
+
+    name: ClassVar[str] = "ddpg"
+    config_class = DDPGConfig
+    config: DDPGConfig
+
+    def make_root(self) -> DeterministicGraph:
+        return DeterministicGraph(**self.arguments_with(critics=1), scope="ddpg")
+
+    def arguments_with(self, critics: int) -> dict[str, Any]:
+        """Arguments of the root component that TD3 has as well, with so many critics."""
+        config, networks = self.config, self.networks()
+        return {
+            "policy": DeterministicPolicy(**networks, action_space=self.action_space, deviation=config.noise),
+            "critics": Critics(**networks, count=critics),
+            "policy_optimizer": self.make_optimizer(scope="policy-optimizer"),
+            "critics_optimizer": self.make_optimizer(scope="critics-optimizer"),
+            "tau": config.tau,
+            "memory": self.make_memory(),
+            "prefetch": bool(config.prefetch),
+        }
+
+
+class TD3(DDPG):
+    """TD3: DDPG with twin critics, smoothed targets, and delayed updates of the policy."""
+
+    name: ClassVar[str] = "td3"
+    config_class = TD3Config
+    config: TD3Config
+
+    def make_root(self) -> DeterministicGraph:
+        config = self.config
+        return DeterministicGraph(
+            **self.arguments_with(critics=2),
+            smoothing=GaussianNoise(
+                self.action_space, config.target_noise, config.target_noise_limit, scope="smoothing"
+            ),
+            policy_delay=config.policy_delay,
+        )

@@ -1,0 +1,113 @@
+"""Deterministic policies for actions that are numbers, which explore by noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlweave import ops
+from rlweave.components.action_distribution import ActionDistribution, squash
+from rlweave.components.action_leaves import FLOATS
+from rlweave.components.action_noise import GaussianNoise
+from rlweave.components.layers import Dense
+from rlweave.components.network import NetworkSpec
+from rlweave.components.scopes import scope_of_path
+from rlweave.components.trunks import TrunkUser, make_trunk
+from rlweave.graph import Component, api, graph_fn, register
+from rlweave.spaces import Space
+
+
+@register("noisy_action")
+class NoisyAction(ActionDistribution):
+    """One action for each state, and noise around it for exploration.
+
+    Parameters are nested like the action space, `{"mean": (..., *shape)}` each: unbounded numbers, which tanh brings
+    into [-1, 1] where the box is bounded on both sides.
+
+    Args:
+        action_space: The environment's action space, floats only.
+        deviation: Standard deviation of the noise, see `GaussianNoise`.
+        scope: Name within the owner.
+
+    Raises:
+        SpaceError: See `action_leaves`.
+    """
+
+    def __init__(
+        self, action_space: Space | Mapping[str, Any], deviation: float = 0.1, scope: str = "distribution"
+    ) -> None:
+        super().__init__(action_space, FLOATS, scope)
+        self.noise = GaussianNoise(action_space, deviation, scope="noise")
+
+    @api
+    def mode(self, parameters: Any) -> Any:
+        """The actions without noise, nested (..., *shape)."""
+        return self._nested(self._mode(self._flat(parameters)))
+
+    @api
+    def sample(self, parameters: Any) -> Any:
+        """The actions with noise, nested (..., *shape)."""
+        return self.noise.call(self.mode(parameters))
+
+    @graph_fn(returns=1)
+    def _mode(self, parameters: dict[str, Any]) -> Any:
+        return {leaf.path: squash(parameters[leaf.path]["mean"], leaf.bounded) for leaf in self.leaves}
+
+
+@register("deterministic_policy")
+class DeterministicPolicy(TrunkUser, Component):
+    """A policy without randomness of its own: a trunk, and for each leaf of the action space a head.
+
+    Args:
+        network: Layers over the encoded observation, see `NetworkSpec`.
+        action_space: Any nested space of floats.
+        image_network: Layers over images, see `StateEncoder`.
+        state_space: The observation space, see `StateEncoder`.
+        deviation: Of the noise that it explores with, see `NoisyAction`.
+        scope: Name within the owner.
+
+    Raises:
+        SpaceError: An action that is no float.
+    """
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        action_space: Space | Mapping[str, Any],
+        image_network: NetworkSpec = None,
+        state_space: Space | Mapping[str, Any] | None = None,
+        deviation: float = 0.1,
+        scope: str = "policy",
+    ) -> None:
+        super().__init__(scope)
+        self.network = make_trunk(network, image_network, state_space, None)
+        self.distribution = NoisyAction(action_space, deviation)
+        self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
+        self.heads = {leaf.path: Dense(leaf.size, scope=scope_of_path("head", leaf.path)) for leaf in self.leaves}
+
+    @api
+    def parameters(self, states: Any) -> Any:
+        """Parameters of `NoisyAction` for nested observations (..., *shape)."""
+        features = self.network.call(states)
+        flat = {path: {"mean": self._shaped(head.call(features), path)} for path, head in self.heads.items()}
+        return self.action_space.unflatten(flat)
+
+    @api
+    def mode(self, states: Any) -> Any:
+        """Actions without noise: nested (B, *shape) both."""
+        return self.distribution.mode(self.parameters(states))
+
+    @api
+    def sample(self, states: Any) -> Any:
+        """Actions with noise: nested (B, *shape) both."""
+        return self.distribution.sample(self.parameters(states))
+
+    @api
+    def env_actions(self, actions: Any) -> Any:
+        """Actions as the environment takes them, within their bounds always."""
+        return self.distribution.env_actions(actions)
+
+    @graph_fn
+    def _shaped(self, outputs: Any, path: str) -> Any:
+        leaf = next(leaf for leaf in self.leaves if leaf.path == path)
+        return ops.reshape(outputs, (*outputs.shape[:-1], *leaf.shape))

@@ -10,7 +10,7 @@ import numpy as np
 from rlweave import graph, ops
 from rlweave.agents.continuous import ContinuousAgent, ContinuousConfig
 from rlweave.agents.replay_agent import ReplayGraph
-from rlweave.components import CriticLoss, Critics, Policy, Temperature
+from rlweave.components import CriticLoss, Critics, Policy, SoftPolicyLoss, Temperature
 from rlweave.components.action_leaves import FLOATS, ActionLeaf, action_leaves
 from rlweave.graph import Component, api, graph_fn
 from rlweave.settings.config import setting
@@ -58,7 +58,7 @@ class SACGraph(ReplayGraph):
         self.policy, self.critics, self.temperature = policy, critics, temperature
         self.optimizers, self.tau = dict(optimizers), tau
         self.target_critics = critics.copy(scope="target-critics", trainable=False)
-        self.loss = CriticLoss()
+        self.loss, self.policy_loss = CriticLoss(), SoftPolicyLoss()
         self.log_scale = sum(map(_log_scale, policy.leaves))
 
     @api
@@ -84,7 +84,7 @@ class SACGraph(ReplayGraph):
         loss = self.loss.loss(values, targets, weights)
         graph.metrics(self.optimizers["critics"].step(loss, self.critics.variables()))
         actions, log_probs = self.fresh_actions(records["states"])
-        actor_loss = self._actor_loss(log_probs, self.critics.call(records["states"], actions), alpha)
+        actor_loss = self.policy_loss.loss(log_probs, self.critics.call(records["states"], actions), alpha)
         self.optimizers["policy"].step(actor_loss, self.policy.variables())
         if "temperature" in self.optimizers:
             temperature_loss = self.temperature.loss(log_probs)
@@ -99,11 +99,6 @@ class SACGraph(ReplayGraph):
         return self.loss.targets(
             records["rewards"], records["terminated"], records["discounts"], values, log_probs, alpha
         )
-
-    @graph_fn
-    def _actor_loss(self, log_probs: Any, values: Any, alpha: Any) -> Any:
-        """Mean of alpha * log-probability - the smallest value, of log_probs (B,) and values (B, critics)."""
-        return ops.mean(alpha * log_probs - ops.min(values, axis=-1))
 
     @graph_fn
     def _in_units_of_environment(self, log_probs: Any) -> Any:

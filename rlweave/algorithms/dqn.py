@@ -9,7 +9,7 @@ from typing import Any
 from rlweave.agents.dqn import DQN
 from rlweave.agents.dqn_config import DQNConfig
 from rlweave.agents.fused_dqn import FusedDQN
-from rlweave.agents.replay_agent import DrawnBatch
+from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import RolloutWorkers
@@ -31,8 +31,8 @@ from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 
 
-class DQNTrainConfig(TrainConfig):
-    """Settings of a DQN training."""
+class ReplayTrainConfig(TrainConfig):
+    """Settings of trainings that learn from a replay memory."""
 
     num_envs: int = setting(1, "number of environments", ge=1, unit="environments")
     steps_per_item: int = setting(
@@ -42,6 +42,11 @@ class DQNTrainConfig(TrainConfig):
     save_memory: bool = setting(
         True, "checkpoints hold the replay memory; without it a run that is resumed fills it anew before it learns"
     )
+
+
+class DQNTrainConfig(ReplayTrainConfig):
+    """Settings of a DQN training."""
+
     agent: DQNConfig = setting(DQNConfig(), "the agent")
 
 
@@ -65,7 +70,7 @@ class GraphMemory:
         counts: Whether it counts environment steps, because the workers do not do so on this very agent.
     """
 
-    def __init__(self, agent: DQN, counts: bool = False) -> None:
+    def __init__(self, agent: ReplayAgent, counts: bool = False) -> None:
         self.agent, self.counts = agent, counts
         self.capacity, self.batch_size = agent.config.memory_capacity, agent.config.batch_size
 
@@ -102,7 +107,7 @@ class GraphLearner:
         counts: As in `GraphMemory`.
     """
 
-    def __init__(self, agent: DQN, counts: bool = False) -> None:
+    def __init__(self, agent: ReplayAgent, counts: bool = False) -> None:
         self.agent, self.counts = agent, counts
 
     def memory(self) -> GraphMemory:
@@ -122,7 +127,7 @@ class GraphLearner:
         return acting_state(self.agent)
 
 
-def transition_worker(config: DQNTrainConfig, agent: DQN, env: VectorEnv) -> TransitionWorker:
+def transition_worker(config: ReplayTrainConfig, agent: ReplayAgent, env: VectorEnv) -> TransitionWorker:
     """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
     steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if config.has_remote_actors else 1
     return TransitionWorker(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))

@@ -24,6 +24,7 @@ _BUILT_IN = {
     "a3c": "rlweave.algorithms.a3c:a3c",
     "ape-x": "rlweave.algorithms.ape_x:ape_x",
     "appo": "rlweave.algorithms.appo:appo",
+    "ddpg": "rlweave.algorithms.ddpg:ddpg",
     "dqn": "rlweave.algorithms.dqn:dqn",
     "es": "rlweave.algorithms.es:es",
     "impala": "rlweave.algorithms.impala:impala",
@@ -31,6 +32,8 @@ _BUILT_IN = {
     "multi-agent": "rlweave.algorithms.multi_agent:multi_agent",
     "pbt": "rlweave.algorithms.pbt:pbt",
     "ppo": "rlweave.algorithms.ppo:ppo",
+    "sac": "rlweave.algorithms.sac:sac",
+    "td3": "rlweave.algorithms.td3:td3",
 }
 _registered: dict[str, Algorithm] = {}
 

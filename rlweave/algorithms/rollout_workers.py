@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rlweave.agents.agent import Agent
-from rlweave.agents.dqn import DQN
 from rlweave.agents.ppo import PPO, with_initial_state
+from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.algorithms.trajectory_columns import TrajectoryColumns
 from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.envs import StepResult, VectorEnv
@@ -259,9 +259,9 @@ class TransitionWorker(AlternatingWorker):
         make_accumulator: Makes what turns steps into n-step transitions.
     """
 
-    def __init__(self, agent: DQN, env: VectorEnv, steps: int, make_accumulator: Callable[[], Any]) -> None:
+    def __init__(self, agent: ReplayAgent, env: VectorEnv, steps: int, make_accumulator: Callable[[], Any]) -> None:
         super().__init__(agent, env)
-        self.agent: DQN = agent
+        self.agent: ReplayAgent = agent
         self.steps = steps
         self._make_accumulator = make_accumulator
         self._accumulator = make_accumulator()

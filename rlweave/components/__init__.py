@@ -19,6 +19,7 @@ from rlweave.components.losses import (
     IMPALALoss,
     PPOLoss,
     SequenceDQNLoss,
+    SoftPolicyLoss,
     SquaredErrorLoss,
     SurrogateLoss,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "RolloutStorage",
     "RunningNormalization",
     "SequenceDQNLoss",
+    "SoftPolicyLoss",
     "SquaredErrorLoss",
     "SquashedNormal",
     "StackedDense",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,14 @@ import numpy as np
 from rlweave import ops
 from rlweave.components.encoders import StateEncoder
 from rlweave.components.initializers import InitializerSpec, make_initializer
-from rlweave.components.layers import apply_activation, checked_activation, float_features
-from rlweave.components.network import NetworkSpec
+from rlweave.components.layers import Dense, apply_activation, checked_activation, float_features
+from rlweave.components.network import NetworkSpec, make_layers
 from rlweave.errors import SpecError
-from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph import Component, api, graph_fn, register, to_spec
 from rlweave.graph.variable import INITIALIZERS, Initializer
 from rlweave.settings.ranges import AT_LEAST_ONE
 from rlweave.spaces import Space
 from rlweave.tree import flatten_tree
-
-_KEYS = ("units", "activation", "kernel_initializer")
 
 
 @register("stacked_dense")
@@ -95,7 +93,7 @@ class Critics(Component):
     own over these features and the action.
 
     Args:
-        network: Dense layers of each critic, as specs with `units`, `activation` and `kernel_initializer`.
+        network: Dense layers of each critic, see `NetworkSpec`.
         count: How many critics.
         image_network: Layers over images, see `StateEncoder`.
         state_space: The observation space, see `StateEncoder`.
@@ -107,7 +105,7 @@ class Critics(Component):
 
     def __init__(
         self,
-        network: Sequence[Mapping[str, Any]],
+        network: NetworkSpec,
         count: int = 2,
         image_network: NetworkSpec = None,
         state_space: Space | Mapping[str, Any] | None = None,
@@ -116,9 +114,7 @@ class Critics(Component):
         super().__init__(scope)
         self.count = count
         self.encoder = StateEncoder(None, image_network, state_space, scope="encoder")
-        self.layers = [
-            StackedDense(count, **_dense(layer, scope), scope=f"layer-{number}") for number, layer in enumerate(network)
-        ]
+        self.layers = [_stacked(layer, count, number, scope) for number, layer in enumerate(make_layers(network))]
         self.head = StackedDense(count, 1, scope="head")
 
     @api
@@ -147,18 +143,17 @@ class Critics(Component):
         return outputs[..., 0]
 
 
-def _dense(layer: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Settings of a layer of each critic.
+def _stacked(layer: Any, count: int, number: int, where: str) -> StackedDense:
+    """A layer of each critic side by side, for one layer.
 
     Raises:
         SpecError: It is not dense.
     """
-    settings = {key: value for key, value in layer.items() if key != "type"}
-    if layer.get("type") != "dense" or "units" not in settings or not set(settings) <= set(_KEYS):
+    if type(layer) is not Dense or layer.activation_parameters or not layer.use_bias or layer.bias_initializer != 0:
         raise SpecError(
-            "critics have dense layers",
+            "critics have dense layers of units, activation and kernel_initializer",
             where=where,
-            received=repr(dict(layer))[:120],
+            received=repr(to_spec(layer) if isinstance(layer, Component) else layer)[:120],
             fix='{"type": "dense", "units": 256, "activation": "relu"}; layers over images go into image_network',
         )
-    return settings
+    return StackedDense(count, layer.units, layer.activation, layer.kernel_initializer, scope=f"layer-{number}")

@@ -343,6 +343,32 @@ _add(
     {"q_values": Dict(pair=_floats(2, 3), switch=_floats(2)), "epsilon": _floats(low=0.0, high=1.0)},
 )
 
+FLOAT_ACTIONS = Dict(free=FloatBox(), pair=FloatBox(low=-1.0, high=[1.0, 3.0], shape=(2,)))
+OWN_FLOATS = Dict(free=FloatBox(), pair=FloatBox(low=-1.0, high=1.0, shape=(2,))).with_batch_rank()
+_add("stacked-dense", c.StackedDense, lambda: c.StackedDense(2, 3, "tanh"), {"inputs": FEATURES})
+_add("critics", c.Critics, lambda: c.Critics(HIDDEN), {"states": STATES, "actions": OWN_FLOATS})
+_add(
+    "temperature",
+    c.Temperature,
+    lambda: c.Temperature(-2.0),
+    {"log_probs": _floats()},
+    constants={"loss": ("log_probs",)},
+)
+_add("gaussian-noise", c.GaussianNoise, lambda: c.GaussianNoise(FLOAT_ACTIONS, 0.2, 0.5), {"actions": OWN_FLOATS})
+_add(
+    "noisy-action",
+    c.NoisyAction,
+    lambda: c.NoisyAction(FLOAT_ACTIONS),
+    {"parameters": Dict(free=Dict(mean=_floats()), pair=Dict(mean=_floats(2))), "actions": OWN_FLOATS},
+)
+_add(
+    "deterministic-policy",
+    c.DeterministicPolicy,
+    lambda: c.DeterministicPolicy(HIDDEN, FLOAT_ACTIONS),
+    {"states": STATES, "actions": OWN_FLOATS},
+    calls=("parameters", "mode", "sample", "env_actions"),
+)
+
 # -- losses and returns ------------------------------------------------------------------------------------------
 
 
@@ -361,6 +387,30 @@ def _q_losses(q_values: Space, actions: Space) -> dict[str, Space]:
 
 
 _TARGETS = ("rewards", "target_q_next", "online_q_next", "discounts")
+_add(
+    "critic-loss",
+    c.CriticLoss,
+    lambda: c.CriticLoss(),
+    {
+        "rewards": _floats(),
+        "terminated": _bools(),
+        "discounts": _floats(low=0.0, high=1.0),
+        "next_values": _floats(2),
+        "next_log_probs": _floats(),
+        "alpha": FloatBox(low=0.0, high=1.0),
+        "values": _floats(2),
+        "targets": _floats(),
+        "weights": _floats(low=0.0, high=1.0),
+    },
+    constants={"loss": ("targets",)},
+)
+_add(
+    "soft-policy-loss",
+    c.SoftPolicyLoss,
+    lambda: c.SoftPolicyLoss(),
+    {"log_probs": _floats(), "values": _floats(2), "alpha": FloatBox(low=0.0, high=1.0)},
+    constants={"loss": ("alpha",)},
+)
 _add(
     "dqn-loss",
     c.DQNLoss,

@@ -2,7 +2,7 @@
 
 from rlweave.components.losses.actor_critic import ActorCriticLoss
 from rlweave.components.losses.adaptation import SquaredErrorLoss, SurrogateLoss
-from rlweave.components.losses.critic import CriticLoss
+from rlweave.components.losses.critic import CriticLoss, SoftPolicyLoss
 from rlweave.components.losses.dqn import DQNLoss
 from rlweave.components.losses.impala import IMPALALoss
 from rlweave.components.losses.ppo import PPOLoss
@@ -15,6 +15,7 @@ __all__ = [
     "IMPALALoss",
     "PPOLoss",
     "SequenceDQNLoss",
+    "SoftPolicyLoss",
     "SquaredErrorLoss",
     "SurrogateLoss",
 ]

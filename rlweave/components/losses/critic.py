@@ -1,4 +1,4 @@
-"""The loss of action values of floating-point actions, which DDPG, TD3 and SAC share."""
+"""Losses of DDPG, TD3 and SAC: of the critics, which all share, and of SAC's policy."""
 
 from __future__ import annotations
 
@@ -62,3 +62,26 @@ class CriticLoss(Component):
     def sizes(self, values: Any, targets: Any) -> Any:
         """Mean size of the critics' errors, (B,), for priorities."""
         return ops.mean(ops.abs(ops.expand_dims(targets, -1) - values), axis=-1)
+
+
+@register("soft_policy_loss")
+class SoftPolicyLoss(Component):
+    """The policy's loss of soft actor-critic: mean(alpha * log-probability - the smallest value).
+
+    Args:
+        scope: Name within the owner.
+    """
+
+    def __init__(self, scope: str = "policy-loss") -> None:
+        super().__init__(scope)
+
+    @graph_fn
+    def loss(self, log_probs: Any, values: Any, alpha: Any) -> Any:
+        """The loss, a scalar.
+
+        Args:
+            log_probs: Of fresh actions, (B,).
+            values: Of these actions, (B, critics).
+            alpha: Weight of the entropy, a scalar; a constant to the gradient.
+        """
+        return ops.mean(ops.stop_gradient(alpha) * log_probs - ops.min(values, axis=-1))

@@ -1,0 +1,179 @@
+"""SAC, TD3 and DDPG: updates against programs written by hand, on every backend, and what is common to all."""
+
+import numpy as np
+import pytest
+import torch
+
+from rlweave.agents.sac import SAC
+from rlweave.agents.td3 import DDPG, TD3
+from rlweave.errors import SpaceError
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
+from tests.components.gradient_probes import DIFFERENTIABLE
+
+AGENTS = (SAC, TD3, DDPG)
+SMALL = {"network": [{"type": "dense", "units": 8, "activation": "relu"}], "lr": 0.01, "tau": 0.1}
+STATE, ACTION = FloatBox(shape=(3,)), FloatBox(low=-2.0, high=2.0, shape=(2,))
+
+
+def records(rng, rows=6):
+    return {
+        "states": rng.normal(size=(rows, 3)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, (rows, 2)).astype(np.float32),
+        "rewards": rng.normal(size=rows).astype(np.float32),
+        "terminated": np.arange(rows) % 3 == 0,
+        "discounts": np.full(rows, 0.9, np.float32),
+        "next_states": rng.normal(size=(rows, 3)).astype(np.float32),
+    }
+
+
+class ByHand:
+    """TD3 (with one critic and no delay: DDPG) in plain torch, without noise on the actions of targets."""
+
+    def __init__(self, weights, critics, delay, lr, tau):
+        self.weights = {path: torch.tensor(value) for path, value in weights.items()}
+        self.critics, self.delay, self.tau, self.updates = critics, delay, tau, 0
+        self.parts = {}
+        for part in ("policy", "critics"):
+            leaves = {path: value for path, value in self.weights.items() if path.startswith(f"{part}/")}
+            for value in leaves.values():
+                value.requires_grad_(True)
+            self.parts[part] = leaves, torch.optim.Adam(leaves.values(), lr=lr)
+
+    def policy(self, states, of="policy"):
+        w = self.weights
+        hidden = torch.relu(states @ w[f"{of}/network/dense/kernel"] + w[f"{of}/network/dense/bias"])
+        return torch.tanh(hidden @ w[f"{of}/head/kernel"] + w[f"{of}/head/bias"])
+
+    def values(self, states, actions, of="critics"):
+        w, x = self.weights, torch.cat([states, actions], 1)
+        columns = []
+        for critic in range(self.critics):
+            hidden = torch.relu(x @ w[f"{of}/layer-0/kernel"][critic] + w[f"{of}/layer-0/bias"][critic])
+            columns.append(hidden @ w[f"{of}/head/kernel"][critic] + w[f"{of}/head/bias"][critic])
+        return torch.cat(columns, 1)
+
+    def step(self, part, loss):
+        leaves, optimizer = self.parts[part]
+        optimizer.zero_grad()
+        for value, gradient in zip(leaves.values(), torch.autograd.grad(loss, list(leaves.values())), strict=True):
+            value.grad = gradient
+        optimizer.step()
+
+    def update(self, batch):
+        batch = {name: torch.tensor(value) for name, value in batch.items()}
+        with torch.no_grad():
+            following = self.policy(batch["next_states"], "target-policy")
+            q = self.values(batch["next_states"], following, "target-critics").min(1).values
+            targets = batch["rewards"] + batch["discounts"] * (~batch["terminated"]) * q
+        errors = targets[:, None] - self.values(batch["states"], batch["actions"])
+        loss = 0.5 * (errors**2).sum(1).mean()
+        self.step("critics", loss)
+        self.updates += 1
+        if self.updates % self.delay == 0:
+            self.step("policy", -self.values(batch["states"], self.policy(batch["states"]))[:, 0].mean())
+            with torch.no_grad():
+                for part in ("policy", "critics"):
+                    for path, value in self.parts[part][0].items():
+                        target = self.weights[f"target-{path}"]
+                        target += self.tau * (value - target)
+        return loss.item()
+
+
+def weights_of(agent):
+    root = agent.executor.root.path
+    found = agent.executor.get_weights(root)
+    parts = ("policy/", "critics/", "target-policy/", "target-critics/")
+    named = {path.removeprefix(f"{root}/"): value for path, value in found.items()}
+    return {path: value for path, value in named.items() if path.startswith(parts)}
+
+
+@pytest.mark.parametrize("backend", DIFFERENTIABLE)
+@pytest.mark.parametrize(("agent_class", "critics", "delay"), [(DDPG, 1, 1), (TD3, 2, 2)])
+def test_updates_are_those_of_a_program_written_by_hand(agent_class, critics, delay, backend):
+    more = {"target_noise": 0.0} if agent_class is TD3 else {}
+    agent = agent_class(STATE, ACTION, {**SMALL, **more}, backend=backend, seed=4)
+    by_hand = ByHand(weights_of(agent), critics, delay, SMALL["lr"], SMALL["tau"])
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        batch = records(rng)
+        before = weights_of(agent)
+        loss = agent.update(batch)["loss"]
+        assert loss == pytest.approx(by_hand.update(batch), rel=1e-4)
+        after = weights_of(agent)
+        moved = {path for path in after if not np.array_equal(before[path], after[path])}
+        assert {path for path in after if path.startswith("critics/")} <= moved
+        # policy and targets move at every update, or at every second one
+        others = {path for path in after if not path.startswith("critics/")}
+        assert moved & others == (others if by_hand.updates % delay == 0 else set())
+    for path, value in by_hand.weights.items():
+        np.testing.assert_allclose(weights_of(agent)[path], value.detach().numpy(), rtol=2e-3, atol=2e-5, err_msg=path)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_densities_of_sac_are_in_units_of_the_environment(backend):
+    # by quadrature over the box [-2, 4]: densities of fresh actions, estimated by a histogram of many
+    agent = SAC(STATE, FloatBox(low=-2.0, high=4.0, shape=(1,)), SMALL, backend=backend, seed=1)
+    states = np.repeat(np.array([[0.3, -0.2, 0.5]], np.float32), 20_000, axis=0)
+    actions, log_probs = agent.executor.fresh_actions(states)
+    taken = agent.env_actions(actions)[:, 0]
+    assert taken.min() >= -2
+    assert taken.max() <= 4
+    counts, edges = np.histogram(taken, bins=24, range=(-2, 4))
+    centers = (edges[:-1] + edges[1:]) / 2
+    density = counts / counts.sum() / (edges[1] - edges[0])
+    for number in np.flatnonzero(counts > 300):
+        near = np.abs(taken - centers[number]) < 0.05
+        assert np.exp(log_probs[near]).mean() == pytest.approx(density[number], rel=0.2)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_sacs_targets_and_temperature_move_at_every_update(backend):
+    agent = SAC(STATE, ACTION, SMALL, backend=backend)
+    assert agent.make_root().temperature.target_entropy == -2
+    rng = np.random.default_rng(0)
+    before = agent.executor.get_weights(agent.executor.root.path)
+    metrics = agent.update(records(rng))
+    after = agent.executor.get_weights(agent.executor.root.path)
+    for path in (path for path in after if "/target-critics/" in path):
+        critic = after[path.replace("/target-critics/", "/critics/")]
+        np.testing.assert_allclose(after[path], before[path] + 0.1 * (critic - before[path]), rtol=1e-5, atol=1e-7)
+    assert metrics["temperature"] == 1  # as it was used
+    # Adam's first step has the size of the learning rate; a distribution with more entropy than asked for cools
+    step = after["sac/temperature/log_alpha"] - before["sac/temperature/log_alpha"]
+    assert step == pytest.approx(-3e-4, rel=1e-3)
+    assert metrics["entropy"] > -2
+    fixed = SAC(STATE, ACTION, {**SMALL, "learn_temperature": False, "temperature": 0.2}, backend=backend)
+    assert [fixed.update(records(rng))["temperature"] for _ in range(2)] == pytest.approx([0.2, 0.2])
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_nested_spaces_and_images(agent_class, backend):
+    image = IntBox(0, 256, shape=(8, 8, 1), dtype="uint8", layout="channels_last")
+    space = Dict(image=image, kind=IntBox(3), flag=BoolBox())
+    actions = Tuple(FloatBox(low=-2.0, high=[2.0, 5.0], shape=(2,)), Dict(free=FloatBox()))
+    agent = agent_class(space, actions, {**SMALL, "learning_starts": 10, "batch_size": 4}, backend=backend)
+    rng = np.random.default_rng(0)
+    for step in range(12):
+        state = space.sample(rng=rng)
+        action = agent.get_actions(state)
+        assert -2 <= action[0][0] <= 2
+        assert -2 <= action[0][1] <= 5
+        agent.observe(state, action, 1.0, False, step == 5, space.sample(rng=rng))
+    assert agent.ready()
+    assert np.isfinite(agent.update()["loss"])
+
+
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_actions_that_are_no_numbers_are_refused(agent_class):
+    with pytest.raises(SpaceError, match="floats only") as error:
+        agent_class(STATE, Dict(gear=IntBox(3), wheel=ACTION))
+    assert "gear" in str(error.value)
+
+
+@pytest.mark.parametrize("agent_class", [TD3, DDPG])
+def test_exploration_is_noise_in_units_of_the_box(agent_class):
+    agent = agent_class(STATE, FloatBox(low=-100.0, high=300.0, shape=(1,)), {**SMALL, "noise": 0.05}, backend="numpy")
+    states = np.zeros((5000, 3), np.float32)
+    noise = agent.env_actions(agent.act(states)) - agent.env_actions(agent.act(states, explore=False))
+    assert noise.std() == pytest.approx(0.05 * 200, rel=0.05)

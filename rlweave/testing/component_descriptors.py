@@ -352,6 +352,7 @@ _add(
     c.Temperature,
     lambda: c.Temperature(-2.0),
     {"log_probs": _floats()},
+    gradients=("loss",),
     constants={"loss": ("log_probs",)},
 )
 _add("gaussian-noise", c.GaussianNoise, lambda: c.GaussianNoise(FLOAT_ACTIONS, 0.2, 0.5), {"actions": OWN_FLOATS})
@@ -402,6 +403,7 @@ _add(
         "targets": _floats(),
         "weights": _floats(low=0.0, high=1.0),
     },
+    gradients=("loss",),  # targets are constants
     constants={"loss": ("targets",)},
 )
 _add(

@@ -5,13 +5,11 @@ from rlweave.graph.building import build
 from rlweave.graph.component import Component
 from rlweave.graph.composition import shared
 from rlweave.graph.control import cond, repeat, scan, vmap, while_
+from rlweave.graph.declarations import batch_rank, metric, metrics, time_rank
 from rlweave.graph.decorators import api, graph_fn
-from rlweave.graph.derivatives import gradients, stop_gradient
+from rlweave.graph.derivatives import gradients, stop_gradient, substitute
 from rlweave.graph.executor import GraphExecutor
-from rlweave.graph.ranks import batch_rank, time_rank
-from rlweave.graph.reporting import metric, metrics
 from rlweave.graph.specs import from_spec, register, registered_components, to_spec
-from rlweave.graph.substitution import substitute
 from rlweave.graph.variable import Variable, VariableCollection, orthogonal
 
 __all__ = [

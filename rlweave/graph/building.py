@@ -20,12 +20,11 @@ from rlweave.graph.failures import failed_method
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, gradients_of
 from rlweave.graph.passes.partition import random_travels
 from rlweave.graph.passes.replication import replica_devices, replicate
-from rlweave.graph.session.argument_spaces import nested_boxes
 from rlweave.graph.session.completeness import Round
 from rlweave.graph.session.inference import BUILD_LOCK, Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace
-from rlweave.graph.values import make_inputs
+from rlweave.graph.values import make_inputs, nested_boxes
 from rlweave.graph.variable import VariableCollection
 from rlweave.spaces import Space
 from rlweave.tree import has_leaf

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.graph.binding import fill_arguments
 from rlweave.graph.current import current_trace, tracing
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor, static_key
@@ -19,7 +20,6 @@ from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import RANDOM, Call, Cond, Gradients, Graph, Node, Scan, Structure, Value, VMap, While, all_nodes
 from rlweave.graph.lowering.called import own
 from rlweave.graph.passes.places import place_node
-from rlweave.graph.session.calls import fill_arguments
 from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace

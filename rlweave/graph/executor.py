@@ -12,6 +12,7 @@ import numpy as np
 from rlweave.backends import Cell
 from rlweave.errors import ExecutionError, nearest
 from rlweave.graph.acting import refuse_learning
+from rlweave.graph.binding import bind_node_function
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.explain import explain
@@ -25,7 +26,6 @@ from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
 from rlweave.graph.passes.places import place_nodes
-from rlweave.graph.session.calls import bind_node_function
 from rlweave.graph.session.inference import BUILD_LOCK, Session
 from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder

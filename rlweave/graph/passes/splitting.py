@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlweave.graph.binding import bind_node_function, fill_arguments
 from rlweave.graph.ir import Call, Node, Value
-from rlweave.graph.session.calls import bind_node_function, fill_arguments
 from rlweave.graph.session.inference import Session
 from rlweave.graph.values import same
 from rlweave.spaces import Box, Dim

@@ -10,9 +10,9 @@ from rlweave.errors import BuildError
 from rlweave.graph.composition import ComponentBase, refuse_late
 from rlweave.graph.current import SESSION
 from rlweave.graph.ir import Structure, Unknown, Value
-from rlweave.graph.session.argument_spaces import same_features, to_space
 from rlweave.graph.session.composition import Composition
 from rlweave.graph.session.fingerprints import Fingerprints
+from rlweave.graph.values import same_features, to_space
 from rlweave.graph.variable import Variable
 from rlweave.tree import leaves_of
 

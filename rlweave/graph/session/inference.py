@@ -14,17 +14,16 @@ from rlweave.backends import Backend, get_backend
 from rlweave.backends.base import WIDE, fits
 from rlweave.errors import BuildError, RlweaveError
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
+from rlweave.graph.binding import bind_node_function, fill_arguments
 from rlweave.graph.composition import ComponentBase
 from rlweave.graph.decorators import GraphFunction
 from rlweave.graph.failures import failed_call
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Call, Structure, Value, unique
 from rlweave.graph.replay import Recording
-from rlweave.graph.session.argument_spaces import nested_boxes, to_space
-from rlweave.graph.session.calls import bind_node_function, fill_arguments
 from rlweave.graph.session.completeness import Completeness
 from rlweave.graph.session.fingerprints import PLAIN, Key, frozen
 from rlweave.graph.store import make_binder, scratch_state
-from rlweave.graph.values import make_result, variables_of_arguments
+from rlweave.graph.values import make_result, nested_boxes, to_space, variables_of_arguments
 from rlweave.graph.variable import Variable
 from rlweave.spaces import Box
 from rlweave.tree import has_leaf, leaves_of

@@ -1,7 +1,8 @@
-"""`batch_rank` and `time_rank`: which leading axes are rows and steps."""
+"""What API methods say of values: which leading axes are rows and steps, and what is reported."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rlweave.errors import BuildError
@@ -12,7 +13,7 @@ from rlweave.graph.ir import (
     Unknown,
     Value,
 )
-from rlweave.graph.trace import Trace
+from rlweave.graph.trace import Trace, lift
 from rlweave.spaces import Dim, fixed_batch, fixed_time, from_axes
 from rlweave.tree import has_leaf, tree_map
 
@@ -71,3 +72,31 @@ def _with_ranks(name: str, structure: Structure, ranks: int) -> Structure:
         return trace.relabel(value, space)
 
     return tree_map(declare, structure)
+
+
+def metric(name: str, value: Any, reduce: str = "mean") -> None:
+    """Reports a scalar from anywhere in a graph, scans included; the executor hands it out beside the result.
+
+    Args:
+        name: Name of the metric.
+        value: A scalar.
+        reduce: "mean", "sum" or "last", over the steps of a scan and the rows of a vmap.
+    """
+    trace: Trace = require_trace("metric")
+    if reduce not in ("mean", "sum", "last"):
+        raise BuildError("unknown reduction", where=f"metric {name!r}", received=repr(reduce), fix="mean, sum or last")
+    if isinstance(value, Unknown):
+        trace.unknown = True
+        return
+    value = lift(value)
+    if value.space.axes != ():
+        raise BuildError(
+            "a metric has to be a scalar", where=f"metric {name!r}", received=describe(value), fix="reduce it first"
+        )
+    trace.metric(name, value, reduce)
+
+
+def metrics(values: Mapping[str, Any], reduce: str = "mean") -> None:
+    """Reports several scalars by name; see `metric`."""
+    for name, value in values.items():
+        metric(name, value, reduce)

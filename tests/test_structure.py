@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 import rlweave
 
 ROOT = Path(rlweave.__file__).parent
@@ -67,7 +65,6 @@ def test_the_graph_layer_compares_no_name_of_a_backend():
     assert not found
 
 
-@pytest.mark.parametrize("package", ["graph", "spaces"])
-def test_files_are_short_enough_to_be_read_at_once(package):
-    long = {str(path): len(path.read_text().splitlines()) for path in (ROOT / package).rglob("*.py")}
+def test_files_are_short_enough_to_be_read_at_once():
+    long = {str(path): len(path.read_text().splitlines()) for path in ROOT.rglob("*.py")}
     assert not {path: lines for path, lines in long.items() if lines > MOST_LINES}

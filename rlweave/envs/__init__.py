@@ -18,8 +18,9 @@ from rlweave.envs.point_navigation import PointNavigation
 from rlweave.envs.registration import register_environments, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.envs.sine_tasks import SineTasks
+from rlweave.envs.steps import StepResult
 from rlweave.envs.sync_env import SyncEnv
-from rlweave.envs.vector_env import StepResult, VectorEnv
+from rlweave.envs.vector_env import VectorEnv
 
 register_environments()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -243,3 +243,18 @@ def _check_alike(
                     received=f"{agent}: {space}, where {agents[0]} has {spaces[0]}",
                     fix="give each kind of agent a policy of its own",
                 )
+
+
+def check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) -> None:
+    """Checks that each agent is in one group.
+
+    Raises:
+        ConfigError: One is in none or several, or is not there.
+    """
+    placed = [agent for members in grouped.values() for agent in members]
+    if sorted(placed) != sorted(agents):
+        raise ConfigError(
+            "every agent belongs to one group",
+            where="grouping",
+            received=f"{dict(grouped)}, for the agents {list(agents)}",
+        )

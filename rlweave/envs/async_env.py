@@ -38,8 +38,9 @@ from rlweave.envs.failures import environment_failure
 from rlweave.envs.object_state import Data
 from rlweave.envs.plain_objects import NotData
 from rlweave.envs.seeding import sub_env_seeds
+from rlweave.envs.steps import Advance, Infos
 from rlweave.envs.sync_env import EnvFactory, check_same_spaces
-from rlweave.envs.vector_env import Advance, Infos, VectorEnv
+from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import EnvError
 
 DEFAULT_TIMEOUT_S = 60.0

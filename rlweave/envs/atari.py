@@ -9,7 +9,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rlweave.envs.batching import Batch
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv
-from rlweave.envs.vector_env import StepResult
+from rlweave.envs.steps import StepResult
 from rlweave.errors import ConfigError
 from rlweave.spaces.box import FRAMES_FIRST
 

@@ -22,7 +22,8 @@ from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import save_environment
 from rlweave.envs.seeding import sub_env_seeds, vector_seed
-from rlweave.envs.vector_env import Advance, BoolArray, Infos, VectorEnv
+from rlweave.envs.steps import Advance, BoolArray, Infos
+from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import EnvError
 
 GymVectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from rlweave.envs.agent_episodes import AgentEpisode, MultiAgentStep
-from rlweave.envs.agent_groups import AgentGroup, GroupStep
+from rlweave.envs.agent_groups import AgentGroup, GroupStep, check_groups
 from rlweave.envs.batching import Batch
 from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
@@ -89,7 +89,7 @@ class MultiAgentEnv:
             for index, factory in enumerate(factories):
                 self._envs.append(self._make_copy(index, factory))
             grouped = grouping(self.agents)
-            _check_groups(self.agents, grouped)
+            check_groups(self.agents, grouped)
             self._ownership = own(self._envs, "copy")
             self.groups = {name: self._make_group(name, members) for name, members in grouped.items()}
         except BaseException:
@@ -447,13 +447,3 @@ class MultiAgentEnv:
             what, trace = describe(error)
             raise environment_failure(what, env=0, phase="construction", trace=trace) from error
         return AgentGroup(name, members, [s for s, _ in spaces], [a for _, a in spaces], self.num_envs)
-
-
-def _check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) -> None:
-    placed = [agent for members in grouped.values() for agent in members]
-    if sorted(placed) != sorted(agents):
-        raise ConfigError(
-            "every agent belongs to one group",
-            where="grouping",
-            received=f"{dict(grouped)}, for the agents {list(agents)}",
-        )

@@ -15,7 +15,8 @@ from rlweave.envs.object_state import Data
 from rlweave.envs.ownership import Ownership, own
 from rlweave.envs.saving import load_environments, save_environments
 from rlweave.envs.seeding import sub_env_seeds
-from rlweave.envs.vector_env import Advance, Infos, VectorEnv
+from rlweave.envs.steps import Advance, Infos
+from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import EnvError
 
 EnvFactory = Callable[[], "gymnasium.Env[Any, Any]"]

@@ -31,7 +31,7 @@ def test_component(descriptor, backend, check):
 
 def test_every_component_of_the_library_has_a_descriptor():
     missing = DESCRIPTORS.uncovered(components_of("rlweave.components"))
-    assert not missing, f"add descriptors to rlweave/testing/component_descriptors.py for {missing}"
+    assert not missing, f"add descriptors to rlweave/testing/component_descriptors/ for {missing}"
 
 
 def test_every_registered_component_has_a_descriptor():

@@ -17,6 +17,7 @@ from rlweave.agents.agent import AgentConfig, Batch, Metrics
 from rlweave.agents.dqn import DQN
 from rlweave.agents.dqn_config import DQNConfig
 from rlweave.agents.dqn_graph import DQNGraph
+from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import PrioritizedReplay
 from rlweave.components.exploration import ape_x_epsilons
 from rlweave.components.network import is_recurrent
@@ -140,7 +141,7 @@ class ApeX(DQN):
         super().__init__(state_space, action_space, config, backend=backend, seed=seed)  # type: ignore[arg-type]
         self.trained_samples = 0
 
-    def make_root(self) -> DQNGraph:
+    def make_root(self) -> ReplayGraph:
         return ApeXGraph(**self.learning_arguments(), scope="ape-x")
 
     def memory_bytes(self) -> int:

@@ -15,7 +15,7 @@ from rlweave.agents.agent import Batch, Metrics
 from rlweave.agents.dqn_config import DQNConfig
 from rlweave.agents.dqn_graph import DQNGraph
 from rlweave.agents.recurrent_dqn_graph import RecurrentDQNGraph
-from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent, rows_of
+from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent, ReplayGraph, rows_of
 from rlweave.agents.sequences import SequenceAccumulator, sequence_space
 from rlweave.components import DQNLoss, DuelingPolicy, EpsilonGreedy, NStepAccumulator, QPolicy, SequenceDQNLoss
 from rlweave.components.action_leaves import COUNTABLE
@@ -41,6 +41,7 @@ class DQN(ReplayAgent):
     name: ClassVar[str] = "dqn"
     config_class = DQNConfig
     config: DQNConfig
+    graph_class: ClassVar[type[DQNGraph]] = DQNGraph
     action_kinds = COUNTABLE
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values")
 
@@ -76,17 +77,19 @@ class DQN(ReplayAgent):
                 fix=f"choose less than {config.unroll}",
             )
 
-    def make_root(self) -> DQNGraph:
-        arguments = self.graph_arguments()
-        return RecurrentDQNGraph(burn_in=self.config.burn_in, **arguments) if self.recurrent else DQNGraph(**arguments)
+    def make_root(self) -> ReplayGraph:
+        if self.recurrent:
+            return RecurrentDQNGraph(burn_in=self.config.burn_in, **self.graph_arguments())
+        return super().make_root()
 
     def graph_arguments(self) -> dict[str, Any]:
-        """Arguments of the root component."""
-        config = self.config
-        # a sequence brings so many new transitions
-        capacity = max(config.memory_capacity // self._new_steps, 1) if self.recurrent else None
-        memory, prefetch = self.make_memory(capacity), bool(config.prefetch)
-        return {"memory": memory, "prefetch": prefetch, **self.learning_arguments()}
+        return super().graph_arguments() | self.learning_arguments()
+
+    @property
+    def capacity(self) -> int:
+        """Records that the memory keeps: transitions, or sequences, each of which brings so many new ones."""
+        capacity: int = self.config.memory_capacity
+        return max(capacity // self._new_steps, 1) if self.recurrent else capacity
 
     def learning_arguments(self) -> dict[str, Any]:
         """Arguments of the root component, the memory apart."""

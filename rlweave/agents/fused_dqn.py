@@ -1,107 +1,37 @@
-"""DQN whose environments and memory are in the graph: acting, storing and learning are one compiled call."""
+"""DQN whose environments and memory are in the graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from rlweave import graph, ops
-from rlweave.agents.agent import Metrics
-from rlweave.agents.dqn import DQN, DQNConfig
+from rlweave.agents.dqn import DQN
 from rlweave.agents.dqn_graph import DQNGraph
-from rlweave.agents.fused_ppo import episodes_of
-from rlweave.components.memories.graph_n_step import NStepWindow
+from rlweave.agents.fused_replay import FusedReplayAgent, FusedReplayGraph
 from rlweave.components.schedules import Schedule, make_schedule
-from rlweave.envs.in_graph import GraphEnvironment
-from rlweave.errors import ConfigError
-from rlweave.graph import api, graph_fn
+from rlweave.graph import graph_fn
 
-_RECORD = ("terminated", "truncated", "episode_returns", "episode_steps")
 _LAST = 2**31 - 1
 
 
-class FusedDQNGraph(DQNGraph):
+class FusedDQNGraph(FusedReplayGraph, DQNGraph):
     """The component graph of DQN with its environments.
 
     Args:
-        environment: The environments.
-        window: Makes n-step transitions.
         epsilon: Share of random actions over environment steps.
-        batch_size: Transitions in an update.
-        vector_steps: Steps of all environments in an iteration.
-        updates: Updates after them.
-        arguments: Those of `DQNGraph`.
+        arguments: Those of `FusedReplayGraph` and `DQNGraph`.
     """
 
-    def __init__(
-        self,
-        environment: GraphEnvironment,
-        window: NStepWindow,
-        epsilon: Schedule,
-        batch_size: int,
-        vector_steps: int,
-        updates: int,
-        **arguments: Any,
-    ) -> None:
+    def __init__(self, epsilon: Schedule, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.environment, self.window, self.epsilon = environment, window, epsilon
-        self.batch_size, self.vector_steps, self.updates = batch_size, vector_steps, updates
+        self.epsilon = epsilon
 
     def create_variables(self) -> None:
         """How many environment steps there have been, for the schedule; the count stops where int32 ends."""
         self.env_steps = self.variable("env_steps", (), 0, trainable=False, dtype="int32")
 
-    @api
-    def fill_window(self) -> Any:
-        """The steps before the first transition is complete; see `NStepWindow`. Returns what `train` returns."""
-        return self._steps(self.window.n_step - 1, store=False)
-
-    @api(static=("steps",))
-    def collect(self, steps: int) -> Any:
-        """Steps every environment without learning.
-
-        Args:
-            steps: Static. Steps of each.
-        """
-        return self._steps(steps, store=True)
-
-    @api(static=("iterations",))
-    def train(self, iterations: int = 1) -> Any:
-        """Steps and updates in turns.
-
-        Args:
-            iterations: Static. How many rounds of `vector_steps` and `updates`.
-
-        Returns:
-            Arrays (iterations, vector_steps, N): where episodes ended (`terminated`, `truncated`), and their returns
-            and lengths up to each step (`episode_returns`, `episode_steps`).
-        """
-
-        def iteration(carry: Any, _: Any) -> Any:
-            record = self._steps(self.vector_steps, store=True)
-            graph.repeat(self.updates, self._learn_once)
-            return carry, record
-
-        return graph.scan(iteration, (), length=iterations)[1]
-
-    def _learn_once(self) -> None:
-        graph.metric("loss", self.update(self.batch_size))
-
-    def _steps(self, count: int, store: bool) -> Any:
-        def step(carry: Any, _: Any) -> Any:
-            return carry, self._step(store)
-
-        return graph.scan(step, (), length=count)[1]
-
-    def _step(self, store: bool) -> Any:
-        states = self.environment.observations()
-        actions = self.act(states, graph.batch_rank(self._epsilon()))
-        taken = self.environment.step(self.policy.env_actions(actions))
-        names = ("rewards", "terminated", "truncated", "next_states")
-        records = self.window.push({"states": states, "actions": actions} | {name: taken[name] for name in names})
-        if store:
-            self.memory.insert(records)
-        return {name: taken[name] for name in _RECORD}
+    def explore(self, states: Any) -> Any:
+        return self.act(states, graph.batch_rank(self._epsilon()))
 
     @graph_fn(differentiable=False)
     def _epsilon(self) -> Any:
@@ -111,131 +41,15 @@ class FusedDQNGraph(DQNGraph):
         return ops.broadcast_to(self.epsilon.in_graph(steps, ops), (more,))
 
 
-class FusedDQN(DQN):
-    """DQN on environments that are components (see `rlweave.envs.in_graph`), with its memory in the graph.
+class FusedDQN(FusedReplayAgent, DQN):
+    """DQN on environments that are components; see `FusedReplayAgent`."""
 
-    Args:
-        environment: The environments; the agent takes a copy.
-        config: `DQNConfig` or its data. `samples_per_step` has to make whole numbers of updates, or of steps between
-            two updates.
-        backend: As in `Agent`.
-        seed: As in `Agent`.
+    graph_class: ClassVar[type[FusedDQNGraph]] = FusedDQNGraph
 
-    Raises:
-        ConfigError: It does not, or the network is recurrent.
-    """
-
-    def __init__(
-        self,
-        environment: GraphEnvironment,
-        config: DQNConfig | Mapping[str, Any] | None = None,
-        *,
-        backend: str = "jax",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(environment.observation_space, environment.action_space, config, backend=backend, seed=seed)
-        if self.recurrent:
-            raise ConfigError(
-                "fused DQN has no recurrent networks: its memory in the graph takes transitions, not sequences",
-                where="network",
-                received=str(self.config.network),
-                fix="placement=local, or algorithm ppo",
-            )
-        self.config = self.config.model_copy(update={"memory_place": "graph"})
-        self.environment, self.num_envs = environment, environment.num_envs
-        self.vector_steps, self.updates = rounds(self.num_envs * self.config.samples_per_step / self.config.batch_size)
-
-    def make_root(self) -> FusedDQNGraph:
-        config = self.config
-        return FusedDQNGraph(
-            environment=self.environment.copy("environment", initial="fresh"),
-            window=NStepWindow(config.n_step, config.discount, self.num_envs),
-            epsilon=make_schedule(config.epsilon),
-            batch_size=config.batch_size,
-            vector_steps=self.vector_steps,
-            updates=self.updates,
-            **self.graph_arguments(),
-        )
+    def graph_arguments(self) -> dict[str, Any]:
+        return super().graph_arguments() | {"epsilon": make_schedule(self.config.epsilon)}
 
     @property
-    def static_arguments(self) -> dict[str, dict[str, Any]]:
-        return super().static_arguments | {"train": {"iterations": self.iterations_per_call}}
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Environment steps of one iteration, over all environments."""
-        return self.vector_steps * self.num_envs
-
-    @property
-    def iterations_per_call(self) -> int:
-        """Iterations between two copies to the target network."""
-        return max(1, round(self.config.target_update_interval / self.steps_per_iteration))
-
-    def steps_of_next_call(self, iterations: int | None = None) -> int:
-        """Environment steps that `train` will take, those of the beginning included."""
-        iterations = self.iterations_per_call if iterations is None else iterations
-        begin = 0 if self.inserted else (self._first_steps + self.config.n_step - 1) * self.num_envs
-        return begin + iterations * self.steps_per_iteration
-
-    @property
-    def _first_steps(self) -> int:
-        return max(1, -(-self.config.learning_starts // self.num_envs))
-
-    def train(self, iterations: int | None = None) -> tuple[Metrics, list[tuple[float, int]]]:
-        """Steps and updates in one call of the graph, and then the copy to the target network, when it is time.
-
-        The first call also fills the memory to `learning_starts`.
-
-        Args:
-            iterations: How many; each number is compiled once. None: up to the next copy to the target network.
-
-        Returns:
-            Metrics of the updates (`gradient_steps` and `trained_samples` among them), and (return, length) of each
-            episode that ended, in order.
-
-        Raises:
-            ExecutionError: Training has diverged.
-        """
-        iterations = self.iterations_per_call if iterations is None else iterations
-        episodes = self._begin() if not self.inserted else []
-        record, metrics = self.executor.train(iterations=iterations, with_metrics=True)
-        steps = iterations * self.steps_per_iteration
-        self.inserted += steps
-        self.count_steps(steps)
-        due = self.env_steps // self.config.target_update_interval
-        if due > self._syncs:
-            self._syncs = due
-            self.executor.sync_target()
-        self._actor_is_behind = True
-        counts = {
-            "gradient_steps": iterations * self.updates,
-            "trained_samples": iterations * self.updates * self.config.batch_size,
-        }
-        return self._checked(metrics) | counts, episodes + episodes_of(record)
-
-    def _begin(self) -> list[tuple[float, int]]:
-        steps = self._first_steps
-        episodes = episodes_of(self.executor.fill_window()) + episodes_of(self.executor.collect(steps=steps))
-        self.inserted += steps * self.num_envs
-        self.count_steps((steps + self.config.n_step - 1) * self.num_envs)
-        return episodes
-
-
-def rounds(updates_per_step: float) -> tuple[int, int]:
-    """(steps, updates) of a round, for a number of updates per step of all environments.
-
-    Raises:
-        ConfigError: Neither it nor its inverse is a whole number, to 1 %.
-
-    >>> rounds(2.0), rounds(0.25)
-    ((1, 2), (4, 1))
-    """
-    steps, updates = (1, round(updates_per_step)) if updates_per_step >= 1 else (round(1 / updates_per_step), 1)
-    if abs(updates / steps / updates_per_step - 1) > 0.01:
-        raise ConfigError(
-            "a fused round is a whole number of updates, or of steps between two updates",
-            where="samples_per_step",
-            received=f"{updates_per_step:.3f} updates for each step of all environments",
-            fix="choose samples_per_step, batch_size and num_envs so that one divides the other",
-        )
-    return steps, updates
+    def steps_per_call(self) -> int:
+        """Those between two copies to the target network."""
+        return self.config.target_update_interval

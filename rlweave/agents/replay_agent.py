@@ -186,12 +186,28 @@ class ReplayAgent(Agent):
         #: Environment steps that were made when the memory was empty last.
         self.memory_began_at = 0
 
-    def make_memory(self, capacity: int | None = None) -> Component:
-        """The replay memory, of `capacity` records; None: `memory_capacity`."""
+    #: Class of the root component.
+    graph_class: ClassVar[type[ReplayGraph]]
+
+    def make_root(self) -> ReplayGraph:
+        return self.graph_class(**self.graph_arguments())
+
+    def graph_arguments(self) -> dict[str, Any]:
+        """Arguments of the root component."""
+        return {"memory": self.make_memory(), "prefetch": bool(self.config.prefetch)}
+
+    @property
+    def capacity(self) -> int:
+        """Records that the memory keeps."""
+        return int(self.config.memory_capacity)
+
+    def make_memory(self) -> Component:
+        """The replay memory."""
         config = self.config
         uniform, prioritized = MEMORIES[config.memory_place]
-        size = config.memory_capacity if capacity is None else capacity
-        return prioritized(size, config.priority_alpha, config.priority_beta) if config.prioritized else uniform(size)
+        if config.prioritized:
+            return prioritized(self.capacity, config.priority_alpha, config.priority_beta)
+        return uniform(self.capacity)
 
     def make_optimizer(self, lr: Any = None, scope: str = "optimizer") -> Component:
         """An optimizer as the settings have it; `lr` None: the setting of that name."""

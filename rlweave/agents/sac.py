@@ -9,6 +9,7 @@ import numpy as np
 
 from rlweave import graph, ops
 from rlweave.agents.continuous import ContinuousAgent, ContinuousConfig
+from rlweave.agents.fused_replay import FusedReplayAgent, FusedReplayGraph
 from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import CriticLoss, Critics, Policy, SoftPolicyLoss, Temperature
 from rlweave.components.action_leaves import FLOATS, ActionLeaf, action_leaves
@@ -129,7 +130,9 @@ class SAC(ContinuousAgent):
     config_class = SACConfig
     config: SACConfig
 
-    def make_root(self) -> SACGraph:
+    graph_class: ClassVar[type[SACGraph]] = SACGraph
+
+    def graph_arguments(self) -> dict[str, Any]:
         config = self.config
         learned = {"temperature": self.make_optimizer(config.temperature_lr, "temperature-optimizer")}
         optimizers = {
@@ -139,12 +142,23 @@ class SAC(ContinuousAgent):
         components = sum(leaf.size for leaf in action_leaves(self.action_space, self.name, FLOATS))
         target = -float(components) if config.target_entropy is None else config.target_entropy
         networks = self.networks()
-        return SACGraph(
-            policy=Policy(**networks, action_space=self.action_space, log_std="head", squash=True),
-            critics=Critics(**networks),
-            temperature=Temperature(target, config.temperature, trainable=config.learn_temperature),
-            optimizers=optimizers | (learned if config.learn_temperature else {}),
-            tau=config.tau,
-            memory=self.make_memory(),
-            prefetch=bool(config.prefetch),
-        )
+        return super().graph_arguments() | {
+            "policy": Policy(**networks, action_space=self.action_space, log_std="head", squash=True),
+            "critics": Critics(**networks),
+            "temperature": Temperature(target, config.temperature, trainable=config.learn_temperature),
+            "optimizers": optimizers | (learned if config.learn_temperature else {}),
+            "tau": config.tau,
+        }
+
+
+class FusedSACGraph(FusedReplayGraph, SACGraph):
+    """The component graph of SAC with its environments."""
+
+    def explore(self, states: Any) -> Any:
+        return self.act(states)
+
+
+class FusedSAC(FusedReplayAgent, SAC):
+    """SAC on environments that are components; see `FusedReplayAgent`."""
+
+    graph_class: ClassVar[type[FusedSACGraph]] = FusedSACGraph

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from rlweave import graph, ops
 from rlweave.agents.continuous import ContinuousAgent, ContinuousConfig
+from rlweave.agents.fused_replay import FusedReplayAgent, FusedReplayGraph
 from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import CriticLoss, Critics, DeterministicPolicy, GaussianNoise
 from rlweave.graph import Component, api, graph_fn
@@ -126,20 +127,19 @@ class DDPG(ContinuousAgent):
     config_class = DDPGConfig
     config: DDPGConfig
 
-    def make_root(self) -> DeterministicGraph:
-        return DeterministicGraph(**self.arguments_with(critics=1), scope="ddpg")
+    graph_class: ClassVar[type[DeterministicGraph]] = DeterministicGraph
+    #: How many critics there are.
+    critics: ClassVar[int] = 1
 
-    def arguments_with(self, critics: int) -> dict[str, Any]:
-        """Arguments of the root component that TD3 has as well, with so many critics."""
+    def graph_arguments(self) -> dict[str, Any]:
         config, networks = self.config, self.networks()
-        return {
+        return super().graph_arguments() | {
             "policy": DeterministicPolicy(**networks, action_space=self.action_space, deviation=config.noise),
-            "critics": Critics(**networks, count=critics),
+            "critics": Critics(**networks, count=self.critics),
             "policy_optimizer": self.make_optimizer(scope="policy-optimizer"),
             "critics_optimizer": self.make_optimizer(scope="critics-optimizer"),
             "tau": config.tau,
-            "memory": self.make_memory(),
-            "prefetch": bool(config.prefetch),
+            "scope": self.name,
         }
 
 
@@ -150,12 +150,28 @@ class TD3(DDPG):
     config_class = TD3Config
     config: TD3Config
 
-    def make_root(self) -> DeterministicGraph:
-        config = self.config
-        return DeterministicGraph(
-            **self.arguments_with(critics=2),
-            smoothing=GaussianNoise(
-                self.action_space, config.target_noise, config.target_noise_limit, scope="smoothing"
-            ),
-            policy_delay=config.policy_delay,
-        )
+    critics: ClassVar[int] = 2
+
+    def graph_arguments(self) -> dict[str, Any]:
+        config, space = self.config, self.action_space
+        noise = GaussianNoise(space, config.target_noise, config.target_noise_limit, scope="smoothing")
+        return super().graph_arguments() | {"smoothing": noise, "policy_delay": config.policy_delay}
+
+
+class FusedDeterministicGraph(FusedReplayGraph, DeterministicGraph):
+    """The component graph of TD3, and of DDPG, with its environments."""
+
+    def explore(self, states: Any) -> Any:
+        return self.act(states)
+
+
+class FusedDDPG(FusedReplayAgent, DDPG):
+    """DDPG on environments that are components; see `FusedReplayAgent`."""
+
+    graph_class: ClassVar[type[FusedDeterministicGraph]] = FusedDeterministicGraph
+
+
+class FusedTD3(FusedReplayAgent, TD3):
+    """TD3 on environments that are components; see `FusedReplayAgent`."""
+
+    graph_class: ClassVar[type[FusedDeterministicGraph]] = FusedDeterministicGraph

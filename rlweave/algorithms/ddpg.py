@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlweave.agents.td3 import DDPG, DDPGConfig
+from rlweave.agents.td3 import DDPG, DDPGConfig, FusedDDPG
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.dqn import GraphLearner, ReplayTrainConfig, dqn_plan, transition_worker
 from rlweave.algorithms.presets import PresetFile
@@ -25,5 +25,6 @@ ddpg = Algorithm(
     learner=GraphLearner,
     plan=dqn_plan,
     complete=fill_replay_schedules,
+    fused=FusedDDPG,
     presets=PresetFile(__file__),
 )

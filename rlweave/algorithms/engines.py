@@ -52,7 +52,7 @@ def check_engine(config: TrainConfig) -> None:
             "a fused training has no workers: rollout and update are one program",
             where="placement",
             received=f"fused, with engine {config.engine} and {config.workers} workers",
-            fix="use placement local; or --engine local --workers 1, for an algorithm with a fused form (ppo, dqn)",
+            fix="use placement local; or --engine local --workers 1, for an algorithm with a fused form",
         )
     gathering = {"gather": config.gather, "max_lag": config.max_lag}
     given = [name for name, value in gathering.items() if value is not None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.fused_ppo import FusedPPO
+from rlweave.agents.fused_replay import FusedReplayAgent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import describe_environment
 from rlweave.algorithms.parts import Parts
@@ -27,7 +27,7 @@ class FusedLearner:
 
     shares_weights = True
 
-    def __init__(self, agent: FusedPPO | FusedDQN) -> None:
+    def __init__(self, agent: FusedPPO | FusedReplayAgent) -> None:
         self.agent = agent
         #: How many rounds of steps and updates are one call of the graph.
         self.iterations = agent.iterations_per_call
@@ -79,7 +79,7 @@ def fused_plan(learner: FusedLearner) -> ReportMetrics:
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
 
 
-def fused_parts(config: TrainConfig, agent_class: type[FusedPPO] | type[FusedDQN] | None) -> Parts:
+def fused_parts(config: TrainConfig, agent_class: type[FusedPPO] | type[FusedReplayAgent] | None) -> Parts:
     """Agent and plan of a training whose environments are in the graph.
 
     Args:
@@ -94,7 +94,7 @@ def fused_parts(config: TrainConfig, agent_class: type[FusedPPO] | type[FusedDQN
             "this algorithm has no fused form: its environments step outside of the graph",
             where="placement",
             received="fused",
-            fix="use local or single_learner_coarse; ppo and dqn can be fused",
+            fix="use local or single_learner_coarse; ppo, dqn, sac, td3 and ddpg can be fused",
         )
     environment = make_graph_environment(config.env, config.num_envs, config.env_options)
     own = config.agent  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlweave.agents.sac import SAC, SACConfig
+from rlweave.agents.sac import SAC, FusedSAC, SACConfig
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.dqn import GraphLearner, ReplayTrainConfig, dqn_plan, transition_worker
 from rlweave.algorithms.presets import PresetFile
@@ -25,5 +25,6 @@ sac = Algorithm(
     learner=GraphLearner,
     plan=dqn_plan,
     complete=fill_replay_schedules,
+    fused=FusedSAC,
     presets=PresetFile(__file__),
 )

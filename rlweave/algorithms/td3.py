@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlweave.agents.td3 import TD3, TD3Config
+from rlweave.agents.td3 import TD3, FusedTD3, TD3Config
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.dqn import GraphLearner, ReplayTrainConfig, dqn_plan, transition_worker
 from rlweave.algorithms.presets import PresetFile
@@ -25,5 +25,6 @@ td3 = Algorithm(
     learner=GraphLearner,
     plan=dqn_plan,
     complete=fill_replay_schedules,
+    fused=FusedTD3,
     presets=PresetFile(__file__),
 )

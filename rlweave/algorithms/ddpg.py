@@ -5,9 +5,9 @@ from __future__ import annotations
 from rlweave.agents.td3 import DDPG, DDPGConfig, FusedDDPG
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.dqn import GraphLearner, ReplayTrainConfig, dqn_plan, transition_worker
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.schedule_lengths import fill_replay_schedules
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class DDPGTrainConfig(ReplayTrainConfig):

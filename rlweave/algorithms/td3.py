@@ -5,9 +5,9 @@ from __future__ import annotations
 from rlweave.agents.td3 import TD3, FusedTD3, TD3Config
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.dqn import GraphLearner, ReplayTrainConfig, dqn_plan, transition_worker
-from rlweave.algorithms.presets import PresetFile
 from rlweave.algorithms.schedule_lengths import fill_replay_schedules
 from rlweave.settings.config import setting
+from rlweave.settings.sources import PresetFile
 
 
 class TD3TrainConfig(ReplayTrainConfig):

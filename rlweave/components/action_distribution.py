@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -192,6 +193,14 @@ class ActionDistribution(Component):
         super().__init__(scope)
         self.action_space = as_space(action_space)
         self.leaves = action_leaves(self.action_space, scope, kinds)
+
+    @abstractmethod
+    def sample(self, parameters: Any) -> Any:
+        """Draws actions, nested (..., *shape), by parameters of the distribution."""
+
+    @abstractmethod
+    def mode(self, parameters: Any) -> Any:
+        """The likeliest actions, nested (..., *shape)."""
 
     @api
     def env_actions(self, actions: Any) -> Any:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlweave.agents.sac import SAC
-from rlweave.agents.td3 import DDPG, TD3
+from rlweave.agents.sac import SAC, FusedSAC
+from rlweave.agents.td3 import DDPG, TD3, FusedDDPG, FusedTD3
+from rlweave.envs.in_graph import make_graph_environment
 from rlweave.errors import SpaceError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from tests.components.gradient_probes import DIFFERENTIABLE
@@ -177,3 +178,26 @@ def test_exploration_is_noise_in_units_of_the_box(agent_class):
     states = np.zeros((5000, 3), np.float32)
     noise = agent.env_actions(agent.act(states)) - agent.env_actions(agent.act(states, explore=False))
     assert noise.std() == pytest.approx(0.05 * 200, rel=0.05)
+
+
+@pytest.mark.parametrize("agent_class", [FusedSAC, FusedTD3, FusedDDPG])
+def test_fused_trainings_step_learn_and_resume(agent_class):
+    environment = make_graph_environment("Pendulum-v1", 4, {})
+    settings = {**SMALL, "batch_size": 16, "samples_per_step": 8.0, "learning_starts": 32, "memory_capacity": 200}
+
+    def made():
+        return agent_class(environment, settings, backend="jax", seed=2)
+
+    agent = made()
+    assert (agent.vector_steps, agent.updates) == (1, 2)
+    agent.train(3)
+    state, counters = agent.state_dict(), agent.counters()
+    metrics, _ = agent.train(3)
+    assert metrics["gradient_steps"] == 6
+    assert agent.env_steps == 32 + 2 * 3 * 4
+    resumed = made()
+    resumed.load_state_dict(state)
+    resumed.load_counters(counters)
+    assert resumed.train(3)[0] == metrics
+    for path, value in agent.state_dict().items():
+        np.testing.assert_array_equal(resumed.state_dict()[path], value, err_msg=path)

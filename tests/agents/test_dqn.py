@@ -165,7 +165,7 @@ def test_an_external_batch_and_computed_gradients_are_the_same_step(backend):
     agent, twin = make(backend), make(backend)
     batch = transitions(agent, 8)
     agent.update(batch)
-    twin.apply_gradients(twin.compute_gradients(twin.postprocess(batch)))
+    twin.apply_gradients(twin.compute_gradients(batch))
     for path, value in agent.executor.get_weights("dqn/policy").items():
         np.testing.assert_allclose(twin.executor.get_weights()[path], value, atol=1e-6, err_msg=path)
 

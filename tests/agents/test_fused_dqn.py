@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlweave.agents.fused_dqn import FusedDQN, rounds
+from rlweave.agents.fused_dqn import FusedDQN
+from rlweave.agents.fused_replay import rounds
 from rlweave.components import NStepAccumulator
 from rlweave.components.memories.graph_n_step import NStepWindow
 from rlweave.envs.in_graph import CartPole

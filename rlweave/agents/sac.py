@@ -15,7 +15,7 @@ from rlweave.components import CriticLoss, Critics, Policy, SoftPolicyLoss, Temp
 from rlweave.components.action_leaves import FLOATS, ActionLeaf, action_leaves
 from rlweave.graph import Component, api, graph_fn
 from rlweave.settings.config import setting
-from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
+from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 
 
 class SACConfig(ContinuousConfig):
@@ -24,7 +24,10 @@ class SACConfig(ContinuousConfig):
     temperature: float = setting(1.0, "weight of the entropy; where it is learned, its first value", within=POSITIVE)
     learn_temperature: bool = setting(True, "the temperature moves so that the entropy comes to its target")
     target_entropy: float | None = setting(
-        None, "entropy that the temperature aims at; null: minus the number of action components", unit="nats"
+        None,
+        "entropy that the temperature aims at; null: minus the number of action components",
+        unit="nats",
+        within=FINITE,
     )
     temperature_lr: float | dict[str, Any] = setting(
         3e-4, "learning rate of the temperature, or a schedule over optimizer steps", within=NOT_NEGATIVE

@@ -11,7 +11,7 @@ from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import CriticLoss, Critics, DeterministicPolicy, GaussianNoise
 from rlweave.graph import Component, api, graph_fn
 from rlweave.settings.config import setting
-from rlweave.settings.ranges import POSITIVE
+from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 
 
 class DDPGConfig(ContinuousConfig):
@@ -20,7 +20,9 @@ class DDPGConfig(ContinuousConfig):
     noise: float = setting(
         0.1, "standard deviation of the noise that explores; [-1, 1] is the whole box of an action", ge=0
     )
-    lr: float | dict[str, Any] = setting(1e-3, "learning rate of policy and critics, or a schedule over updates")
+    lr: float | dict[str, Any] = setting(
+        1e-3, "learning rate of policy and critics, or a schedule over optimizer steps", within=NOT_NEGATIVE
+    )
 
 
 class TD3Config(DDPGConfig):

@@ -25,10 +25,14 @@ def nothing_steps(monkeypatch):
 
 
 WORKERS_ON_NUMPY = ["--workers", 2, "--set", "agent.acting_backend=numpy"]
+ON_FLOATS = [*WORKERS_ON_NUMPY, "--env", "Pendulum-v1"]
 OPTIONS = {
+    "ddpg": ON_FLOATS,
     "maml": ["--workers", 2, "--env", "rlweave/SineTasks-v0"],
     "multi-agent": ["--workers", 2, "--env", "rlweave/MultiCartPole-v0"],
     "pbt": ["--set", "trial_algorithm=ppo"],
+    "sac": ON_FLOATS,
+    "td3": ON_FLOATS,
 }
 """Of algorithms that take other settings than `WORKERS_ON_NUMPY`."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlweave.algorithms import registry
 from rlweave.errors import PlanError
 from rlweave.spaces import Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
@@ -88,6 +89,18 @@ def test_the_page_on_python():
     ):
         exec(compile(block, "python.md", "exec"), scope)
     assert scope["watched"].ended in ("it walks", "complete")
+
+
+def test_the_page_on_adding_an_algorithm(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.chdir(tmp_path)
+    scope = {"__name__": "pages"}
+    page = (PAGES.parent / "add-an-algorithm.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "add-an-algorithm.md", "exec"), scope)
+    assert scope["run"].ended == "complete"
+    assert scope["run"].reports[-1]["updates"] == 89  # one for each step after the first ten, of which the last is not complete yet
+    assert "def update" in capsys.readouterr().out
 
 
 # -- plans --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rlweave import ops
 from rlweave.components import CriticLoss, SoftPolicyLoss, Temperature
 from rlweave.graph import Component, api, build, gradients, graph_fn
 from rlweave.spaces import BoolBox, FloatBox
@@ -69,7 +70,7 @@ class TemperatureProbe(Component):
 
     @graph_fn
     def _product(self, alpha, log_probs):
-        return (alpha * log_probs).sum()
+        return ops.sum(alpha * log_probs)
 
     @api
     def of_loss(self):

@@ -99,7 +99,7 @@ def test_the_page_on_adding_an_algorithm(monkeypatch, tmp_path, capsys):
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(compile(block, "add-an-algorithm.md", "exec"), scope)
     assert scope["run"].ended == "complete"
-    assert scope["run"].reports[-1]["updates"] == 89  # one for each step after the first ten, of which the last is not complete yet
+    assert scope["run"].reports[-1]["updates"] == 89  # one for each step after the first ten but the last
     assert "def update" in capsys.readouterr().out
 
 

@@ -50,9 +50,9 @@ class JaxBackend(Backend):
     evaluated_types = (jax.core.Tracer,)
 
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
-        # a copy: on the CPU an aligned NumPy array would be used in place
-        array = jnp.array(x, copy=True)
-        return array if device is None else jax.device_put(array, find_device(device))
+        # a copy on the host first: on the CPU an aligned array would be used in place. `jnp.array` copies, too, and
+        # compiles a program for each shape to do so.
+        return jax.device_put(np.array(x), None if device is None else find_device(device))
 
     def device_names(self) -> list[str]:
         found = [jax.devices()]

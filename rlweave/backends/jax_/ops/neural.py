@@ -76,24 +76,26 @@ def conv2d(
     steps = (stride, stride) if isinstance(stride, int) else stride
     if padding not in ("valid", "same"):
         raise ValueError(f"conv2d: padding must be 'valid' or 'same'. Received: {padding!r}.")
-    starts = _starts_of_slices(x)
-    if len(starts) == 1 or _MATRIX_PRODUCTS.get() or not _faster_by_products(kernel, steps):
-        return _convolved(x, kernel, steps, padding, bias, activation)
-    slices = jnp.split(x, list(starts[1:]))
-    return jnp.concatenate([_convolved(part, kernel, steps, padding, bias, activation) for part in slices])
-
-
-def _convolved(
-    x: Array, kernel: Array, steps: tuple[int, int], padding: str, bias: Array | None, activation: str | None
-) -> Array:
-    if _MATRIX_PRODUCTS.get() or _faster_by_products(kernel, steps):
-        result = _convolved_by_products(x, kernel, steps, padding)
+    if _MATRIX_PRODUCTS.get():
+        convolve = _convolved_by_products
+    elif isinstance(x.shape[0], int) and x.shape[0] > _SLICE and _faster_by_products(kernel, steps):
+        starts = _starts_of_slices(x.shape[0])[1:]
+        parts = [_convolved_by_products(part, kernel, steps, padding) for part in jnp.split(x, list(starts))]
+        return jnp.concatenate([_finished(part, bias, activation) for part in parts])
     else:
-        dimensions = ("NHWC", "HWIO", "NHWC")
-        result = jax.lax.conv_general_dilated(x, kernel, steps, padding.upper(), dimension_numbers=dimensions)
+        convolve = _convolved
+    return _finished(convolve(x, kernel, steps, padding), bias, activation)
+
+
+def _finished(result: Array, bias: Array | None, activation: str | None) -> Array:
     if bias is not None:
         result = result + bias
     return result if activation is None else FUSED_ACTIVATIONS[activation](result)
+
+
+def _convolved(x: Array, kernel: Array, strides: tuple[int, int], padding: str) -> Array:
+    dimensions = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, kernel, strides, padding.upper(), dimension_numbers=dimensions)
 
 
 _MATRIX_PRODUCTS = ContextVar("convolutions as matrix products", default=False)
@@ -110,23 +112,21 @@ def as_matrix_products() -> Iterator[None]:
 
 
 def _faster_by_products(kernel: Array, strides: tuple[int, int]) -> bool:
-    """Whether XLA's own convolution, above all its gradient, takes longer on this device than matrix products.
+    """Whether XLA's own convolution of a large batch, above all its gradient, takes longer here than matrix products.
 
-    On CPUs that is so where the kernel sees at most 2 x 2 blocks of stride x stride pixels.
+    On CPUs that is so where the kernel sees at most 2 x 2 blocks of stride x stride pixels. Small batches fit the
+    caches, and are XLA's.
     """
     sides = zip(kernel.shape[:2], strides, strict=True)
     return min(strides) > 1 and all(size <= 2 * step for size, step in sides) and jax.default_backend() == "cpu"
 
 
-def _starts_of_slices(x: Array) -> range:
+def _starts_of_slices(batch: int) -> range:
     """Where the slices of a batch begin that are multiplied one after the other.
 
     What lies between a slice and its result then stays in the cache, and XLA joins layers slice by slice: an update of
     PPO on Pong takes a quarter less. More slices than `_MOST_SLICES` would take long to compile.
     """
-    batch = x.shape[0]
-    if not isinstance(batch, int):  # an export for batches of any size
-        return range(1)
     return range(0, batch, max(_SLICE, -(-batch // _MOST_SLICES)))
 
 

@@ -8,6 +8,7 @@ from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import ReplayAgent, ReplayConfig
 from rlweave.components import mlp
 from rlweave.components.action_leaves import FLOATS
+from rlweave.components.action_masks import check_mask_leaf
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 
@@ -48,6 +49,11 @@ class ContinuousAgent(ReplayAgent):
     """
 
     action_kinds = FLOATS
+
+    def graph_arguments(self) -> dict[str, Any]:
+        if self.config.mask_leaf is not None:  # refused: there is no choice among floats
+            check_mask_leaf(self.config.mask_leaf, self._boundary.leaves, self.state_space, self.name)
+        return super().graph_arguments()
 
     def networks(self) -> dict[str, Any]:
         """Arguments that policy and critics have in common."""

@@ -25,7 +25,7 @@ class SACConfig(ContinuousConfig):
     learn_temperature: bool = setting(True, "the temperature moves so that the entropy comes to its target")
     target_entropy: float | None = setting(
         None,
-        "entropy that the temperature aims at; null: minus the number of action components",
+        "entropy that the temperature aims at, in the environment's units; null: minus the number of action components",
         unit="nats",
         within=FINITE,
     )

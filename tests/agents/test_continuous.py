@@ -7,7 +7,7 @@ import torch
 from rlweave.agents.sac import SAC, FusedSAC
 from rlweave.agents.td3 import DDPG, TD3, FusedDDPG, FusedTD3
 from rlweave.envs.in_graph import make_graph_environment
-from rlweave.errors import SpaceError
+from rlweave.errors import SpaceError, SpecError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from tests.components.gradient_probes import DIFFERENTIABLE
 
@@ -170,6 +170,12 @@ def test_actions_that_are_no_numbers_are_refused(agent_class):
     with pytest.raises(SpaceError, match="floats only") as error:
         agent_class(STATE, Dict(gear=IntBox(3), wheel=ACTION))
     assert "gear" in str(error.value)
+
+
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_masks_are_refused_before_anything_is_built(agent_class):
+    with pytest.raises(SpecError, match="actions can be masked where one of N is chosen"):
+        agent_class(STATE, ACTION, {**SMALL, "mask_leaf": "allowed"}).check_components()
 
 
 @pytest.mark.parametrize("agent_class", [TD3, DDPG])

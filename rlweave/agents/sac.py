@@ -25,7 +25,8 @@ class SACConfig(ContinuousConfig):
     learn_temperature: bool = setting(True, "the temperature moves so that the entropy comes to its target")
     target_entropy: float | None = setting(
         None,
-        "entropy that the temperature aims at, in the environment's units; null: minus the number of action components",
+        "entropy that the temperature aims at, in the environment's units; null: minus the number of action components "
+        "plus the log of each half width, so that a box of any scale is explored like [-1, 1] with a target of -1 each",
         unit="nats",
         within=FINITE,
     )
@@ -142,8 +143,7 @@ class SAC(ContinuousAgent):
             "policy": self.make_optimizer(scope="policy-optimizer"),
             "critics": self.make_optimizer(scope="critics-optimizer"),
         }
-        components = sum(leaf.size for leaf in action_leaves(self.action_space, self.name, FLOATS))
-        target = -float(components) if config.target_entropy is None else config.target_entropy
+        target = self._default_target_entropy() if config.target_entropy is None else config.target_entropy
         networks = self.networks()
         return super().graph_arguments() | {
             "policy": Policy(**networks, action_space=self.action_space, log_std="head", squash=True),
@@ -152,6 +152,11 @@ class SAC(ContinuousAgent):
             "optimizers": optimizers | (learned if config.learn_temperature else {}),
             "tau": config.tau,
         }
+
+    def _default_target_entropy(self) -> float:
+        """Minus the number of action components where [-1, 1] is the box (arXiv:1812.05905), in the box's own units."""
+        leaves = action_leaves(self.action_space, self.name, FLOATS)
+        return sum(_log_scale(leaf) - leaf.size for leaf in leaves)
 
 
 class FusedSACGraph(FusedReplayGraph, SACGraph):

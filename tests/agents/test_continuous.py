@@ -130,7 +130,7 @@ def test_densities_of_sac_are_in_units_of_the_environment(backend):
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_sacs_targets_and_temperature_move_at_every_update(backend):
     agent = SAC(STATE, ACTION, SMALL, backend=backend)
-    assert agent.make_root().temperature.target_entropy == -2
+    assert agent.make_root().temperature.target_entropy == pytest.approx(2 * (np.log(2) - 1))  # the box is [-2, 2]
     rng = np.random.default_rng(0)
     before = agent.executor.get_weights(agent.executor.root.path)
     metrics = agent.update(records(rng))
@@ -145,6 +145,28 @@ def test_sacs_targets_and_temperature_move_at_every_update(backend):
     assert metrics["entropy"] > -2
     fixed = SAC(STATE, ACTION, {**SMALL, "learn_temperature": False, "temperature": 0.2}, backend=backend)
     assert [fixed.update(records(rng))["temperature"] for _ in range(2)] == pytest.approx([0.2, 0.2])
+
+
+@pytest.mark.parametrize("backend", DIFFERENTIABLE)
+def test_sac_learns_the_same_with_a_box_of_any_scale(backend):
+    wide = Dict(a=FloatBox(low=-2.0, high=[2.0, 30.0], shape=(2,)), b=FloatBox(low=0.0, high=0.01), free=FloatBox())
+    unit = Dict(a=FloatBox(low=-1.0, high=1.0, shape=(2,)), b=FloatBox(low=-1.0, high=1.0), free=FloatBox())
+    agents = [SAC(STATE, space, SMALL, backend=backend, seed=3) for space in (wide, unit)]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        batch = records(rng)
+        # nothing is bootstrapped: the entropy in targets is in the environment's units
+        batch |= {"actions": unit.sample(6, rng=rng), "discounts": np.zeros(6, np.float32)}
+        wide_metrics, unit_metrics = (agent.update(batch) for agent in agents)
+        assert wide_metrics["temperature"] == pytest.approx(unit_metrics["temperature"], rel=1e-5)
+        # entropies differ by the scale
+        more = np.log([2.0, 16.0, 0.005]).sum()
+        assert wide_metrics["entropy"] == pytest.approx(unit_metrics["entropy"] + more, rel=1e-3, abs=1e-3)
+    assert unit_metrics["temperature"] < 0.999
+    states = rng.normal(size=(8, 3)).astype(np.float32)
+    wide_actions, unit_actions = (agent.act(states, explore=False) for agent in agents)
+    for path in ("a", "b", "free"):
+        np.testing.assert_allclose(wide_actions[path], unit_actions[path], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])

@@ -22,7 +22,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,9 @@ class Task:
         backends: Where it is trained unless asked otherwise.
         on_ray: Dotted settings there, where those for one process cannot be.
         clear: Column and value of a report that leave no doubt that the threshold is reached; None: only the end tells.
+        seeds: How many seeds on each backend; those not named have `SEEDS`.
+        alone: What a single seed has to reach where the threshold is one for the interquartile mean over the seeds of
+            a backend (20 episodes of Pendulum differ by where they begin); None: each has to reach the threshold.
     """
 
     algorithm: str
@@ -73,10 +76,16 @@ class Task:
     clear: tuple[str, float] | None = None
     backends: tuple[str, ...] = BACKENDS
     on_ray: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seeds: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    alone: float | None = None
 
     def reached(self, result: float) -> bool:
         """Whether a result is good enough; NaN never is."""
         return result >= self.threshold if self.higher_is_better else result < self.threshold
+
+    def reached_by_seed(self, result: float) -> bool:
+        """Whether the result of a single seed is good enough."""
+        return self.reached(result) if self.alone is None else result >= self.alone
 
     def command(self, backend: str, seed: int, engine: str = "local") -> str:
         """The command line that trains the same."""
@@ -100,6 +109,17 @@ def greedy_return(episodes: int) -> Callable[[PlanTrainer], float]:
         return trainer.evaluate(episodes, derived_seed(trainer.config.seed, "final evaluation")).mean_return
 
     return measure
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Mean of the middle half (Agarwal et al. 2021); of three values each end counts a quarter of the middle one.
+
+    >>> interquartile_mean([0.0, 1.0, 2.0, 100.0])
+    1.5
+    """
+    share = np.arange(len(values) + 1) / len(values)
+    weights = np.diff(np.clip(share, 0.25, 0.75)) * 2.0
+    return float(weights @ np.sort(np.asarray(values, np.float64)))
 
 
 def worst_policy_return(episodes: int) -> Callable[[PlanTrainer], float]:
@@ -218,6 +238,20 @@ TASKS = {
         -300.0,
         clear=("episode_return", -250.0),  # the mean of the last 20 episodes
     ),
+    **{
+        f"{algorithm}-pendulum": Task(
+            algorithm, "Pendulum-v1", 20_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", -165.0,
+            clear=("best_evaluation_return", -200.0), seeds={"jax": 10}, alone=-300.0,
+        )
+        for algorithm in ("sac", "td3", "ddpg")
+    },
+    **{
+        f"{algorithm}-inverted-pendulum": Task(
+            algorithm, "InvertedPendulum-v5", 50_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 950.0,
+            clear=("best_evaluation_return", 999.0), backends=("jax",),
+        )
+        for algorithm in ("sac", "td3")
+    },
     "ppo-catch": Task(
         "ppo",
         "rlweave/Catch-v0",
@@ -325,7 +359,7 @@ def train_task(
         "what": task.what,
         "result": round(result, 4),
         "threshold": task.threshold,
-        "ok": bool(task.reached(result) and steps <= task.budget),
+        "ok": bool(task.reached_by_seed(result) and steps <= task.budget),
         **({"until_clear": True} if until_clear and task.clear is not None else {}),  # the command trains on
         "command": task.command(backend, seed, config.engine),
         "versions": {package: versions[package] for package in wanted if package in versions},
@@ -388,6 +422,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         task = TASKS[name]
         needed = f"{'at least' if task.higher_is_better else 'below'} {task.threshold:g}"
         results = ", ".join(f"{row['result']:.4g}" + ("" if row["ok"] else " (**no**)") for row in runs)
+        if task.alone is not None:
+            mean = interquartile_mean([row["result"] for row in runs])
+            results += f"; interquartile mean {mean:.4g}" + ("" if task.reached(mean) else " (**no**)")
         steps = f"{max(row['steps'] for row in runs):,} of {task.budget:,}"
         lines.append(f"| {name} | {backend} | {engine} | {needed} | {results} | {steps} | [curve]({name}.png) |")
     shown = {name for name, _, _ in groups}
@@ -408,7 +445,7 @@ def main() -> int:
         help="default: jax and torch, or what the task says",
     )
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["local"], help="default: local")
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="default: 0 to 4")
+    parser.add_argument("--seeds", nargs="+", type=int, help="default: 0 to 4, or what the task says")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time (default: one per core)")
     parser.add_argument(
         "--until-clear", action="store_true", help="a run ends where its result is beyond doubt, and is measured there"
@@ -420,7 +457,7 @@ def main() -> int:
         for engine in arguments.engines
         for name in arguments.tasks or (TASKS if engine == "local" else ON_RAY)
         for backend in arguments.backends or TASKS[name].backends
-        for seed in arguments.seeds
+        for seed in arguments.seeds or range(TASKS[name].seeds.get(backend, len(SEEDS)))
     ]
     arguments.output.mkdir(parents=True, exist_ok=True)
     file = arguments.output / "learning.json"
@@ -453,7 +490,16 @@ def main() -> int:
     page.write_text(table(rows), encoding="utf-8")
     for path in [*draw(rows, arguments.output), page, file]:
         print(path)
-    return 0 if not failed and all(row["ok"] for row in new) else 1
+    return 0 if not failed and all(row["ok"] for row in new) and all_reached(new) else 1
+
+
+def all_reached(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether each task judged by the mean over its seeds has reached its threshold, wherever it was trained."""
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        if TASKS[row["task"]].alone is not None:
+            groups.setdefault((row["task"], row["backend"], _engine(row)), []).append(row["result"])
+    return all(TASKS[task].reached(interquartile_mean(results)) for (task, _, _), results in groups.items())
 
 
 def _engine(row: dict[str, Any]) -> str:
@@ -468,7 +514,8 @@ def _key(row: dict[str, Any]) -> tuple[int, int, int, int]:
 def _write(file: Path, rows: list[dict[str, Any]]) -> None:
     rows.sort(key=_key)
     lines = ",\n".join("  " + json.dumps(row) for row in rows)
-    text = f'{{"ok": {json.dumps(all(row["ok"] for row in rows))}, "rows": [\n{lines}\n]}}\n'
+    ok = all(row["ok"] for row in rows) and all_reached(rows)
+    text = f'{{"ok": {json.dumps(ok)}, "rows": [\n{lines}\n]}}\n'
     partial = file.with_name(file.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(file)

@@ -20,7 +20,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
+from learning import interquartile_mean
 
 EPISODES = 20
 
@@ -72,14 +72,6 @@ def stable_baselines3(env: str, steps: int, seed: int) -> float:
     """Mean return of what Stable-Baselines3 learns with the zoo's settings."""
     text = run(sys.executable, "-W", "ignore", "-c", ZOO, env, str(steps), str(seed), str(EPISODES))
     return float(text.split()[-1])
-
-
-def interquartile_mean(values: list[float]) -> float:
-    """Mean of the middle half (Agarwal et al. 2021); of three values each end counts a quarter of the middle one."""
-    ordered = np.sort(np.asarray(values, np.float64))
-    share = np.arange(len(ordered) + 1) / len(ordered)
-    weights = np.diff(np.clip(share, 0.25, 0.75)) * 2.0
-    return float(weights @ ordered)
 
 
 def main() -> None:

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.maml import MetaTrainer
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs.seeding import derived_seed
+from rlweave.extras.maml import MetaTrainer
 from rlweave.runs.metrics import RETURN_COLUMN, STEP_COLUMN, read_metrics
 from rlweave.runs.run_directory import RunDirectory
 

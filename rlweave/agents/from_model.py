@@ -16,8 +16,7 @@ from rlweave.spaces import Space
 
 #: Modules of rlweave's own agents, imported only when a model asks for one.
 _MODULES = {
-    "a2c": "a2c", "a3c": "a2c", "ape-x": "ape_x", "appo": "appo", "dqn": "dqn", "es": "es", "impala": "impala",
-    "maml": "maml", "ppo": "ppo",
+    "a2c": "a2c", "a3c": "a2c", "ape-x": "ape_x", "appo": "appo", "dqn": "dqn", "impala": "impala", "ppo": "ppo",
 }  # fmt: skip
 
 

@@ -92,8 +92,8 @@ class TrainConfig(Config):
         None, "threads of torch's kernels; null: 1 for small observations, else what torch chooses", ge=1
     )
     steps: int = setting(
-        100_000, "length of the training; the item that reaches it is finished first: a rollout, for es one worker's "
-        "share of a generation, for maml the episodes of all its tasks", ge=0, unit="environment steps",
+        100_000, "length of the training; the item that reaches it, such as a rollout, is finished first", ge=0,
+        unit="environment steps",
     )  # fmt: skip
     warn_after: float = setting(
         60.0, "time in which items move but none reaches the end of the plan, before a warning; 0: never", ge=0.0,

@@ -1,7 +1,8 @@
 """The algorithms that can be trained by name.
 
-rlweave's own are listed below by the module that defines them, so that listing them imports none; a third party
-registers an `Algorithm` through the entry point group `rlweave.algorithms`, or with `register_algorithm`.
+Those of the core are listed below by the module that defines them, so that listing them imports none. Others, those of
+`rlweave.extras` and of third parties, register an `Algorithm` through the entry point group `rlweave.algorithms`, or
+with `register_algorithm`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,8 @@ _BUILT_IN = {
     "appo": "rlweave.algorithms.appo:appo",
     "ddpg": "rlweave.algorithms.ddpg:ddpg",
     "dqn": "rlweave.algorithms.dqn:dqn",
-    "es": "rlweave.algorithms.es:es",
     "impala": "rlweave.algorithms.impala:impala",
-    "maml": "rlweave.algorithms.maml:maml",
     "multi-agent": "rlweave.algorithms.multi_agent:multi_agent",
-    "pbt": "rlweave.algorithms.pbt:pbt",
     "ppo": "rlweave.algorithms.ppo:ppo",
     "sac": "rlweave.algorithms.sac:sac",
     "td3": "rlweave.algorithms.td3:td3",

@@ -8,10 +8,8 @@ from rlweave.components.critics import Critics, StackedDense
 from rlweave.components.deterministic_policy import DeterministicPolicy, NoisyAction
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import StateEncoder
-from rlweave.components.evolution import EvolutionStrategy, NoiseTable
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
-from rlweave.components.linear_baseline import LinearBaseline
 from rlweave.components.losses import (
     ActorCriticLoss,
     CriticLoss,
@@ -20,8 +18,6 @@ from rlweave.components.losses import (
     PPOLoss,
     SequenceDQNLoss,
     SoftPolicyLoss,
-    SquaredErrorLoss,
-    SurrogateLoss,
 )
 from rlweave.components.memories import (
     FIFOQueue,
@@ -39,7 +35,6 @@ from rlweave.components.network import Network, mlp, nature_cnn
 from rlweave.components.normalization import RunningNormalization
 from rlweave.components.optimizers import SGD, Adam, AdamW, Optimizer, RMSProp
 from rlweave.components.policies import Policy
-from rlweave.components.population import Population
 from rlweave.components.q_policies import DuelingPolicy, QPolicy
 from rlweave.components.recurrent import GRU, LSTM, RecurrentLayer
 from rlweave.components.returns import GeneralizedAdvantageEstimation
@@ -70,7 +65,6 @@ __all__ = [
     "DeterministicPolicy",
     "DuelingPolicy",
     "EpsilonGreedy",
-    "EvolutionStrategy",
     "FIFOQueue",
     "Flatten",
     "FlaxModule",
@@ -82,16 +76,13 @@ __all__ = [
     "IMPALALoss",
     "Joint",
     "KerasModule",
-    "LinearBaseline",
     "NStepAccumulator",
     "Network",
-    "NoiseTable",
     "NoisyAction",
     "Normal",
     "Optimizer",
     "PPOLoss",
     "Policy",
-    "Population",
     "PrioritizedReplay",
     "QPolicy",
     "RMSProp",
@@ -104,11 +95,9 @@ __all__ = [
     "RunningNormalization",
     "SequenceDQNLoss",
     "SoftPolicyLoss",
-    "SquaredErrorLoss",
     "SquashedNormal",
     "StackedDense",
     "StateEncoder",
-    "SurrogateLoss",
     "Temperature",
     "TokenEmbedding",
     "TorchModule",

@@ -10,14 +10,14 @@ from rlweave.agents.a2c import A2C, A3C
 from rlweave.agents.ape_x import ApeX
 from rlweave.agents.appo import APPO
 from rlweave.agents.dqn import DQN
-from rlweave.agents.es import ES
 from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.impala import IMPALA
-from rlweave.agents.maml import MAML
 from rlweave.agents.ppo import PPO
 from rlweave.components.action_boundary import to_environment
 from rlweave.envs.in_graph import GraphEnvironment
+from rlweave.extras.es_agent import ES
+from rlweave.extras.maml_agent import MAML
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.spaces.gymnasium_spaces import from_gymnasium, value_from_gymnasium, value_to_gymnasium
 from rlweave.tree import flatten_tree, tree_map

@@ -8,9 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from rlweave.agents import A3C, DQN, PPO
-from rlweave.agents.es import ES
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.errors import CheckpointError
+from rlweave.extras.es_agent import ES
 from rlweave.spaces import Dict, FloatBox, IntBox
 
 STATES = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)

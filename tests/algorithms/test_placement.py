@@ -6,10 +6,10 @@ import pytest
 
 from rlweave.algorithms.a3c import a3c
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.es import es
-from rlweave.algorithms.maml import maml
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.errors import ConfigError, RlweaveError
+from rlweave.extras.es import es
+from rlweave.extras.maml import maml
 from rlweave.flow import FakeClock, LocalEngine, WorkerGroup
 from tests.flow.test_gradients import Computing, Descending
 

@@ -18,6 +18,7 @@ from rlweave import ops
 from rlweave.backends import get_backend
 from rlweave.components import Conv2D, DuelingPolicy, Policy
 from rlweave.errors import BackendError, BuildError
+from rlweave.extras.descriptors import DESCRIPTORS as EXTRAS
 from rlweave.graph import Component, GraphExecutor, api, build, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
 from rlweave.testing.component_descriptors import DESCRIPTORS
@@ -143,7 +144,9 @@ def leaves(tree: Any) -> list[np.ndarray]:
 
 #: Components that act, or are parts of what acts.
 PARTS = [
-    d for d in DESCRIPTORS if not re.search(r"memories|losses|optimizers|returns|vtrace|native", d.component.__module__)
+    d
+    for d in (*DESCRIPTORS, *EXTRAS)
+    if not re.search(r"memories|losses|optimizers|returns|vtrace|native", d.component.__module__)
 ]
 
 

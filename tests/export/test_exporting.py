@@ -7,9 +7,7 @@ import pytest
 from gymnasium import spaces as gym
 
 from rlweave.agents.dqn import DQN
-from rlweave.agents.es import ES
 from rlweave.agents.impala import IMPALA
-from rlweave.agents.maml import MAML
 from rlweave.agents.ppo import PPO
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.algorithms.config import resolve_config
@@ -17,6 +15,8 @@ from rlweave.algorithms.registry import get_algorithm
 from rlweave.cli import main
 from rlweave.errors import ConfigError, ExportError
 from rlweave.export import TARGETS, export_policy
+from rlweave.extras.es_agent import ES
+from rlweave.extras.maml_agent import MAML
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.spaces.gymnasium_json import gymnasium_to_json

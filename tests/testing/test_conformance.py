@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlweave.extras.descriptors import DESCRIPTORS as EXTRAS
 from rlweave.graph import registered_components
 from rlweave.testing.component_descriptors import DESCRIPTORS
 from rlweave.testing.descriptors import components_of
@@ -11,7 +12,7 @@ CHECKS = {check.__name__: check for check in (value_parity, eager_parity, state_
 
 
 def cells():
-    for descriptor in DESCRIPTORS:
+    for descriptor in (*DESCRIPTORS, *EXTRAS):
         for backend in descriptor.backends:
             for name in CHECKS:
                 if name == "value_parity" and backend == descriptor.reference:
@@ -34,6 +35,12 @@ def test_every_component_of_the_library_has_a_descriptor():
     assert not missing, f"add descriptors to rlweave/testing/component_descriptors/ for {missing}"
 
 
+def test_every_component_of_the_extras_has_a_descriptor():
+    parts = [cls for cls in components_of("rlweave.extras") if cls.spec_type is not None]
+    assert len(parts) == 6
+    assert not EXTRAS.uncovered(parts), "add descriptors to rlweave/extras/descriptors.py"
+
+
 def test_every_registered_component_has_a_descriptor():
     ours = [
         cls
@@ -44,7 +51,7 @@ def test_every_registered_component_has_a_descriptor():
     assert not DESCRIPTORS.uncovered(ours)
 
 
-@pytest.mark.parametrize("descriptor", list(DESCRIPTORS), ids=lambda descriptor: descriptor.name)
+@pytest.mark.parametrize("descriptor", [*DESCRIPTORS, *EXTRAS], ids=lambda descriptor: descriptor.name)
 def test_a_descriptor_makes_what_it_covers(descriptor):
     made = {type(component) for component in descriptor.make().tree()}
     assert descriptor.component in made

@@ -1,7 +1,6 @@
 """Losses of algorithms, as components."""
 
 from rlweave.components.losses.actor_critic import ActorCriticLoss
-from rlweave.components.losses.adaptation import SquaredErrorLoss, SurrogateLoss
 from rlweave.components.losses.critic import CriticLoss, SoftPolicyLoss
 from rlweave.components.losses.dqn import DQNLoss
 from rlweave.components.losses.impala import IMPALALoss
@@ -16,6 +15,4 @@ __all__ = [
     "PPOLoss",
     "SequenceDQNLoss",
     "SoftPolicyLoss",
-    "SquaredErrorLoss",
-    "SurrogateLoss",
 ]

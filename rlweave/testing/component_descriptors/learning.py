@@ -1,4 +1,4 @@
-"""Descriptors of memories, optimizers, populations, and environments in the graph."""
+"""Descriptors of memories, optimizers, and environments in the graph."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing.component_descriptors.common import (
     FEATURES,
-    SEQUENCE,
-    SEQUENCE_FLAGS,
     add,
     bools,
     floats,
@@ -148,90 +146,6 @@ for _name, (_optimizer, _make) in _OPTIMIZERS.items():
         backends=("torch", "jax", "tensorflow"),
         reference="torch",
         gradients=(),
-    )
-
-
-class ScaledMembers(Component):
-    """A policy, and a population of it whose members have its weights times factors."""
-
-    def __init__(self) -> None:
-        super().__init__("members")
-        self.policy = c.Policy([{"type": "dense", "units": 3, "activation": "tanh"}], IntBox(3))
-        self.population = c.Population(self.policy)
-
-    @api
-    def act(self, states: Any) -> Any:
-        """Of the policy alone."""
-        return self.policy.parameters(states)
-
-    @api
-    def assign(self, factors: Any) -> None:
-        """Gives members their weights."""
-        self.population.assign(self._scaled(factors, self.policy.variables()))
-
-    @api
-    def parameters(self, states: Any) -> Any:
-        """Of all members."""
-        return self.population.parameters(states)
-
-    @graph_fn(differentiable=False)
-    def _scaled(self, factors: Any, variables: Any) -> Any:
-        return {
-            path: ops.reshape(factors, (-1,) + (1,) * len(cell.shape)) * cell.value for path, cell in variables.items()
-        }
-
-
-add(
-    "population",
-    c.Population,
-    ScaledMembers,
-    {
-        "states": FEATURES,
-        "factors": FloatBox(add_batch_rank=3),
-        "parameters.states": FloatBox(shape=(4,), add_batch_rank=3),
-    },
-    calls=("act", "assign", "parameters"),
-    gradients=(),
-)
-add(
-    "noise-table",
-    c.NoiseTable,
-    lambda: c.NoiseTable(40),
-    {"offsets": IntBox(38, add_batch_rank=True), "weights": floats()},
-    static={"rows": {"length": 3}, "combine": {"length": 3}},
-    gradients=(),
-)
-add(
-    "evolution-strategy",
-    c.EvolutionStrategy,
-    lambda: c.EvolutionStrategy(0.1),
-    {"centre": FloatBox(shape=(3,)), "noise": floats(3), "signs": floats(), "returns": floats(2)},
-    gradients=("perturb",),
-)
-add(
-    "linear-baseline",
-    c.LinearBaseline,
-    lambda: c.LinearBaseline(0.9),
-    {
-        "states": FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=True),
-        "rewards": SEQUENCE,
-        "terminated": SEQUENCE_FLAGS,
-        "truncated": SEQUENCE_FLAGS,
-    },
-    gradients=(),
-)
-add("squared-error-loss", c.SquaredErrorLoss, c.SquaredErrorLoss, {"predictions": FEATURES, "targets": FEATURES})
-for _name, _clip in (("surrogate-loss", None), ("surrogate-loss-clipped", 0.2)):
-    add(
-        _name,
-        c.SurrogateLoss,
-        lambda clip=_clip: c.SurrogateLoss(clip),  # type: ignore[misc]
-        {
-            "log_probs": floats(low=-2.0, high=0.0),
-            "old_log_probs": floats(low=-2.0, high=0.0),
-            "advantages": floats(),
-        },
-        constants={"loss": ("old_log_probs", "advantages")},
     )
 
 

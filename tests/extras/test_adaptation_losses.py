@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rlweave import graph, ops
-from rlweave.components import SquaredErrorLoss, SurrogateLoss
 from rlweave.errors import ConfigError
+from rlweave.extras.adaptation_losses import SquaredErrorLoss, SurrogateLoss
 from rlweave.graph import Component, api, build, graph_fn
 from rlweave.spaces import FloatBox
 from rlweave.testing import ComponentTest

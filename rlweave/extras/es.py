@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.agents.es import ES, ESConfig
-from rlweave.agents.generation import Generation
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
@@ -19,6 +17,7 @@ from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
+from rlweave.extras.es_agent import ES, ESConfig, Generation
 from rlweave.flow import Episode, ReportMetrics, SampleBatch, TrainOneStep
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
@@ -32,12 +31,16 @@ class ESTrainConfig(TrainConfig):
     """
 
     agent: ESConfig = setting(ESConfig(), "the agent")
+    steps: int = setting(
+        100_000, "length of the training; the item that reaches it is finished first: for es one worker's share of a "
+        "generation", ge=0, unit="environment steps",
+    )  # fmt: skip
 
 
 class GenerationWorker(EnvWorker):
-    """Has its share of a generation play, one member per environment.
+    """Plays its share of a generation, one member per environment.
 
-    What it hands on is small whatever the policy: where the noise of each pair begins, and what they gained.
+    Its items are small whatever the policy: offsets of the noise of each pair, and their returns.
 
     Args:
         agent: The agent that acts.
@@ -68,10 +71,10 @@ class GenerationWorker(EnvWorker):
     def sample(self) -> SampleBatch:
         """Offsets (n,) and returns (n, 2) of n pairs; all steps that were taken for them are counted."""
         generation = Generation(self.agent.draw_offsets(self._noise, self.pairs), self.env.num_envs)
-        self.agent.place(generation)
+        self.agent.perturb(generation)
         observations, steps = self.env.reset(), 0
         while not generation.complete:
-            result = self.env.step(self.agent.act_population(observations))
+            result = self.env.step(self.agent.act_perturbed(observations))
             observations = result.observations
             steps += self._count(result.valid)
             moved = False
@@ -79,30 +82,30 @@ class GenerationWorker(EnvWorker):
                 self._episodes.append(Episode(episode.episode_return, episode.length, info=episode.info))
                 moved |= generation.finish(episode.env, episode.episode_return)
             if moved:
-                self.agent.place(generation)
+                self.agent.perturb(generation)
         return SampleBatch({"offsets": generation.offsets, "returns": generation.returns}, env_steps=steps)
 
 
 def generation_worker(config: ESTrainConfig, agent: ES, env: VectorEnv) -> GenerationWorker:
-    """A worker that has its share of the population play."""
+    """A worker that plays its share of a generation."""
     return GenerationWorker(agent, env, config.agent.pairs // config.workers)
 
 
-def slots(config: ESTrainConfig, env: VectorEnv) -> dict[str, Any]:
-    """A member plays in each environment."""
-    return {"slots": env.num_envs}
+def number_of_environments(config: ESTrainConfig, env: VectorEnv) -> dict[str, Any]:
+    """One perturbed policy acts in each environment."""
+    return {"num_envs": env.num_envs}
 
 
 def complete(config: ESTrainConfig) -> ESTrainConfig:
     """The settings, checked. A schedule has to say its length: how many updates there will be depends on episodes.
 
     Raises:
-        ConfigError: The population cannot be shared out, or has fewer members than there are environments.
+        ConfigError: A generation cannot be divided among the workers, or has fewer members than there are environments.
     """
     pairs = config.agent.pairs
     if pairs % config.workers or 2 * pairs < config.num_envs:
         raise ConfigError(
-            "the population cannot be shared out",
+            "a generation cannot be divided among the workers",
             where="agent.pairs",
             received=f"{pairs} pairs for {config.workers} workers and {config.num_envs} environments",
             fix="choose a multiple of the number of workers, with at least as many members as environments",
@@ -111,7 +114,7 @@ def complete(config: ESTrainConfig) -> ESTrainConfig:
 
 
 def es_plan(workers: RolloutWorkers, learner: AgentLearner[ES]) -> ReportMetrics:
-    """Every worker has its share of a generation play; one step along the gradient that all of it gives."""
+    """Every worker plays its share of a generation; one step along the gradient that the whole generation gives."""
     generations = workers.rollouts().per_worker_shares().for_each(SampleBatch.concat)
     return ReportMetrics(generations.for_each(TrainOneStep(learner, workers)), workers)
 
@@ -121,7 +124,7 @@ es = Algorithm(
     "evolution strategies with mirrored sampling and shared noise",
     ESTrainConfig,
     agent=ES,
-    agent_arguments=slots,
+    agent_arguments=number_of_environments,
     worker=generation_worker,
     plan=es_plan,
     complete=complete,

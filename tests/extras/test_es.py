@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rlweave.agents.es import ES
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.es import ESTrainConfig, GenerationWorker, es, es_plan
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.components.evolution import noise_table
 from rlweave.envs import make_env
 from rlweave.errors import ConfigError
+from rlweave.extras.es import ESTrainConfig, GenerationWorker, es, es_plan
+from rlweave.extras.es_agent import ES
+from rlweave.extras.evolution import noise_table
 from rlweave.runs.checkpoint import find_checkpoint
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import describe_settings
@@ -66,7 +66,7 @@ def test_returns_are_those_that_each_perturbed_policy_gains():
     """Against a loop: each member's weights set by hand, one environment."""
     config = {"network": [], "noise_size": 500, "sigma": 0.5}
     space = FloatBox(shape=(1,))
-    agent = ES(space, space, config, slots=3, backend="numpy", seed=4)
+    agent = ES(space, space, config, num_envs=3, backend="numpy", seed=4)
     worker = GenerationWorker(agent, make_env(Uneven, 3, seed=0), pairs=5)
     batch = worker.sample()
     assert batch["returns"].shape == (5, 2)
@@ -87,7 +87,7 @@ def test_returns_are_those_that_each_perturbed_policy_gains():
                 lengths.append(1)
             assert found == pytest.approx(gained, rel=1e-4)
     assert len(set(batch["returns"].ravel().tolist())) > 5
-    # what was played in slots whose own episode was over is counted as well
+    # what was played in environments whose own episode was over is counted as well
     assert batch.num_steps == agent.env_steps == worker.env.tracker.steps >= len(lengths)
 
 
@@ -175,6 +175,6 @@ def test_workers_on_ray_send_places_in_the_noise_and_returns_only(ray_engine, tm
 
 
 @pytest.mark.parametrize("sets", [{"agent__pairs": 3, "workers": 2}, {"agent__pairs": 1}])
-def test_a_population_that_cannot_be_shared_out_is_refused(sets):
-    with pytest.raises(ConfigError, match="cannot be shared out"):
+def test_a_generation_that_cannot_be_divided_is_refused(sets):
+    with pytest.raises(ConfigError, match="cannot be divided among the workers"):
         trainer_of(**sets)

@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from rlweave import graph, ops
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
-from rlweave.agents.es_graph import ESGraph
-from rlweave.agents.generation import Generation
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.trajectories import add_axis, first_row, is_single
-from rlweave.components import EvolutionStrategy, NoiseTable, Policy
+from rlweave.components import Policy
 from rlweave.components.network import mlp
 from rlweave.errors import ConfigError, ExecutionError
-from rlweave.graph import Component
+from rlweave.extras.evolution import EvolutionStrategy, NoiseTable
+from rlweave.extras.policy_variants import PolicyVariants
+from rlweave.graph import Component, api, graph_fn
 from rlweave.graph.building import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE
@@ -44,17 +45,148 @@ class ESConfig(AgentConfig):
     lr: float | dict[str, Any] = setting(0.01, "learning rate, or a schedule over generations", within=NOT_NEGATIVE)
 
 
+class ESGraph(Component):
+    """The component graph of evolution strategies.
+
+    Args:
+        policy: The policy in the centre.
+        noise: The shared noise.
+        evolution: Perturbations, and what they are worth.
+        optimizer: Moves the policy.
+        weight_decay: Pull of the weights to 0, as the gradient of weight_decay / 2 * |weights|^2.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        noise: NoiseTable,
+        evolution: EvolutionStrategy,
+        optimizer: Component,
+        weight_decay: float,
+        scope: str = "es",
+    ) -> None:
+        super().__init__(scope)
+        self.policy, self.perturbed = policy, PolicyVariants(policy, "perturbed")
+        self.noise, self.evolution, self.optimizer = noise, evolution, optimizer
+        self.weight_decay = weight_decay
+
+    @api(static=("explore",))
+    def act(self, states: Any, explore: bool = True) -> Any:
+        """Actions of the policy in the centre, and their log-probabilities, for observations (B, ...)."""
+        return self.policy.act(states, explore=explore)
+
+    @api
+    def perturb(self, offsets: Any, signs: Any) -> None:
+        """Gives each perturbed policy the weights of the centre + sign * sigma * noise at its offset."""
+        variables = self.policy.variables()
+        noise = self.noise.rows(offsets, length=_size(variables))
+        self.perturbed.assign(self._by_path(self.evolution.perturb(self._flat(variables), noise, signs), variables))
+
+    @api
+    def act_perturbed(self, states: Any) -> Any:
+        """The likeliest action of each perturbed policy for its observation, (P, ...)."""
+        actions, _ = self.perturbed.act(states, explore=False)
+        return actions
+
+    @api
+    def update(self, offsets: Any, returns: Any) -> None:
+        """One step along the estimated gradient, from the returns (n, 2) of mirrored pairs with noise at `offsets`."""
+        graph.metrics(self.optimizer.apply(self.gradients(offsets, returns), self.policy.variables()))
+
+    @api
+    def gradients(self, offsets: Any, returns: Any) -> Any:
+        """The estimated gradient of what is minimized, by variable path."""
+        variables = self.policy.variables()
+        ascent = self.noise.combine(offsets, self.evolution.weights(returns), length=_size(variables))
+        return self._by_path(self._descent(ascent, self._flat(variables)), variables)
+
+    @api
+    def apply(self, gradients: Any) -> None:
+        """One optimizer step with given gradients, by variable path."""
+        graph.metrics(self.optimizer.apply(gradients, self.policy.variables()))
+
+    @graph_fn(differentiable=False)
+    def _descent(self, ascent: Any, weights: Any) -> Any:
+        return self.weight_decay * weights - ascent
+
+    @graph_fn(differentiable=False)
+    def _flat(self, variables: Any) -> Any:
+        """All weights as one vector, in the order of their paths: the same in every process."""
+        return ops.concat([ops.reshape(cell.value, (-1,)) for _, cell in sorted(variables.items())], axis=0)
+
+    @graph_fn(differentiable=False)
+    def _by_path(self, vectors: Any, variables: Any) -> Any:
+        """Vectors (..., D) cut into arrays (..., *shape) by path."""
+        parts, begin = {}, 0
+        leading = tuple(vectors.shape[:-1])
+        for path, cell in sorted(variables.items()):
+            shape = tuple(cell.shape)
+            size = int(np.prod(shape))
+            parts[path] = ops.reshape(vectors[..., begin : begin + size], (*leading, *shape))
+            begin += size
+        return parts
+
+
+def _size(variables: Any) -> int:
+    """How many numbers the variables hold."""
+    return sum(int(np.prod(variable.space.shape)) for variable in variables)
+
+
+class Generation:
+    """Mirrored pairs of perturbed policies (members), each of which plays one episode in one of a few environments.
+
+    The first members begin at once, one per environment; where one has finished, the next one begins. After the last
+    member, what is played in an environment does not count.
+
+    Args:
+        offsets: Where the noise of each pair begins, int32 (n,). Member 2 i has the sign +1 of pair i, 2 i + 1 has -1.
+        num_envs: Environments, and so members that play at a time; at most 2 n.
+    """
+
+    def __init__(self, offsets: npt.NDArray[np.int32], num_envs: int) -> None:
+        self.offsets = offsets
+        self.returns = np.full((len(offsets), 2), np.nan, np.float32)
+        self._members = np.arange(num_envs)
+        self._playing = np.ones(num_envs, np.bool_)
+        self._next = num_envs
+
+    @property
+    def complete(self) -> bool:
+        """Whether all members have played."""
+        return not self._playing.any()
+
+    def playing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Offset and sign of the member in each environment, (num_envs,) twice."""
+        return self.offsets[self._members // 2], np.where(self._members % 2, -1.0, 1.0).astype(np.float32)
+
+    def finish(self, index: int, episode_return: float) -> bool:
+        """Notes the episode that ended in the environment of an index.
+
+        Returns:
+            Whether another member plays there now.
+        """
+        if not self._playing[index]:
+            return False
+        self.returns.reshape(-1)[self._members[index]] = episode_return
+        if self._next == self.returns.size:
+            self._playing[index] = False
+            return False
+        self._members[index] = self._next
+        self._next += 1
+        return True
+
+
 class ES(Agent):
     """Evolution strategies for discrete, multi-discrete, box and nested action spaces.
 
-    A policy is asked for its likeliest actions only; what explores are its weights. A population of `slots` members
-    acts at a time, one in each environment (see `place` and `act_population`).
+    Policies take their likeliest actions; exploration is in the weights. One perturbed policy acts in each environment
+    (see `perturb` and `act_perturbed`).
 
     Args:
         state_space: Space of one observation.
         action_space: Space of one action.
         config: `ESConfig` or its data.
-        slots: Members that act at a time.
+        num_envs: Environments, and so perturbed policies that act at a time.
         backend: As in `Agent`; "numpy" can learn, too, because nothing is differentiated.
         seed: As in `Agent`.
 
@@ -65,7 +197,7 @@ class ES(Agent):
     name: ClassVar[str] = "es"
     config_class = ESConfig
     config: ESConfig
-    acting_methods: ClassVar[tuple[str, ...]] = ("act", "perturb", "act_population")
+    acting_methods: ClassVar[tuple[str, ...]] = ("act", "perturb", "act_perturbed")
 
     def __init__(
         self,
@@ -73,22 +205,22 @@ class ES(Agent):
         action_space: Space,
         config: ESConfig | Mapping[str, Any] | None = None,
         *,
-        slots: int = 1,
+        num_envs: int = 1,
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
         super().__init__(state_space, action_space, config, backend=backend, seed=seed)
         if self.recurrent:
             raise ConfigError(
-                "the members of a population carry no state from step to step",
+                "perturbed policies carry no state from step to step",
                 where="network",
                 received=str(self.config.network),
                 fix="use layers without a state, such as dense",
             )
-        self.slots = slots
+        self.num_envs = num_envs
 
     def arguments(self) -> dict[str, Any]:
-        return {"slots": self.slots}
+        return {"num_envs": self.num_envs}
 
     def make_root(self) -> ESGraph:
         config = self.config
@@ -110,9 +242,9 @@ class ES(Agent):
     def input_spaces(self) -> dict[str, InputSpace]:
         return {
             "states": self.state_space.with_batch_rank(),
-            "act_population.states": self.state_space.with_batch_rank(self.slots),
-            "perturb.offsets": IntBox(add_batch_rank=self.slots),
-            "signs": FloatBox(add_batch_rank=self.slots),
+            "act_perturbed.states": self.state_space.with_batch_rank(self.num_envs),
+            "perturb.offsets": IntBox(add_batch_rank=self.num_envs),
+            "signs": FloatBox(add_batch_rank=self.num_envs),
             "offsets": IntBox(add_batch_rank=True),
             "returns": FloatBox(shape=(2,), add_batch_rank=True),
             "gradients": lambda root: root.policy.variables(),
@@ -136,14 +268,14 @@ class ES(Agent):
         length = sum(int(weights.size) for weights in self.get_weights().values())
         return generator.integers(0, self.config.noise_size - length, pairs, np.int32, endpoint=True)
 
-    def place(self, generation: Generation) -> None:
-        """Gives each slot of the population the weights of the member that plays in it."""
-        self.actor.perturb(*generation.placed())
+    def perturb(self, generation: Generation) -> None:
+        """Gives each perturbed policy the weights of the member that plays in its environment."""
+        self.actor.perturb(*generation.playing())
 
-    def act_population(self, states: Any) -> Any:
-        """The action of the member in each slot for its observation, (slots, ...)."""
+    def act_perturbed(self, states: Any) -> Any:
+        """The action of each perturbed policy for the observation of its environment, (num_envs, ...)."""
         self.check_masks(states)
-        return self.env_actions(self.actor.act_population(states))
+        return self.env_actions(self.actor.act_perturbed(states))
 
     def observe(
         self,
@@ -163,7 +295,7 @@ class ES(Agent):
         raise ExecutionError(
             "evolution strategies learn from the returns of whole episodes, each played by one perturbed policy",
             where="es.observe",
-            fix="play a generation with place() and act_population(), as rlweave.algorithms does, and pass its "
+            fix="play a generation with perturb() and act_perturbed(), as rlweave.extras.es does, and pass its "
             "offsets and returns to update()",
         )
 

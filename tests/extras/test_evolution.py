@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from rlweave.components import EvolutionStrategy, NoiseTable
-from rlweave.components.evolution import noise_table
 from rlweave.errors import BuildError, ConfigError
+from rlweave.extras.evolution import EvolutionStrategy, NoiseTable, noise_table
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.testing import ComponentTest
@@ -36,7 +35,7 @@ def test_sums_over_many_rows_are_taken_in_parts(monkeypatch):
     expected = noise_test("numpy").test(
         "combine", np.arange(40, dtype=np.int32), np.ones(40, np.float32), length=LENGTH
     )
-    monkeypatch.setattr("rlweave.components.evolution._CHUNK", 3 * LENGTH)
+    monkeypatch.setattr("rlweave.extras.evolution._CHUNK", 3 * LENGTH)
     test = noise_test("numpy")
     test.test("combine", np.arange(40, dtype=np.int32), np.ones(40, np.float32), length=LENGTH, expected=expected)
 
@@ -66,7 +65,7 @@ class _Ranks(Component):
 
     @graph_fn(mixes_batch=True)
     def _ranks(self, returns):
-        from rlweave.components.evolution import centred_ranks
+        from rlweave.extras.evolution import centred_ranks
 
         return centred_ranks(returns)
 

@@ -3,19 +3,18 @@
 import numpy as np
 import pytest
 
-from rlweave.agents.es import ES
-from rlweave.agents.generation import Generation
-from rlweave.components.evolution import noise_table
 from rlweave.errors import ConfigError, ExecutionError
+from rlweave.extras.es_agent import ES, Generation
+from rlweave.extras.evolution import noise_table
 from rlweave.spaces import FloatBox, IntBox
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
 CONFIG = {"network": [{"type": "dense", "units": 3, "activation": "tanh"}], "noise_size": 1000, "sigma": 0.2}
 
 
-def make(backend="numpy", actions=None, slots=4, **settings):
+def make(backend="numpy", actions=None, num_envs=4, **settings):
     actions = IntBox(3) if actions is None else actions
-    return ES(FloatBox(shape=(2,)), actions, {**CONFIG, **settings}, slots=slots, backend=backend, seed=1)
+    return ES(FloatBox(shape=(2,)), actions, {**CONFIG, **settings}, num_envs=num_envs, backend=backend, seed=1)
 
 
 def flat(weights):
@@ -41,9 +40,9 @@ def test_members_stand_around_the_newest_weights_on_either_side(acting):
     agent = make("torch", acting_backend=acting, lr=0.5, actions=FloatBox(shape=(2,)))
     generation = Generation(np.array([3, 90], np.int32), 4)
     agent.update({"offsets": np.array([1, 2], np.int32), "returns": np.array([[1, 2], [4, 3]], np.float32)})
-    agent.place(generation)
+    agent.perturb(generation)
     states = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
-    actions = agent.act_population(states)
+    actions = agent.act_perturbed(states)
     centre = agent.get_weights()
     length = flat(centre).size
     for member, (offset, sign) in enumerate([(3, 1), (3, -1), (90, 1), (90, -1)]):
@@ -58,18 +57,18 @@ def test_members_stand_around_the_newest_weights_on_either_side(acting):
 
 def test_it_learns_what_is_worth_more_from_numbers_alone():
     """Returns are minus the squared distance of a member's action from a target, that differs from state to state."""
-    agent = make(actions=FloatBox(shape=(1,)), slots=32, sigma=0.1, lr=0.05, weight_decay=0.0, noise_size=100_000)
+    agent = make(actions=FloatBox(shape=(1,)), num_envs=32, sigma=0.1, lr=0.05, weight_decay=0.0, noise_size=100_000)
     states = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
     targets = np.array([0.8, -0.6], np.float32)
     rng = np.random.default_rng(0)
     for _ in range(150):
         generation = Generation(agent.draw_offsets(rng, 16), 32)
-        agent.place(generation)
+        agent.perturb(generation)
         errors = [
-            agent.act_population(np.tile(state, (32, 1)))[:, 0] - y for state, y in zip(states, targets, strict=True)
+            agent.act_perturbed(np.tile(state, (32, 1)))[:, 0] - y for state, y in zip(states, targets, strict=True)
         ]
-        for slot, value in enumerate(-np.square(errors).sum(0)):
-            generation.finish(slot, float(value))
+        for index, value in enumerate(-np.square(errors).sum(0)):
+            generation.finish(index, float(value))
         assert generation.complete
         agent.update({"offsets": generation.offsets, "returns": generation.returns})
     np.testing.assert_allclose(agent.get_actions(states, explore=False)[:, 0], targets, atol=0.1)

@@ -3,7 +3,7 @@
 Example::
 
     from ray import tune
-    from rlweave.algorithms.tune import TuneTraining
+    from rlweave.extras.tune import TuneTraining
 
     tuner = tune.Tuner(
         tune.with_resources(TuneTraining, {"cpu": 1}),

@@ -1,11 +1,12 @@
-"""A population acts as each of its members does alone."""
+"""Variants of a policy act together as each of them does alone."""
 
 import numpy as np
 import pytest
 
 from rlweave import ops
-from rlweave.components import Policy, Population
+from rlweave.components import Policy
 from rlweave.errors import SpaceError
+from rlweave.extras.policy_variants import PolicyVariants
 from rlweave.graph import Component, api, build, graph_fn
 from rlweave.spaces import Dict, FloatBox, IntBox
 
@@ -19,7 +20,7 @@ class _Root(Component):
     def __init__(self):
         super().__init__("root")
         self.policy = Policy([{"type": "dense", "units": 5, "activation": "tanh"}], ACTIONS, state_space=STATES)
-        self.population = Population(self.policy)
+        self.variants = PolicyVariants(self.policy)
 
     @api
     def alone(self, states):
@@ -35,7 +36,7 @@ class _Root(Component):
 
     @api
     def assign(self, factors):
-        self.population.assign(self._scaled(factors, self.policy.variables()))
+        self.variants.assign(self._scaled(factors, self.policy.variables()))
 
     @graph_fn
     def _scaled(self, factors, variables):
@@ -45,11 +46,11 @@ class _Root(Component):
 
     @api
     def together(self, states):
-        return self.population.parameters(states)
+        return self.variants.parameters(states)
 
     @api(static=("explore",))
     def act_together(self, states, explore=True):
-        return self.population.act(states, explore=explore)
+        return self.variants.act(states, explore=explore)
 
 
 def built(backend, members=MEMBERS):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rlweave.agents.maml import MAML
 from rlweave.errors import ConfigError, ExecutionError
+from rlweave.extras.maml_agent import MAML
 from rlweave.spaces import FloatBox
 
 BACKENDS = ["torch", "jax"]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.pbt import PBTTrainConfig, make_trial, pbt, trial_config
-from rlweave.algorithms.population import Population, draw_settings, explore
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError, PlanError
+from rlweave.extras.pbt import PBTTrainConfig, make_trial, pbt, trial_config
+from rlweave.extras.population import Population, draw_settings, explore
 from rlweave.flow import LocalEngine, PlanItem
 from rlweave.runs.checkpoint import find_checkpoint, load_checkpoint
 from rlweave.runs.run_directory import RunDirectory
@@ -252,8 +252,8 @@ def test_what_is_evaluated_of_a_trial_whose_learner_lives_elsewhere_is_what_it_l
 @pytest.mark.parametrize("more", [{"learner": "actor"}, {"broadcast_interval": 2}])
 def test_settings_that_only_trials_on_ray_can_have_are_shown_here(more, monkeypatch):
     # the engine that holds the cluster of the trials' workers is not needed for that
-    monkeypatch.setattr("rlweave.algorithms.pbt.make_engine", lambda config: LocalEngine())
-    monkeypatch.setattr("rlweave.algorithms.trials.TrialFactory.needs", lambda self: [])
+    monkeypatch.setattr("rlweave.extras.pbt.make_engine", lambda config: LocalEngine())
+    monkeypatch.setattr("rlweave.extras.trials.TrialFactory.needs", lambda self: [])
     trial = {"agent": SMALL["impala"], "engine": "ray", **more}
     trainer = pbt.make_trainer(config_of("impala", population=2, truncation=0.5, trial=trial), None)
     try:
@@ -342,7 +342,7 @@ def test_settings_of_trials_are_checked_before_any_process_begins(monkeypatch, s
     def never(*arguments, **options):
         raise AssertionError("something has begun")
 
-    monkeypatch.setattr("rlweave.algorithms.pbt.make_engine", never)
+    monkeypatch.setattr("rlweave.extras.pbt.make_engine", never)
     with pytest.raises(ConfigError, match=where):
         pbt.make_trainer(config_of(engine="ray", **sets), None)
 

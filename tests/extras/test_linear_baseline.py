@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rlweave.components import LinearBaseline
 from rlweave.errors import ConfigError
+from rlweave.extras.linear_baseline import LinearBaseline
 from rlweave.spaces import BoolBox, Dict, FloatBox
 from rlweave.testing import ComponentTest
 

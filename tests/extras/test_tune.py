@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 def tuning():
     """The module; who only collects tests need not wait for pandas and pyarrow."""
     pytest.importorskip("ray.tune", exc_type=ImportError)
-    import rlweave.algorithms.tune
+    import rlweave.extras.tune
 
-    return rlweave.algorithms.tune
+    return rlweave.extras.tune
 
 
 SMALL = {

@@ -12,9 +12,9 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.engines import make_engine
 from rlweave.algorithms.environments import ShipsEnvironment
-from rlweave.algorithms.population import Bounds, explore
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs.seeding import derived_seed
+from rlweave.extras.population import Bounds, explore
 from rlweave.flow import Episode, PlanItem, Resources
 
 Settings = Mapping[str, float]

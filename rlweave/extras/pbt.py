@@ -16,14 +16,14 @@ from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.events import Events
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.population import Population
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
-from rlweave.algorithms.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.envs import Evaluation
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
+from rlweave.extras.population import Population
+from rlweave.extras.trials import PlanNeeds, TrialFactory, TrialWorker
 from rlweave.flow import ReportMetrics, TrainOneStep, WorkerGroup
 from rlweave.runs.checkpoint import open_model
 from rlweave.runs.run_directory import RunDirectory

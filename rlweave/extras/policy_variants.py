@@ -1,4 +1,4 @@
-"""A population: one policy with many sets of weights, which all act at once."""
+"""One policy with many sets of weights, which all act at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rlweave import graph
 from rlweave.graph import Component, api, graph_fn, register, shared
 
 
-@register("population")
-class Population(Component):
-    """Members of one policy, each with weights of its own: evolution strategies, or policies adapted to tasks.
+@register("policy_variants")
+class PolicyVariants(Component):
+    """Variants of one policy, each with weights of its own: perturbed by evolution strategies, or adapted to tasks.
 
-    Members act together: one call of the policy, mapped over substituted weights (`graph.vmap` over
+    Variants act together: one call of the policy, mapped over substituted weights (`graph.vmap` over
     `graph.substitute`). Their weights are variables that nothing trains.
 
     Args:
@@ -20,32 +20,32 @@ class Population(Component):
         scope: Name within the owner.
     """
 
-    def __init__(self, policy: Any, scope: str = "population") -> None:
+    def __init__(self, policy: Any, scope: str = "variants") -> None:
         super().__init__(scope)
         self.policy = shared(policy)
 
     def create_variables(self, weights: Any) -> None:
         """A variable (P, *shape) for each of the policy's, named by its path."""
-        self.members = {
+        self.variants = {
             path: self.variable(path, leaf.concrete_shape({}), 0.0, trainable=False) for path, leaf in weights.items()
         }
 
     @graph_fn(differentiable=False)
     def assign(self, weights: Any) -> None:
-        """Gives all members their weights.
+        """Gives all variants their weights.
 
         Args:
             weights: By path of the policy's variables, (P, *shape) each, P fixed.
         """
-        for path, member in self.members.items():
-            member.assign(weights[path])
+        for path, variant in self.variants.items():
+            variant.assign(weights[path])
 
     @api
     def parameters(self, states: Any) -> Any:
-        """Parameters of each member's action distribution.
+        """Parameters of each variant's action distribution.
 
         Args:
-            states: An observation for each member, nested (P, *shape).
+            states: An observation for each variant, nested (P, *shape).
 
         Returns:
             Nested (P, ...), see `Policy.parameters`.
@@ -58,10 +58,10 @@ class Population(Component):
 
     @api(static=("explore",))
     def act(self, states: Any, explore: bool = True) -> Any:
-        """Each member chooses an action.
+        """Each variant chooses an action.
 
         Args:
-            states: An observation for each member, nested (P, *shape).
+            states: An observation for each variant, nested (P, *shape).
             explore: Static. True draws from the distributions, False takes their modes.
 
         Returns:
@@ -75,4 +75,4 @@ class Population(Component):
 
     @graph_fn
     def _weights(self) -> Any:
-        return {path: member.value for path, member in self.members.items()}
+        return {path: variant.value for path, variant in self.variants.items()}

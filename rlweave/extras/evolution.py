@@ -28,7 +28,7 @@ def noise_table(size: int, seed: int) -> npt.NDArray[np.float32]:
 
 @register("noise_table")
 class NoiseTable(Component):
-    """The noise that all processes share without ever sending it: who names a place in it, names a vector.
+    """Noise that all processes share without ever sending it: an offset stands for a vector.
 
     A perturbation of `length` numbers is the part of the table that begins at an offset. The table is a function of
     size and seed, so it is in no checkpoint. It lies on the host; perturbations overlap, which is harmless as long as
@@ -140,7 +140,7 @@ class EvolutionStrategy(Component):
 
     @graph_fn
     def perturb(self, centre: Any, noise: Any, signs: Any) -> Any:
-        """Members of a population.
+        """Weights of the members of a generation.
 
         Args:
             centre: What they stand around, (D,).

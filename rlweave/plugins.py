@@ -1,4 +1,7 @@
-"""Code of others, by entry points or by the name of a module: what is broken is named, and disturbs nothing else."""
+"""Code that is loaded by name: extensions of rlweave itself, and plug-ins of third parties.
+
+What is broken in a plug-in is named, and disturbs nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,17 @@ from types import ModuleType
 from typing import Any
 
 from rlweave.errors import ConfigError, RlweaveError
+
+#: What only some users need: the core knows it by these names, and imports it when somebody asks for it.
+EXTENSIONS = {
+    name: f"rlweave.extensions.{name}"
+    for name in ("drawing", "eager", "explain", "placement", "replication", "staging")
+}
+
+
+def extension(name: str) -> Any:
+    """The module of an extension, imported on first use."""
+    return importlib.import_module(EXTENSIONS[name])
 
 
 def package_of(point: EntryPoint) -> str:

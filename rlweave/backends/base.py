@@ -368,7 +368,10 @@ def user_location(depth_limit: int = 60) -> str:
     return "unknown line"
 
 
-_INTERNAL = ("/rlweave/backends/", "/rlweave/ops/", "/rlweave/graph/", "/site-packages/", "/torch/", "/jax/", "/numpy/")
+_INTERNAL = (
+    *("/rlweave/backends/", "/rlweave/ops/", "/rlweave/graph/", "/rlweave/extensions/"),
+    *("/site-packages/", "/torch/", "/jax/", "/numpy/"),
+)
 
 
 def is_user_file(filename: str) -> bool:

@@ -18,9 +18,9 @@ from rlweave.agents.model_files import put_in_place
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import ConfigError, ExportError, nearest
 from rlweave.export.boundary import Boundary
+from rlweave.export.pure import PureMethod, pure_method
 from rlweave.export.targets import TARGETS, Target
 from rlweave.export.verification import verify
-from rlweave.graph.pure import PureMethod, pure_method
 from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.strict_json import to_json
 from rlweave.tree import flatten_tree, unflatten_like

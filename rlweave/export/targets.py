@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlweave.graph.pure import PureMethod
+from rlweave.export.pure import PureMethod
 
 #: What an artefact is when it is loaded: from arrays by name to arrays by name.
 Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]

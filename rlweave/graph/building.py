@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,13 +20,13 @@ from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.failures import failed_method
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, gradients_of
 from rlweave.graph.passes.partition import random_travels
-from rlweave.graph.passes.replication import replica_devices, replicate
 from rlweave.graph.session.completeness import Round
 from rlweave.graph.session.inference import BUILD_LOCK, Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace
 from rlweave.graph.values import make_inputs, nested_boxes
 from rlweave.graph.variable import VariableCollection
+from rlweave.plugins import extension
 from rlweave.spaces import Space
 from rlweave.tree import has_leaf
 
@@ -70,7 +71,7 @@ def build(
         torch_compile: Hand device runs to torch.compile(fullgraph=True).
         replicas: Devices over which batches are split for what is differentiated, or how many ("jax" and "torch"). The
             gradients are averaged, so that the result is that of one device as long as losses are means over the batch
-            (see `rlweave.graph.passes.replication`). A batch has to divide evenly.
+            (see `rlweave.extensions.replication`). A batch has to divide evenly.
 
     Returns:
         The executor.
@@ -94,8 +95,18 @@ def build(
             raise BuildError("float64 graphs run on NumPy only", received=received, fix="use float32")
         if torch_compile and not chosen.compiles_on_request:
             raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
-        devices = () if replicas is None else replica_devices(replicas, chosen)
-        session = Session(root, chosen, rng, device, devices)
+        passes: list[Callable[[Graph, GraphExecutor], Any]] = []
+        devices: Sequence[str] = ()
+        if replicas is not None:
+            replication = extension("replication")
+            devices = replication.replica_devices(replicas, chosen)
+            passes.append(functools.partial(replication.replicate, devices=devices))
+        session = Session(root, chosen, rng, device)
+        if devices or session.names_devices():
+            placement = extension("placement")
+            placement.name_devices(session, devices)
+            if session.default_device is not None:
+                passes.append(placement.place_nodes)
         if len(session.device_places) > 1 and torch_compile:
             raise BuildError(
                 "torch_compile compiles for one device",
@@ -112,13 +123,8 @@ def build(
         with store.lock:
             _fill_store(session, store, builder.graphs)
         initializer_seconds = time.perf_counter() - initial_start
-        if mode == "eager":
-            from rlweave.graph.eager import EagerExecutor
-
-            executor: GraphExecutor = EagerExecutor(session, store, builder.trace_later)
-        else:
-            passes = [replicate] if devices else []
-            executor = GraphExecutor(session, store, builder.trace_later, torch_compile, passes)
+        kind: type[GraphExecutor] = extension("eager").EagerExecutor if mode == "eager" else GraphExecutor
+        executor = kind(session, store, builder.trace_later, torch_compile, passes)
         for graph in builder.graphs:
             executor.install(graph)
         for name in builder.wanted:
@@ -255,7 +261,7 @@ class _Builder:
                         where=f"{self.session.root.path}.{method}",
                         fix=f"pass a constant instead: build(..., static={{{method!r}: {{{parameter!r}: ...}}}})",
                     )
-            # `draw` is a natural name of a random draw; `rlweave.graph.drawing.draw` is there then
+            # `draw` is a natural name of a random draw; `rlweave.extensions.drawing.draw` is there then
             if method != "draw" and (hasattr(GraphExecutor, method) or method in EXECUTOR_ATTRIBUTES):
                 raise BuildError(
                     f"an API method of the root has the name of an attribute of executors, {method!r}",

@@ -15,7 +15,6 @@ from rlweave.graph.acting import refuse_learning
 from rlweave.graph.binding import bind_node_function
 from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
-from rlweave.graph.explain import explain
 from rlweave.graph.guard import Guard, install_guard
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
@@ -25,10 +24,9 @@ from rlweave.graph.lowering.source import identifier
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
-from rlweave.graph.passes.places import place_nodes
 from rlweave.graph.session.inference import BUILD_LOCK, Session
-from rlweave.graph.staging import StagedArguments, stage_arguments
 from rlweave.graph.store import Snapshot, Store, make_binder
+from rlweave.plugins import extension
 
 _serial = itertools.count()
 
@@ -60,10 +58,10 @@ class GraphExecutor:
         store: Store,
         tracer: Any,
         torch_compile: bool = False,
-        passes: Sequence[Callable[[Graph, Session], Any]] = (),
+        passes: Sequence[Callable[[Graph, GraphExecutor], Any]] = (),
     ) -> None:
         self.session, self.store, self._tracer = session, store, tracer
-        #: What changes a graph before its nodes are placed.
+        #: What changes a graph before it is cut into runs: passes of extensions.
         self._passes = passes
         self.root = cast(Component, session.root)
         self.backend = session.backend
@@ -222,8 +220,7 @@ class GraphExecutor:
         if self.backend.acts_only:
             refuse_learning(graph, self.root.path, self.backend)
         for change in self._passes:
-            change(graph, self.session)
-        place_nodes(graph, self.store)
+            change(graph, self)
         partition(graph, self.store, self.functional)
         self.graphs[graph.name, static_key(graph.static.values())] = graph
         for node in graph.nodes:
@@ -256,7 +253,7 @@ class GraphExecutor:
         """Calls an API method by name."""
         return getattr(self, name)(*args, **kwargs)
 
-    def stage(self, name: str, *args: Any, **kwargs: Any) -> StagedArguments:
+    def stage(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Copies the arguments of a later call of an API method to where it uses them; returns at once.
 
         The caller may refill its buffers right after. While a device works on one batch, the next one travels:
@@ -275,19 +272,8 @@ class GraphExecutor:
         Raises:
             ExecutionError: No such method, or arguments that do not fit it.
         """
-        where = f"{self.root.path}.{name}"
-        graph = next((g for (method, _), g in self.graphs.items() if method == name), None)
-        if graph is None:
-            if name not in self._methods or name not in self.__dict__:
-                self.__getattr__(name)
-            raise ExecutionError(
-                "arguments were staged for a method that has not been traced yet",
-                where=where,
-                received="static arguments without defaults",
-                fix=f'call it once, or build with static={{"{name}": {{...}}}}',
-            )
-        inputs = graph.inputs
-        return stage_arguments(graph, where, args, kwargs, lambda p: self.input_check(name, p, inputs[p]), self.store)
+        staged: tuple[Any, ...] = extension("staging").stage(self, name, args, kwargs)
+        return staged
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -386,13 +372,13 @@ class GraphExecutor:
 
         RLgraph's algorithm 1 as it went: which component was complete when, fed by whom, with which variables.
         """
-        return explain(self.session, self.graphs.values(), self.store, self.build_seconds)
+        text: str = extension("explain").explain(self)
+        return text
 
     def draw(self, form: str = "mermaid", method: str | None = None) -> str:
         """The component graph, or what one API method uses of it, as "mermaid" text or "svg"."""
-        from rlweave.graph.drawing import draw
-
-        return draw(self, form, method)
+        picture: str = extension("drawing").draw(self, form, method)
+        return picture
 
 
 def static_key(values: Iterable[Any]) -> tuple[tuple[type, Any], ...]:

@@ -58,11 +58,10 @@ class UnknownAttributeError(BuildError, AttributeError):
 class Value(Symbolic):
     """A symbolic array: its space and the node that makes it (None for an input of the graph)."""
 
-    __slots__ = ("array", "key", "name", "node", "space")
+    __slots__ = ("key", "name", "node", "space")
 
     def __init__(self, space: Box, node: Node | None, key: tuple[Any, ...] = (), name: str = "") -> None:
         self.space, self.node, self.key, self.name = space, node, key, name
-        self.array: Any = None  # only in eager mode: what the value is right now
 
     def refuse_function(self, function: str) -> NoReturn:
         refuse_function(function, repr(self.space))

@@ -141,11 +141,18 @@ def _ancestors(before: Sequence[set[int]]) -> list[int]:
     return ancestors
 
 
+HOST = "host"
+
+
+def place_of(node: Node) -> str:
+    """The name of the place where a node runs; "device" where no build has named one."""
+    return HOST if node.host else node.device or "device"
+
+
 def run_of(node: Node) -> str:
     """What the nodes of a run have in common: their place, and the replica that they belong to."""
-    place = "host" if node.host else node.device or "device"
-    replica = node.run
-    return place if replica is None else f"{place}, replica {replica}"
+    place = place_of(node)
+    return place if node.run is None else f"{place}, replica {node.run}"
 
 
 @dataclass(eq=False)

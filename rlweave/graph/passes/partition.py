@@ -9,8 +9,7 @@ from rlweave.backends import Backend
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Gradients, Graph, Node, Structure, Transfer, Value
-from rlweave.graph.passes.ordering import by_place, run_of
-from rlweave.graph.passes.places import HOST, place_of
+from rlweave.graph.passes.ordering import HOST, by_place, place_of, run_of
 from rlweave.graph.store import Store
 from rlweave.tree import leaves_of, tree_map
 
@@ -26,7 +25,7 @@ def partition(graph: Graph, store: Store, functional: bool) -> Graph:
     placement.
 
     Args:
-        graph: What `place_nodes` left.
+        graph: A graph whose nodes are placed: on the host, on a device by name, or on the one device there is.
         store: Knows the places of the executor.
         functional: Whether runs are compiled functions that take the caller's arrays as they are.
 

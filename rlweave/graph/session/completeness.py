@@ -40,9 +40,8 @@ class Completeness(Composition):
         root: ComponentBase,
         backend: Backend,
         device: str | Mapping[str, str] | None = None,
-        replicas: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(root, backend, device, replicas)
+        super().__init__(root, backend, device)
         self.creating: ComponentBase | None = None
         #: By component and input: calls that passed an unknown value, of this round.
         self.unknown_inputs: dict[tuple[int, str], list[str]] = {}

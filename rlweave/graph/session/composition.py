@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlweave.backends import Backend
-from rlweave.errors import BackendError, BuildError, nearest
+from rlweave.errors import BuildError, nearest
 from rlweave.graph.composition import ComponentBase, hidden_in, refuse_hidden
-from rlweave.graph.ir import unique
 from rlweave.graph.variable import Variable
 
 
@@ -38,7 +37,6 @@ class Composition:
         root: The root component.
         backend: Where device nodes run.
         device: Device of the root, or devices by component path, which come before those that components ask for.
-        replicas: The device of each replica of what is differentiated.
     """
 
     def __init__(
@@ -46,7 +44,6 @@ class Composition:
         root: ComponentBase,
         backend: Backend,
         device: str | Mapping[str, str] | None = None,
-        replicas: tuple[str, ...] = (),
     ) -> None:
         self.root, self.backend = root, backend
         self.states: dict[int, ComponentState] = {}
@@ -55,9 +52,8 @@ class Composition:
         self.feature_sizes: set[int] = set()
         #: Where components are that were placed nowhere; None: no device was named at all.
         self.default_device: str | None = None
-        #: The devices on which components and replicas are.
+        #: The devices on which something is, by name.
         self.device_places: tuple[str, ...] = ()
-        self.replicas = replicas
         if root._owner is not None and not root._owner._holds(root):
             root._owner = None  # it was taken out of a list since
         self._add_tree(root)
@@ -66,7 +62,6 @@ class Composition:
         self.devices = self._devices_by_component(device)
         for component in self.components:
             self.states[id(component)].device = self._find_device(component)
-        self._name_devices()
 
     def _add_tree(self, component: ComponentBase) -> None:
         """Takes in a component and all below it, depth first."""
@@ -133,33 +128,9 @@ class Composition:
         """Where a component is placed: by the build, by itself, or like its owner."""
         return self.states[id(component)].device
 
-    def _name_devices(self) -> None:
-        """Gives every component that is not on the host a device by its full name, if any was named."""
-        backend, places = self.backend, {}
-        for component in self.components:
-            state = self.states[id(component)]
-            if state.device in (None, "host"):
-                continue
-            if not backend.maps_devices:
-                # NumPy acts with components that were made for a device of the framework that learns
-                if state.device != "cpu" and (not backend.on_host or self.devices):
-                    raise BuildError(
-                        f"the {backend.name} backend computes on the CPU only",
-                        where=component.path,
-                        received=f"device={state.device!r}",
-                        fix='leave the device out, or use backend="jax" or backend="torch"',
-                    )
-                state.device = None
-                continue
-            places[id(component)] = device_name(backend, str(state.device), component.path)
-            state.placed = True
-        if places or self.replicas:
-            self.default_device = self.replicas[0] if self.replicas else backend.device_names()[0]
-            for component in self.components:
-                state = self.states[id(component)]
-                state.device = "host" if state.device == "host" else places.get(id(component), self.default_device)
-            devices = [self.states[id(component)].device for component in self.components]
-            self.device_places = unique(d for d in (*devices, *self.replicas) if d not in (None, "host"))
+    def names_devices(self) -> bool:
+        """Whether a component is to be on a device by name."""
+        return any(state.device not in (None, "host") for state in self.states.values())
 
     def _devices_by_component(self, device: str | Mapping[str, str] | None) -> dict[int, str]:
         """Devices that a build asks for, by component identity; the components themselves are left as they are."""
@@ -193,18 +164,6 @@ class Composition:
 
     def record_attribute(self, component: ComponentBase, name: str, value: Any) -> None:
         self.states[id(component)].attributes[name] = value
-
-
-def device_name(backend: Backend, name: str, where: str) -> str:
-    """The full name of a device of a backend.
-
-    Raises:
-        BuildError: There is no such device.
-    """
-    try:
-        return backend.device_name(name)
-    except BackendError as error:
-        raise BuildError(error.what, where=where, received=error.received, fix=error.fix) from None
 
 
 @functools.lru_cache(maxsize=4096)

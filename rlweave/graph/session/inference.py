@@ -58,7 +58,6 @@ class Session(Completeness):
         backend: Where device nodes run.
         rng: "fast" or "portable".
         device: Device of the root, or devices by component path, which come before those that components ask for.
-        replicas: The device of each replica of what is differentiated.
     """
 
     def __init__(
@@ -67,9 +66,8 @@ class Session(Completeness):
         backend: Backend,
         rng: str,
         device: str | Mapping[str, str] | None = None,
-        replicas: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(root, backend, device, replicas)
+        super().__init__(root, backend, device)
         self.rng, self.host_backend = rng, get_backend("numpy")
         self.result_counts: dict[tuple[int, str], int] = {}
         #: What API methods emitted, as long as methods are traced.

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlweave.backends import Backend
+from rlweave.extensions.drawing.captions import plural, short_number, short_space
 from rlweave.graph.composition import ComponentBase
-from rlweave.graph.drawing.captions import plural, short_number, short_space
 from rlweave.graph.ir import Graph
 from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Store

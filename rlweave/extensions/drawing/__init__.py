@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rlweave.errors import ExecutionError, nearest
-from rlweave.graph.drawing.dataflow import make_picture
-from rlweave.graph.drawing.mermaid import to_mermaid
-from rlweave.graph.drawing.parts import BuiltGraph
-from rlweave.graph.drawing.svg import to_svg
+from rlweave.extensions.drawing.dataflow import make_picture
+from rlweave.extensions.drawing.mermaid import to_mermaid
+from rlweave.extensions.drawing.parts import BuiltGraph
+from rlweave.extensions.drawing.svg import to_svg
 
 FORMS = {"mermaid": to_mermaid, "svg": to_svg}
 

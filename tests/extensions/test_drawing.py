@@ -12,11 +12,11 @@ from PIL import ImageFont
 from rlweave import ops
 from rlweave.agents.dqn import DQN
 from rlweave.errors import ExecutionError
+from rlweave.extensions.drawing import draw
+from rlweave.extensions.drawing.dataflow import make_picture
 from rlweave.graph import Component, api, build, graph_fn
-from rlweave.graph.drawing import draw
-from rlweave.graph.drawing.dataflow import make_picture
 from rlweave.spaces import FloatBox, IntBox
-from tests.graph.drawn_agents import STATES, Dense, build_dqn, build_ppo
+from tests.extensions.drawn_agents import STATES, Dense, build_dqn, build_ppo
 
 SVG = "{http://www.w3.org/2000/svg}"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlweave.graph.drawing.dataflow import Picture
-from rlweave.graph.drawing.parts import Part, describe_variables
+from rlweave.extensions.drawing.dataflow import Picture
+from rlweave.extensions.drawing.parts import Part, describe_variables
 
 #: Begin and end of an arrow with a label, and an arrow without one.
 _ARROWS = {"data": ("--", "-->", "-->"), "gradient": ("==", "==>", "==>"), "state": ("-.", ".->", "-.->")}

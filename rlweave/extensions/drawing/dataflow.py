@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rlweave.errors import ExecutionError, nearest
+from rlweave.extensions.drawing.captions import EMPTY_NAMES, label_of, plural
+from rlweave.extensions.drawing.parts import BuiltGraph, Part, keep_used, read_parts
 from rlweave.graph.composition import ComponentBase
-from rlweave.graph.drawing.captions import EMPTY_NAMES, label_of, plural
-from rlweave.graph.drawing.parts import BuiltGraph, Part, keep_used, read_parts
 from rlweave.graph.ir import Call, Gradients, Graph, Node, Structure, Transfer, Value, unique
 from rlweave.graph.values import variables_of_arguments
 from rlweave.tree import flatten_tree, leaves_of

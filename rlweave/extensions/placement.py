@@ -6,35 +6,79 @@ Operators of an API method run where their first value was made. A body and what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from rlweave.errors import BuildError
+from rlweave.backends import Backend
+from rlweave.errors import BackendError, BuildError
 from rlweave.graph.composition import ComponentBase
-from rlweave.graph.ir import RANDOM_PATHS, Call, Gradients, Graph, Node, all_nodes
+from rlweave.graph.executor import GraphExecutor
+from rlweave.graph.ir import RANDOM_PATHS, Call, Gradients, Graph, Node, all_nodes, unique
+from rlweave.graph.passes.ordering import HOST, place_of
+from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Store
 
-HOST = "host"
+
+def name_devices(session: Session, replicas: Sequence[str]) -> None:
+    """Gives every component that is not on the host a device by its full name.
+
+    Args:
+        session: A build whose components ask for devices, or have them from the build.
+        replicas: The device of each replica of what is differentiated.
+
+    Raises:
+        BuildError: There is no such device.
+    """
+    backend, places = session.backend, {}
+    for component in session.components:
+        state = session.states[id(component)]
+        if state.device in (None, HOST):
+            continue
+        if not backend.maps_devices:
+            # NumPy acts with components that were made for a device of the framework that learns
+            if state.device != "cpu" and (not backend.on_host or session.devices):
+                raise BuildError(
+                    f"the {backend.name} backend computes on the CPU only",
+                    where=component.path,
+                    received=f"device={state.device!r}",
+                    fix='leave the device out, or use backend="jax" or backend="torch"',
+                )
+            state.device = None
+            continue
+        places[id(component)] = device_name(backend, str(state.device), component.path)
+        state.placed = True
+    if places or replicas:
+        session.default_device = replicas[0] if replicas else backend.device_names()[0]
+        for component in session.components:
+            state = session.states[id(component)]
+            state.device = HOST if state.device == HOST else places.get(id(component), session.default_device)
+        devices = [session.states[id(component)].device for component in session.components]
+        session.device_places = unique(d for d in (*devices, *replicas) if d not in (None, HOST))
 
 
-def place_of(node: Node) -> str:
-    """The name of the place where a node runs; "device" where no build has named one."""
-    return HOST if node.host else node.device or "device"
+def device_name(backend: Backend, name: str, where: str) -> str:
+    """The full name of a device of a backend.
+
+    Raises:
+        BuildError: There is no such device.
+    """
+    try:
+        return backend.device_name(name)
+    except BackendError as error:
+        raise BuildError(error.what, where=where, received=error.received, fix=error.fix) from None
 
 
-def place_nodes(graph: Graph, store: Store) -> Graph:
-    """Gives every node of a graph its device, in place.
+def place_nodes(graph: Graph, executor: GraphExecutor) -> None:
+    """Gives every node of a graph its device, in place: a pass.
 
     Args:
         graph: A traced graph.
-        store: Knows where variables are.
+        executor: Its store knows where variables are.
 
     Raises:
         BuildError: A graph function, a body or a differentiated path would be in two places; it names both.
     """
-    if store.default_device is not None:
-        for node in graph.nodes:
-            place_node(node, store)
-    return graph
+    for node in graph.nodes:
+        place_node(node, executor.store)
 
 
 def place_node(node: Node, store: Store) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.extensions.placement import place_node
 from rlweave.graph.binding import fill_arguments
 from rlweave.graph.current import current_trace, tracing
 from rlweave.graph.differentiation import full_path
@@ -19,9 +20,6 @@ from rlweave.graph.executor import GraphExecutor, static_key
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import RANDOM, Call, Cond, Gradients, Graph, Node, Scan, Structure, Value, VMap, While, all_nodes
 from rlweave.graph.lowering.called import own
-from rlweave.graph.passes.places import place_node
-from rlweave.graph.session.inference import Session
-from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace
 from rlweave.graph.values import make_inputs, spaces_of
 from rlweave.spaces import Dim
@@ -33,8 +31,8 @@ Environment = dict[int, Any]
 class EagerExecutor(GraphExecutor):
     """An executor whose API methods run in Python, node by node; slow, and open to debuggers."""
 
-    def __init__(self, session: Session, store: Store, tracer: Any) -> None:
-        super().__init__(session, store, tracer)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.functional = False
 
     def add_method(self, name: str) -> None:
@@ -69,15 +67,15 @@ class _EagerMethod:
                         executor.store.float_dtype,
                     )
                     graph.inputs[parameter] = make_inputs(spaces_of(structure), parameter)
-                    _give_arrays(graph.inputs[parameter], check(arguments[parameter]), executor.backend)
+                    trace.give(graph.inputs[parameter], check(arguments[parameter]))
                     arguments[parameter] = graph.inputs[parameter]
-                _check_sizes(f"{executor.root.path}.{name}", graph.inputs)
+                _check_sizes(f"{executor.root.path}.{name}", graph.inputs, trace.arrays)
                 result = trace.call(executor.root, declared, (), arguments)
 
             def hand_out(leaf: Any) -> Any:
                 if not isinstance(leaf, Value):
                     return leaf
-                array = leaf.array
+                array = trace.arrays[id(leaf)]
                 if as_numpy:
                     return (
                         np.array(array)
@@ -90,7 +88,7 @@ class _EagerMethod:
 
             outputs = tree_map(hand_out, result)
             if with_metrics:
-                return outputs, {metric.name: float(metric.value.array) for metric in graph.metrics}
+                return outputs, {metric.name: float(trace.arrays[id(metric.value)]) for metric in graph.metrics}
             return outputs
 
 
@@ -102,28 +100,39 @@ class EagerTrace(Trace):
     def __init__(self, executor: EagerExecutor, graph: Graph) -> None:
         super().__init__(executor.session, graph)
         self.executor = executor
-        self.interpreter = Interpreter(executor)
+        #: What each value is right now, by its identity.
+        self.arrays: Environment = {}
+        self.interpreter = Interpreter(executor, self.arrays)
+
+    def give(self, structure: Structure, arrays: Any) -> None:
+        """Sets the arrays of inputs, made arrays of the backend."""
+
+        def give(value: Any, array: Any) -> None:
+            if isinstance(value, Value):
+                as_it_is = not isinstance(array, np.ndarray) or array.dtype == object  # text stays on the host
+                self.arrays[id(value)] = array if as_it_is else self.executor.backend.from_numpy(array)
+
+        tree_map(give, structure, arrays)
 
     def emit(self, node: Node) -> None:
         super().emit(node)
         place_node(node, self.executor.store)
         environment: Environment = {}
         self.interpreter.run_node(node, environment)
-        for value in node.values():
-            value.array = environment[id(value)]
+        self.arrays.update({id(value): environment[id(value)] for value in node.values()})
 
 
 class Interpreter:
     """Evaluates nodes one by one, with arrays by value, and keeps what each node has read for gradients."""
 
-    def __init__(self, executor: EagerExecutor) -> None:
-        self.executor, self.backend = executor, executor.backend
+    def __init__(self, executor: EagerExecutor, arrays: Environment) -> None:
+        self.executor, self.backend, self.arrays = executor, executor.backend, arrays
         self.runtime = executor.backend.runtime()
         #: By identity of a node: the arrays of the variables that it has read, by path.
         self._read: dict[int, dict[str, Any]] = {}
 
     def array(self, value: Value, environment: Environment) -> Any:
-        return environment.get(id(value), value.array)
+        return environment[id(value)] if id(value) in environment else self.arrays[id(value)]
 
     def fill(self, structure: Structure, environment: Environment) -> Structure:
         return tree_map(lambda x: self.array(x, environment) if isinstance(x, Value) else x, structure)
@@ -309,7 +318,7 @@ def _graph_of(node: Gradients, executor: EagerExecutor) -> list[Node]:
     return list(node.path)
 
 
-def _check_sizes(where: str, inputs: dict[str, Structure]) -> None:
+def _check_sizes(where: str, inputs: dict[str, Structure], arrays: Environment) -> None:
     """Refuses arguments whose batch or time sizes differ."""
     sizes: dict[str, dict[str, int]] = {}
     for parameter, structure in inputs.items():
@@ -317,19 +326,10 @@ def _check_sizes(where: str, inputs: dict[str, Structure]) -> None:
             if isinstance(value, Value):
                 for axis, dim in enumerate(value.space.axes[: value.space.ranks]):
                     if isinstance(dim, Dim) and len(dim.symbols) == 1 and dim.factor == 1 and dim.offset == 0:
-                        sizes.setdefault(dim.symbols[0], {})[path] = value.array.shape[axis]
+                        sizes.setdefault(dim.symbols[0], {})[path] = arrays[id(value)].shape[axis]
     for symbol, found in sizes.items():
         if len(set(found.values())) > 1:
             disagree(where, symbol, found)
-
-
-def _give_arrays(structure: Structure, arrays: Any, backend: Any) -> None:
-    def give(value: Any, array: Any) -> None:
-        if isinstance(value, Value):
-            on_host = not isinstance(array, np.ndarray) or array.dtype == object  # text stays there
-            value.array = array if on_host else backend.from_numpy(array)
-
-    tree_map(give, structure, arrays)
 
 
 def _place(structure: Structure, arrays: Any, environment: Environment) -> None:

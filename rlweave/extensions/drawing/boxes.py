@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlweave.graph.drawing.dataflow import Flow, Picture
-from rlweave.graph.drawing.parts import Part, describe_variables
+from rlweave.extensions.drawing.dataflow import Flow, Picture
+from rlweave.extensions.drawing.parts import Part, describe_variables
 from rlweave.view.layout.boxes import PADDING, Box, Link
 from rlweave.view.layout.layered import Edge, Item, arrange
 from rlweave.view.layout.typography import mono_width, sans_width

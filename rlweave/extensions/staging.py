@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlweave.backends import Backend
 from rlweave.errors import ExecutionError
+from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import Graph, Structure, Value
-from rlweave.graph.passes.places import HOST, place_of
-from rlweave.graph.store import Store
+from rlweave.graph.passes.ordering import HOST, place_of
 from rlweave.tree import leaves_of, tree_map
 
 
@@ -21,27 +21,19 @@ class StagedArguments(tuple[Any, ...]):
     __slots__ = ()
 
 
-def stage_arguments(
-    graph: Graph,
-    where: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    check: Callable[[str], Callable[[Any], Any]],
-    store: Store,
-) -> StagedArguments:
-    """See `GraphExecutor.stage`.
-
-    Args:
-        graph: The traced method.
-        where: Its path.
-        args: Arguments by position.
-        kwargs: Arguments by name.
-        check: From a parameter to what checks and converts its argument.
-        store: Knows backend and places.
-
-    Raises:
-        ExecutionError: Too few, too many, or unknown arguments.
-    """
+def stage(executor: GraphExecutor, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> StagedArguments:
+    """See `GraphExecutor.stage`."""
+    where = f"{executor.root.path}.{name}"
+    graph = next((g for (method, _), g in executor.graphs.items() if method == name), None)
+    if graph is None:
+        if name not in executor.__dict__:
+            getattr(executor, name)  # raises the error for an unknown method
+        raise ExecutionError(
+            "arguments were staged for a method that has not been traced yet",
+            where=where,
+            received="static arguments without defaults",
+            fix=f'call it once, or build with static={{"{name}": {{...}}}}',
+        )
     given = dict(zip(graph.parameters, args, strict=False))
     unknown = [key for key in kwargs if key not in graph.parameters or key in given]
     given.update(kwargs)
@@ -52,8 +44,9 @@ def stage_arguments(
             received=f"{len(args)} by position, {sorted(kwargs)} by name",
             fix=f"give each of {list(graph.parameters)} once; static arguments belong to the call",
         )
-    places = _places(graph, store.input_place)
-    return StagedArguments(_put(store.backend, graph.inputs[p], check(p)(given[p]), places) for p in graph.parameters)
+    places, backend = _places(graph, executor.store.input_place), executor.backend
+    checked = {p: executor.input_check(name, p, graph.inputs[p])(given[p]) for p in graph.parameters}
+    return StagedArguments(_put(backend, graph.inputs[p], argument, places) for p, argument in checked.items())
 
 
 def _places(graph: Graph, home: str) -> dict[int, str]:

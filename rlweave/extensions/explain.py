@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes
 from rlweave.graph.passes.ordering import by_place
 from rlweave.graph.session.completeness import Round
@@ -18,8 +19,9 @@ from rlweave.graph.variable import VariableCollection
 _LONGEST = 200
 
 
-def explain(session: Session, graphs: Iterable[Graph], store: Store, seconds: Mapping[str, float]) -> str:
+def explain(executor: GraphExecutor) -> str:
     """The phases of a build as text; see `GraphExecutor.explain`."""
+    session, seconds = executor.session, executor.build_seconds
     lines = [f"{type(session.root).__name__} {session.root.path!r} on {session.backend.name}", ""]
     lines += [f"1. Composition: {len(session.components)} components"]
     for component in session.components:
@@ -31,8 +33,8 @@ def explain(session: Session, graphs: Iterable[Graph], store: Store, seconds: Ma
     for number, one in enumerate(session.rounds):
         lines += _round(session, number, one)
     lines += ["", "3. Graphs: what each API method became"]
-    for graph in graphs:
-        lines += _method(store, graph)
+    for graph in executor.graphs.values():
+        lines += _method(executor.store, graph)
     own = seconds["total"] - seconds["abstract evaluation"] - seconds["initializers"]
     lines += [
         "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from rlweave.graph.drawing.boxes import (
+from rlweave.extensions.drawing.boxes import (
     CONTAINER_SIZES,
     FUNCTION_SIZE,
     INDENT,
@@ -13,8 +13,8 @@ from rlweave.graph.drawing.boxes import (
     class_offset,
     lay_out,
 )
-from rlweave.graph.drawing.dataflow import Picture
-from rlweave.graph.drawing.parts import Part
+from rlweave.extensions.drawing.dataflow import Picture
+from rlweave.extensions.drawing.parts import Part
 from rlweave.view.layout.boxes import Box, Ends, Link
 from rlweave.view.layout.elements import (
     GREY,

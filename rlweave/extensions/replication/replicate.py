@@ -18,6 +18,10 @@ from typing import Any
 from rlweave import ops
 from rlweave.backends import Backend
 from rlweave.errors import BuildError, ExecutionError
+from rlweave.extensions.placement import device_name
+from rlweave.extensions.replication.copying import copy_node
+from rlweave.extensions.replication.splitting import batch_axis, batch_size, may_be_split
+from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import (
     RANDOM_PATHS,
     Call,
@@ -30,44 +34,41 @@ from rlweave.graph.ir import (
     gradients_of,
     unique,
 )
-from rlweave.graph.passes.copying import copy_node
-from rlweave.graph.passes.splitting import batch_axis, batch_size, may_be_split
-from rlweave.graph.session.composition import device_name
 from rlweave.graph.session.inference import Session
 from rlweave.graph.values import make_result
 from rlweave.graph.variable import Variable, VariableCollection, read_variables
 from rlweave.tree import leaves_of
 
 
-def replicate(graph: Graph, session: Session) -> Graph:
-    """Replicates what is differentiated in a graph and in its bodies, in place.
+def replicate(graph: Graph, executor: GraphExecutor, devices: Sequence[str]) -> None:
+    """Replicates what is differentiated in a graph and in its bodies, in place: a pass.
 
     Args:
         graph: A traced graph without dead nodes.
-        session: Knows the devices of the replicas; one or none: nothing happens.
+        executor: Its session knows the variables.
+        devices: The device of each replica; one: nothing happens.
 
     Raises:
         BuildError: Splitting the batch would change what is computed, or a loop would be on several devices.
     """
-    if len(session.replicas) > 1:
-        _block(graph, session, around=None)
-    return graph
+    if len(devices) > 1:
+        _block(graph, executor.session, devices, around=None)
 
 
-def _block(graph: Graph, session: Session, around: Node | None) -> None:
+def _block(graph: Graph, session: Session, devices: Sequence[str], around: Node | None) -> None:
     for node in graph.nodes:
         for body in node.bodies.values():
-            _block(body, session, node)
+            _block(body, session, devices, node)
     if not any(isinstance(node, Gradients) for node in graph.nodes):
         return
-    if around is not None and len(set(session.replicas)) > 1:
+    if around is not None and len(set(devices)) > 1:
         raise BuildError(
             "a gradient inside a loop cannot be replicated over several devices",
             where=around.label,
-            received=f"replicas={list(session.replicas)}, and a body is one compiled program on one device",
+            received=f"replicas={list(devices)}, and a body is one compiled program on one device",
             fix="take one step in each call of an API method, or name one device several times",
         )
-    _Replication(graph, session).run()
+    _Replication(graph, session, devices).run()
 
 
 def split_rows(x: Any, count: int, axis: int) -> tuple[Any, ...]:
@@ -107,9 +108,9 @@ def _mean(parts: Any) -> Any:
 class _Replication:
     """One block of nodes."""
 
-    def __init__(self, graph: Graph, session: Session) -> None:
+    def __init__(self, graph: Graph, session: Session, devices: Sequence[str]) -> None:
         self.graph, self.session = graph, session
-        self.devices, self.count = session.replicas, len(session.replicas)
+        self.devices, self.count = devices, len(devices)
         self.variables = {variable.path: variable for variable in session.all_variables()}
         self.gradients = gradients_of(graph.nodes)
         self.nodes: list[Node] = []

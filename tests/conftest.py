@@ -14,7 +14,10 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 
 # TensorFlow traces a graph in the time in which others run a test. Operators and laws show early what is broken; the
 # rest of its rows in the tables over all backends belong to the slow tests.
-_EARLY_ON_TENSORFLOW = ("tests/backends/", "tests/ops/", "tests/graph/test_laws", "tests/test_packaging")
+_EARLY_ON_TENSORFLOW = (
+    *("tests/backends/", "tests/extensions/test_onnx", "tests/extensions/test_tensorflow", "tests/ops/"),
+    *("tests/graph/test_laws", "tests/test_packaging"),
+)
 
 
 def pytest_configure(config):

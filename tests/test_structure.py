@@ -1,6 +1,7 @@
-"""What the structure of the package promises: no import circles, and no backend that the graph layer knows by name."""
+"""What the structure of the package promises: no import circles, and a core that does not know its extensions."""
 
 import ast
+import re
 from pathlib import Path
 
 import rlweave
@@ -68,3 +69,17 @@ def test_the_graph_layer_compares_no_name_of_a_backend():
 def test_files_are_short_enough_to_be_read_at_once():
     long = {str(path): len(path.read_text().splitlines()) for path in ROOT.rglob("*.py")}
     assert not {path: lines for path, lines in long.items() if lines > MOST_LINES}
+
+
+#: The tables by which extensions are found: of graphs, backends, and targets of an export.
+TABLES = {"rlweave.plugins", "rlweave.backends", "rlweave.export.targets"}
+
+
+def test_extensions_are_named_in_tables_only():
+    found = set()
+    for path in ROOT.rglob("*.py"):
+        name = ".".join(("rlweave", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+        named = re.search(r"(\"|from |import )rlweave\.extensions", path.read_text())
+        if named and not name.startswith("rlweave.extensions"):
+            found.add(name)
+    assert found == TABLES

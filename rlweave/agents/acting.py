@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends import is_installed
+from rlweave.backends import BACKENDS, is_installed
 from rlweave.errors import RlweaveError
 from rlweave.graph import GraphExecutor
 from rlweave.graph.building import InputSpace
@@ -19,7 +19,7 @@ from rlweave.graph.ir import RANDOM_PATHS
 from rlweave.spaces import Box, Space
 
 #: Backends that act without a framework, tried besides the one that learns.
-LIGHT_BACKENDS = ("numpy", "onnx")
+LIGHT_BACKENDS = tuple(name for name, offer in BACKENDS.items() if offer.acts_lightly)
 #: Seconds of all measured calls together; building and the first calls come on top.
 BUDGET = 0.8
 _ROUNDS = 7

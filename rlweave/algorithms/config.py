@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
-from rlweave.backends import BACKENDS, best_backend, get_backend, is_installed
+from rlweave.backends import best_backend, get_backend, is_installed, offer_of
 from rlweave.errors import BackendError, ConfigError, install_command
 from rlweave.plugins import import_modules
 from rlweave.settings.config import Config, describe_settings, setting
@@ -196,16 +196,17 @@ def check_backend(name: str) -> None:
     Raises:
         BackendError: Names the nearest backend, or the extra that installs it.
     """
-    if name in BACKENDS and is_installed(name):
+    if is_installed(name):
         return
-    instead = best_backend()
-    if name not in BACKENDS or instead == "numpy":
+    instead, offer = best_backend(), offer_of(name)
+    if offer is None or instead == "numpy":
         get_backend(name)  # raises the error that says so
+    extra = offer.extra if offer is not None else ""
     raise BackendError(
         f"backend {name!r} is not installed",
         where="backend",
         received=repr(name),
-        fix=f"--backend {instead}, which is installed; or install it: {install_command(BACKENDS[name][1])}",
+        fix=f"--backend {instead}, which is installed; or install it: {install_command(extra)}",
     )
 
 

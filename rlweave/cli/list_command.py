@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
-from rlweave.backends import BACKENDS, is_installed
+from rlweave.backends import backend_names, is_installed, offer_of
 from rlweave.cli.console import output, show_pairs
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, install_command, nearest
@@ -73,22 +73,21 @@ def _list_presets(match: str) -> None:
                     )
 
 
-#: What there is to say of backends without gradients.
-_USES = {
-    "numpy": "; acts (agent.acting_backend), and learns what needs no gradients: es",
-    "onnx": "; acts only (agent.acting_backend)",
-}
-
-
 def backends() -> Rows:
     """The backends: their version, or how to install them."""
     rows = []
-    for name, (module, extra) in BACKENDS.items():
+    for name in backend_names():
+        try:
+            offer = offer_of(name)
+        except ConfigError as error:
+            rows.append((name, one_line(error)))
+            continue
+        assert offer is not None
         if is_installed(name):
-            use = _USES.get(name, "")
-            rows.append((name, f"installed: {module} {_version(module)}{use}"))
+            framework = offer.requires[0]
+            rows.append((name, f"installed: {framework} {_version(framework)}{offer.use and f'; {offer.use}'}"))
         else:
-            rows.append((name, f"not installed: {install_command(extra)}"))
+            rows.append((name, f"not installed: {install_command(offer.extra)}"))
     return rows
 
 

@@ -50,9 +50,9 @@ class Target:
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        Target("onnx", "onnx", "policy.onnx", "onnxruntime", "rlweave.backends.onnx_.export"),
+        Target("onnx", "onnx", "policy.onnx", "onnxruntime", "rlweave.extensions.onnx_.export"),
         Target("torch", "torch", "policy.pt2", "torch.export.load", "rlweave.backends.torch_.export"),
         Target("jax", "jax", "policy.stablehlo", "jax.export.deserialize", "rlweave.backends.jax_.export"),
-        Target("numpy", "onnx", "policy.py", "numpy", "rlweave.backends.onnx_.numpy_source"),
+        Target("numpy", "onnx", "policy.py", "numpy", "rlweave.extensions.onnx_.numpy_source"),
     )
 }

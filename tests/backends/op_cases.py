@@ -438,6 +438,6 @@ def load_tensorflow() -> Any:
 
     if importlib.util.find_spec("tensorflow") is None:
         return None
-    from rlweave.backends.tensorflow_ import ops
+    from rlweave.extensions.tensorflow_ import ops
 
     return ops

@@ -62,7 +62,7 @@ def jax_gradients(name: str, one: Case, wrt: list[int]) -> list[np.ndarray]:
 
 
 def tensorflow_gradients(name: str, one: Case, wrt: list[int]) -> list[np.ndarray]:
-    from rlweave.backends.tensorflow_.framework import tf
+    from rlweave.extensions.tensorflow_.framework import tf
 
     arrays: list[Any] = [tf.constant(array) for array in arrays_of(one)]
     with tf.GradientTape() as tape:
@@ -130,7 +130,7 @@ def gradients_of(loss: Any, x: list[float]) -> list[np.ndarray]:
         np.asarray(jax.grad(lambda x: loss(jax_ops, x))(array)),
     ]
     if tensorflow_ops is not None:
-        from rlweave.backends.tensorflow_ import BACKEND
+        from rlweave.extensions.tensorflow_ import BACKEND
 
         gradient = BACKEND.differentiate(lambda x: loss(tensorflow_ops, x), BACKEND.from_numpy(array))
         found.append(np.asarray(gradient[0]))
@@ -171,7 +171,7 @@ def test_set_at_gives_the_gradient_of_a_duplicate_to_its_last_value_only() -> No
     np.testing.assert_array_equal(of_torch.numpy(), [0, 100, 10])
     np.testing.assert_array_equal(np.asarray(of_jax), [0, 100, 10])
     if tensorflow_ops is not None:
-        from rlweave.backends.tensorflow_ import BACKEND
+        from rlweave.extensions.tensorflow_ import BACKEND
 
         (of_tensorflow,) = BACKEND.differentiate(
             lambda values: tensorflow_ops.sum(tensorflow_ops.set_at(x, indices, values) * scale),

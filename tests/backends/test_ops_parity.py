@@ -89,7 +89,7 @@ def test_tensorflow_equals_numpy(name: str) -> None:
 
 
 def as_tensors(arrays: list[np.ndarray]) -> list[Any]:
-    from rlweave.backends.tensorflow_.framework import tf
+    from rlweave.extensions.tensorflow_.framework import tf
 
     return [tf.constant(array) for array in arrays]
 
@@ -101,7 +101,7 @@ def flat_results(function: Any, one: Case, *tensors: Any) -> list[Any]:
 @needs_tensorflow
 @every_operator
 def test_traced_tensorflow_with_open_axes_equals_numpy(name: str) -> None:
-    from rlweave.backends.tensorflow_.framework import tf
+    from rlweave.extensions.tensorflow_.framework import tf
 
     for index, one in enumerate(CASES[name]):
         arrays = arrays_of(one)

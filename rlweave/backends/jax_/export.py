@@ -23,7 +23,7 @@ def write(
     inputs: Mapping[str, OpenArray],
     file: str,
 ) -> dict[str, bytes]:
-    """The files of the artefact, by name; see `rlweave.backends.onnx_.export.write_model`."""
+    """The files of the artefact, by name; see `rlweave.extensions.onnx_.export.write_model`."""
     kept = [jnp.asarray(value) for value in weights.values()]
     (batch,) = jax.export.symbolic_shape("batch")
     arguments = {

@@ -40,7 +40,7 @@ def write(
     inputs: Mapping[str, OpenArray],
     file: str,
 ) -> dict[str, bytes]:
-    """The files of the artefact, by name; see `rlweave.backends.onnx_.export.write_model`."""
+    """The files of the artefact, by name; see `rlweave.extensions.onnx_.export.write_model`."""
     examples = {
         name: torch.zeros([n if isinstance(n, int) else _ROWS for n in array.axes], dtype=DTYPES[array.dtype])
         for name, array in inputs.items()

@@ -1,0 +1,5 @@
+"""The TensorFlow backend."""
+
+from rlweave.extensions.tensorflow_.runtime import BACKEND
+
+__all__ = ["BACKEND"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from rlweave.backends import best_backend, get_backend, is_installed, offer_of
-from rlweave.errors import BackendError, ConfigError, install_command
+from rlweave.errors import BackendError, ConfigError
 from rlweave.plugins import import_modules
 from rlweave.settings.config import Config, describe_settings, setting
 from rlweave.settings.ranges import FINITE
@@ -201,12 +201,12 @@ def check_backend(name: str) -> None:
     instead, offer = best_backend(), offer_of(name)
     if offer is None or instead == "numpy":
         get_backend(name)  # raises the error that says so
-    extra = offer.extra if offer is not None else ""
+    assert offer is not None
     raise BackendError(
         f"backend {name!r} is not installed",
         where="backend",
         received=repr(name),
-        fix=f"--backend {instead}, which is installed; or install it: {install_command(extra)}",
+        fix=f"--backend {instead}, which is installed; or install it: {offer.installation}",
     )
 
 

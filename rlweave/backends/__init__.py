@@ -22,6 +22,7 @@ __all__ = [
     "Cell",
     "backend_names",
     "best_backend",
+    "compiled_backend",
     "get_backend",
     "is_installed",
     "offer_of",
@@ -43,6 +44,7 @@ class BackendOffer:
         arrays: The top-level packages of its array types.
         acts_lightly: It acts without a framework that learns: `acting_backend="auto"` tries it.
         use: What `rlweave list` says of one that cannot learn everything.
+        compiled: The module whose `BACKEND` hands runs to a compiler that a build asks for (`torch_compile`).
     """
 
     module: str
@@ -51,6 +53,12 @@ class BackendOffer:
     arrays: tuple[str, ...] = ()
     acts_lightly: bool = False
     use: str = ""
+    compiled: str = ""
+
+    @property
+    def installation(self) -> str:
+        """The command that installs it."""
+        return install_command(self.extra) if self.extra else f"pip install {' '.join(self.requires)}"
 
 
 #: The backends by name. Those in `rlweave.extensions` are reached from here only, as those of other packages are.
@@ -62,7 +70,9 @@ BACKENDS = {
         acts_lightly=True,
         use="acts (agent.acting_backend), and learns what needs no gradients: es",
     ),
-    "torch": BackendOffer("rlweave.backends.torch_", ("torch",), "torch", ("torch",)),
+    "torch": BackendOffer(
+        "rlweave.backends.torch_", ("torch",), "torch", ("torch",), compiled="rlweave.backends.torch_.compiled"
+    ),
     "jax": BackendOffer("rlweave.backends.jax_", ("jax",), "jax", ("jax", "jaxlib")),
     "tensorflow": BackendOffer("rlweave.extensions.tensorflow_", ("tensorflow",), "tensorflow", ("tensorflow",)),
     "onnx": BackendOffer(
@@ -140,7 +150,16 @@ def get_backend(name: str) -> Backend:
     with _lock:
         if name not in _loaded:
             if not is_installed(name):
-                needed = install_command(offer.extra) if offer.extra else f"pip install {' '.join(offer.requires)}"
-                raise BackendError(f"backend {name!r} is not installed", fix=f"install its extra: {needed}")
+                raise BackendError(f"backend {name!r} is not installed", fix=f"install its extra: {offer.installation}")
             _loaded[name] = importlib.import_module(offer.module).BACKEND
         return _loaded[name]
+
+
+def compiled_backend(name: str) -> Backend | None:
+    """The backend with runs that go to a compiler which builds do not use unasked; None: it has no such compiler."""
+    offer = offer_of(name)
+    if offer is None or not offer.compiled:
+        return None
+    get_backend(name)  # raises the error where it is not installed
+    found: Backend = importlib.import_module(offer.compiled).BACKEND
+    return found

@@ -165,6 +165,10 @@ class Backend(ABC):
     ops: Any
     #: Device runs are handed to a compiler as pure functions (state goes in and comes out).
     functional: bool
+    #: No array ever changes, and runs take NumPy's arrays as they are; so a run that only reads needs no lock.
+    immutable = False
+    #: Integers of 64 bits stay what they are.
+    wide = True
     #: Whether the axes of a variable can lie in memory in another order than its shape names them.
     strided = False
     #: Arrays inside of graph functions are of another class than those that are handed out.
@@ -179,8 +183,8 @@ class Backend(ABC):
     differentiable: bool = True
     #: Where runs are no functions, gradients come from a tape that records what is computed with tracked arrays.
     has_tape = False
-    #: Device runs may be handed to a compiler that a build asks for (`torch_compile`).
-    compiles_on_request = False
+    #: Its compiler reads the bytecode of runs: it compiles bodies of loops by themselves, and takes no generator.
+    reads_bytecode = False
     #: The attribute of an array that has its shape and dtype at hand; nothing: the array itself.
     description = ""
     #: Graphs that write variables (random state apart) or take gradients are refused.
@@ -332,7 +336,7 @@ class Backend(ABC):
             function: The run.
             states: What its first arguments are: "donated" for arrays that it may overwrite, "kept" for others.
             inputs: For each argument after these, nested `OpenArray`s in place of its arrays.
-            options: Of the backend.
+            options: `device`: where it is to run, if that was named; `whole`: it holds no loops of compiled bodies.
         """
         return function
 

@@ -15,7 +15,7 @@ from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.backends import backend_names, is_installed, offer_of
 from rlweave.cli.console import output, show_pairs
 from rlweave.cli.settings import ImportOption
-from rlweave.errors import ConfigError, install_command, nearest
+from rlweave.errors import ConfigError, nearest
 from rlweave.plugins import one_line
 from rlweave.settings.sources import dotted
 from rlweave.strict_json import to_json
@@ -87,7 +87,7 @@ def backends() -> Rows:
             framework = offer.requires[0]
             rows.append((name, f"installed: {framework} {_version(framework)}{offer.use and f'; {offer.use}'}"))
         else:
-            rows.append((name, f"not installed: {install_command(offer.extra)}"))
+            rows.append((name, f"not installed: {offer.installation}"))
     return rows
 
 

@@ -47,7 +47,7 @@ def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
     """Writes a method without static arguments as a pure function of arrays of the executor's backend.
 
     Args:
-        executor: On a backend whose runs are functions (for torch: built with `torch_compile=True`).
+        executor: On a backend whose runs are functions (on torch: built with `torch_compile=True`).
         name: The API method.
 
     Raises:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlweave.backends import get_backend
+from rlweave.backends import compiled_backend, get_backend
 from rlweave.backends.base import WIDE
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.collection import collection_paused
@@ -81,20 +81,24 @@ def build(
     """
     if mode not in ("compiled", "eager"):
         raise BuildError("unknown mode", received=repr(mode), fix='use "compiled" or "eager"')
-    if mode == "eager" and replicas is not None:
-        raise BuildError(
-            "eager mode runs a graph as it is written, without passes",
-            received=f"mode='eager' with replicas={replicas!r}",
-            fix="leave one of them out",
-        )
+    for name, given in (("replicas", replicas), ("torch_compile", torch_compile or None)):
+        if mode == "eager" and given is not None:
+            raise BuildError(
+                "eager mode runs a graph as it is written, without passes",
+                received=f"mode='eager' with {name}={given!r}",
+                fix="leave one of them out",
+            )
     with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         chosen = get_backend(backend)
         if float_dtype not in ("float32", "float64") or (float_dtype == "float64" and not chosen.on_host):
             received = f"{float_dtype} on {backend}"
             raise BuildError("float64 graphs run on NumPy only", received=received, fix="use float32")
-        if torch_compile and not chosen.compiles_on_request:
-            raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
+        if torch_compile:
+            compiling = compiled_backend(backend)
+            if compiling is None:
+                raise BuildError("torch_compile needs the torch backend", received=backend, fix='backend="torch"')
+            chosen = compiling
         passes: list[Callable[[Graph, GraphExecutor], Any]] = []
         devices: Sequence[str] = ()
         if replicas is not None:
@@ -124,7 +128,7 @@ def build(
             _fill_store(session, store, builder.graphs)
         initializer_seconds = time.perf_counter() - initial_start
         kind: type[GraphExecutor] = extension("eager").EagerExecutor if mode == "eager" else GraphExecutor
-        executor = kind(session, store, builder.trace_later, torch_compile, passes)
+        executor = kind(session, store, builder.trace_later, passes)
         for graph in builder.graphs:
             executor.install(graph)
         for name in builder.wanted:
@@ -189,7 +193,7 @@ def _fill_store(session: Session, store: Store, graphs: Sequence[Graph]) -> None
                 )
         else:
             host = next(iter(places))
-            if not host and session.backend.functional and variable.dtype in WIDE:
+            if not host and not session.backend.wide and variable.dtype in WIDE:
                 raise BuildError(
                     f"the {session.backend.name} backend computes in 32 bits here, and a variable is {variable.dtype}",
                     where=path,
@@ -365,7 +369,7 @@ class _Builder:
                 )
             # float64 loses digits there, which nobody relies on; an integer would become another one
             backend = self.session.backend
-            if backend.functional and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
+            if not backend.wide and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
                 raise BuildError(
                     f"the {backend.name} backend computes in 32 bits here, and input {parameter!r} is int64",
                     where=f"{root.path}.{name}",

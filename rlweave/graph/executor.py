@@ -33,7 +33,7 @@ _serial = itertools.count()
 #: Names that API methods of a root cannot have, besides the methods of `GraphExecutor`.
 EXECUTOR_ATTRIBUTES = frozenset(
     (
-        *("session", "store", "root", "backend", "torch_compile", "functional", "serial", "inplace_paths"),
+        *("session", "store", "root", "backend", "functional", "serial", "inplace_paths"),
         *("programs", "graphs", "compilations", "build_seconds"),
     )
 )
@@ -57,7 +57,6 @@ class GraphExecutor:
         session: Session,
         store: Store,
         tracer: Any,
-        torch_compile: bool = False,
         passes: Sequence[Callable[[Graph, GraphExecutor], Any]] = (),
     ) -> None:
         self.session, self.store, self._tracer = session, store, tracer
@@ -65,8 +64,8 @@ class GraphExecutor:
         self._passes = passes
         self.root = cast(Component, session.root)
         self.backend = session.backend
-        self.torch_compile = torch_compile
-        self.functional = self.backend.functional or torch_compile
+        #: Runs are pure functions of state and inputs.
+        self.functional = self.backend.functional
         self.serial = next(_serial)
         self._programs = 0
         self._lock = store.lock
@@ -202,15 +201,14 @@ class GraphExecutor:
         device: str | None = None,
     ) -> Any:
         """Compiles a run for a device (None: where its arguments are)."""
-        if self.torch_compile:
-            return self.backend.compile(function, states, inputs, compiled=True, whole=whole)
 
         @functools.wraps(function)
         def one_at_a_time(*arguments: Any) -> Any:
             with self._lock:  # while it is traced its cells hold what is traced, and some runs are called without lock
                 return function(*arguments)
 
-        return self.backend.compile(one_at_a_time, states, inputs, device=device)
+        traced = one_at_a_time if self.backend.immutable else function
+        return self.backend.compile(traced, states, inputs, device=device, whole=whole)
 
     # -- methods -------------------------------------------------------------------------------------------------
 
@@ -221,7 +219,7 @@ class GraphExecutor:
             refuse_learning(graph, self.root.path, self.backend)
         for change in self._passes:
             change(graph, self)
-        partition(graph, self.store, self.functional)
+        partition(graph, self.store)
         self.graphs[graph.name, static_key(graph.static.values())] = graph
         for node in graph.nodes:
             self.inplace_paths.update(node.row_writes)

@@ -69,7 +69,7 @@ def make_binder(
     else:
         random = source(cell) if source is not None else backend.portable_random(cell)
         ops = bind_ops(backend.ops, random, float_dtype, device)
-    return Binder(ops, keep_module_names=not backend.compiles_on_request, arrays=arrays)
+    return Binder(ops, keep_module_names=not backend.reads_bytecode, arrays=arrays)
 
 
 class Snapshot:

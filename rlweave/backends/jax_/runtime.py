@@ -46,6 +46,8 @@ class JaxBackend(Backend):
     name, extra = "jax", "jax"
     description = "aval"
     functional = True
+    immutable = True
+    wide = False
     ops = ops
     evaluated_types = (jax.core.Tracer,)
 

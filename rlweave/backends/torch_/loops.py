@@ -81,13 +81,6 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, lengt
     return carry, tree_map(lambda *ys: torch.stack(ys), *outputs)
 
 
-def compiled_scan(
-    body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any
-) -> Any:
-    """`graph.scan` in a compiled run: the body is compiled, once for all steps and calls, and not unrolled."""
-    return scan(torch.compile(body, fullgraph=True, dynamic=False), carry, xs, length, written)
-
-
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
     """`graph.cond`: runs one branch; both, and chooses, where Python cannot look at the value (compiled, in a vmap)."""
     if isinstance(pred, torch.Tensor) and not readable(pred):

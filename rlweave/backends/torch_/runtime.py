@@ -28,7 +28,7 @@ from rlweave.backends.base import (
 )
 from rlweave.backends.torch_ import ops
 from rlweave.backends.torch_.grad_mode import EnableGrad, NoGrad, inference_mode
-from rlweave.backends.torch_.loops import compiled_scan, cond, gradient, scan, tracked, vjp, vmap, while_loop
+from rlweave.backends.torch_.loops import cond, gradient, scan, tracked, vjp, vmap, while_loop
 from rlweave.backends.torch_.ops.arrays import DTYPES
 from rlweave.tree import tree_map
 
@@ -51,18 +51,6 @@ class TorchCell(Cell):
     def assign_at(self, indices: Array, x: Array) -> None:
         with torch.no_grad():
             self.value[indices] = torch.as_tensor(x, dtype=self.dtype)
-
-
-class FunctionalTorchCell(Cell):
-    """A cell inside a compiled run: no in-place writes, no leaves."""
-
-    __slots__ = ()
-
-    def assign(self, x: Array) -> None:
-        self.value = x
-
-    def assign_at(self, indices: Array, x: Array) -> None:
-        self.value = ops.set_at(self.value, indices, x)
 
 
 class _Watch(TorchDispatchMode):
@@ -124,14 +112,13 @@ _MODULE_CALL = torch.nn.Module._call_impl.__code__
 
 
 class TorchBackend(Backend):
-    """PyTorch: eager with its tape, or pure functions for `torch.compile`."""
+    """PyTorch, eager with its tape."""
 
     name, extra = "torch", "torch"
     strided = True
     functional = False
     creates_on_cpu = True
     has_tape = True
-    compiles_on_request = True
     ops = ops
     evaluated_types = (torch.Tensor,)
 
@@ -168,9 +155,6 @@ class TorchBackend(Backend):
 
     def tracked(self, value: Array) -> Array:
         return value.detach().requires_grad_()
-
-    def traced_cell(self, cell: Cell) -> type[Cell]:
-        return Cell if type(cell) is Cell else FunctionalTorchCell
 
     def own_dtype(self, name: str) -> Any:
         return DTYPES[name]
@@ -212,7 +196,6 @@ class TorchBackend(Backend):
     def runtime(self) -> dict[str, Any]:
         return {
             "scan": scan,
-            "compiled_scan": compiled_scan,
             "cond": cond,
             "while_loop": while_loop,
             "vmap": vmap,
@@ -228,7 +211,7 @@ class TorchBackend(Backend):
         }
 
     def boundary(self, device: str | None = None) -> dict[str, Any]:
-        to_device, from_numpy = _to_device, from_numpy_shared
+        to_device, from_numpy = arrays_of, from_numpy_shared
         if device is not None and device != "cpu":
             from_numpy = functools.partial(_onto, torch.device(device))
             to_device = functools.partial(_tree_onto, torch.device(device))
@@ -261,23 +244,6 @@ class TorchBackend(Backend):
 
     def eager_scope(self) -> AbstractContextManager[Any]:
         return torch.no_grad()
-
-    def compile(
-        self, function: Callable[..., Any], states: Sequence[str], inputs: Sequence[Any] = (), **options: Any
-    ) -> Callable[..., Any]:
-        if not options.get("compiled"):
-            return function
-        compiled = torch.compile(function, fullgraph=True, dynamic=False) if options["whole"] else function
-        count = len(states)
-
-        def run(*arguments: Any) -> Any:
-            with torch.no_grad():
-                return compiled(
-                    *[tuple(x.detach() for x in state) for state in arguments[:count]],
-                    *[_to_device(x) for x in arguments[count:]],
-                )
-
-        return run
 
 
 _share = torch.from_numpy
@@ -328,7 +294,8 @@ def _to_host(x: Any) -> Any:
     return tree_map(lambda leaf: leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf, x)
 
 
-def _to_device(x: Any) -> Any:
+def arrays_of(x: Any) -> Any:
+    """Nested arguments with tensors in place of NumPy arrays, whose memory they share."""
     return tree_map(lambda leaf: from_numpy_shared(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf, x)
 
 

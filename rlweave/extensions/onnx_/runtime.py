@@ -22,6 +22,8 @@ class OnnxBackend(NumpyBackend):
 
     name, extra = "onnx", "onnx"
     functional = True
+    immutable = True
+    wide = False
     differentiable = False
     acts_only = True
     on_host = False

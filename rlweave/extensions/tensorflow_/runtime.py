@@ -45,6 +45,8 @@ class TensorFlowBackend(Backend):
 
     name, extra = "tensorflow", "tensorflow"
     functional = True
+    immutable = True
+    wide = False
     evaluated_types = (TensorFlowArray, tf.Tensor)
     wraps = True
     maps_devices = False

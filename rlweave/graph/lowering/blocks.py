@@ -70,7 +70,7 @@ class BlockWriter(TapeGradients, PullBacks):
         else:
             self.assign(node, call)
         self._copy_what_is_written_in_place(node)
-        if self.executor.torch_compile:
+        if self.executor.backend.reads_bytecode:
             # what a cell keeps is a result of the compiled run, and a value inside a derivative cannot be one
             for path in node.substitution:
                 self.out.line(f"{self._fast_cell(node, path)}.value = None")
@@ -137,7 +137,7 @@ class BlockWriter(TapeGradients, PullBacks):
 
     def _loop_of(self, node: Scan) -> str:
         """The function that runs a scan: compiled torch compiles the innermost bodies and loops around them."""
-        if not self.executor.torch_compile or self.in_outer_path or self._in_vmap:
+        if not self.executor.backend.reads_bytecode or self.in_outer_path or self._in_vmap:
             return "scan"
         self.compiles_bodies = True
         inner = [n for body in node.bodies.values() for n in all_nodes(body)]

@@ -86,7 +86,7 @@ class EntryWriter:
             line(f"elif not ({self._fits(name, space, own=True)}):")
             line(f"    {name} = from_numpy({checker}({name}))")
             return
-        if self.executor.backend.functional:
+        if self.executor.backend.description:
             seen = self.names.fresh(f"{name}_seen")
             test = self._fits(seen, space).replace(f"type({seen})", f"type({seen} := {name})", 1)
         else:

@@ -193,7 +193,7 @@ class _FunctionalProgram(EntryWriter):
         main.inplace_paths = executor.inplace_paths
         computing = [run for run in runs if not isinstance(run[0], Transfer)]
         device_only = len(computing) == 1 and not computing[0][0].host
-        only_reads = device_only and not graph.writes and executor.backend.functional
+        only_reads = device_only and not graph.writes and executor.backend.immutable
         body = main.out
         body.indent = 1 if only_reads else 2
         for index, run in enumerate(runs):
@@ -239,7 +239,7 @@ class _FunctionalProgram(EntryWriter):
         reads = unique(p for n in run for p in n.reads if not isinstance(n, Gradients))
         reads = unique([*reads, *(p for n in run for p in _gradient_reads(n))])
         writes = unique(p for n in run for p in n.writes)
-        if executor.torch_compile and RANDOM in reads and executor.store.rng == "fast":
+        if executor.backend.reads_bytecode and RANDOM in reads and executor.store.rng == "fast":
             drawing = next(n for n in run if RANDOM in n.reads)
             raise BuildError(
                 "a compiled run draws random numbers from a torch.Generator",

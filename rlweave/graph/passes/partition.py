@@ -17,7 +17,7 @@ from rlweave.tree import leaves_of, tree_map
 CALLER = "caller"
 
 
-def partition(graph: Graph, store: Store, functional: bool) -> Graph:
+def partition(graph: Graph, store: Store) -> Graph:
     """Orders the nodes of a placed graph into runs and puts `transfer` nodes before each, in place.
 
     A transfer node takes what a run needs of one node (or input) that is elsewhere, and is named by both places. The
@@ -27,7 +27,6 @@ def partition(graph: Graph, store: Store, functional: bool) -> Graph:
     Args:
         graph: A graph whose nodes are placed: on the host, on a device by name, or on the one device there is.
         store: Knows the places of the executor.
-        functional: Whether runs are compiled functions that take the caller's arrays as they are.
 
     Raises:
         BuildError: What is differentiated lies in several runs.
@@ -36,7 +35,7 @@ def partition(graph: Graph, store: Store, functional: bool) -> Graph:
         return graph
     runs = by_place(graph.nodes)
     _check_gradients(runs)
-    cut = _Partition(graph, store, functional)
+    cut = _Partition(graph, store)
     for run in runs:
         cut.add(run)
     graph.nodes = cut.nodes
@@ -71,9 +70,9 @@ def _check_gradients(runs: Sequence[Sequence[Node]]) -> None:
 
 
 class _Partition:
-    def __init__(self, graph: Graph, store: Store, functional: bool) -> None:
+    def __init__(self, graph: Graph, store: Store) -> None:
         self.graph, self.store = graph, store
-        self.takes_numpy = functional and store.backend.functional
+        self.takes_numpy = store.backend.immutable
         self.home = CALLER if self.takes_numpy else store.input_place
         self.nodes: list[Node] = []
         self.moved: dict[tuple[int, str], Value] = {}

@@ -226,7 +226,7 @@ class Session(Completeness):
 
 def refuse_wide(backend: Backend, constant: np.ndarray | np.generic, where: str) -> None:
     """Refuses integers that do not fit into the 32 bits in which a backend computes."""
-    if backend.functional and constant.dtype.name in WIDE and not fits(constant, WIDE[constant.dtype.name]):
+    if not backend.wide and constant.dtype.name in WIDE and not fits(constant, WIDE[constant.dtype.name]):
         raise BuildError(
             f"the {backend.name} backend computes in 32 bits here, and a constant needs more",
             where=where,

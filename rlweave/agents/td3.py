@@ -9,6 +9,7 @@ from rlweave.agents.continuous import ContinuousAgent, ContinuousConfig
 from rlweave.agents.fused_replay import FusedReplayAgent, FusedReplayGraph
 from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import CriticLoss, Critics, DeterministicPolicy, GaussianNoise
+from rlweave.components.schedules import Constant
 from rlweave.graph import Component, api, graph_fn
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
@@ -71,7 +72,7 @@ class DeterministicGraph(ReplayGraph):
         self.target_critics = critics.copy(scope="target-critics", trainable=False)
 
     def create_variables(self) -> None:
-        """How many updates there were, modulo the delay."""
+        """How many updates of the critics there were, where the policy's are delayed."""
         self.updates = self.variable("updates", (), 0, trainable=False, dtype="int32")
 
     @api
@@ -105,7 +106,9 @@ class DeterministicGraph(ReplayGraph):
     def _improve(self, states: Any) -> None:
         """Moves the policy up the first critic, and the targets."""
         loss = self._policy_loss(self.critics.call(states, self.policy.mode(states)))
-        self.policy_optimizer.step(loss, self.policy.variables())
+        # schedules of the policy's learning rate count the updates of the critics, of which there are more
+        scheduled = self.policy_delay > 1 and not isinstance(self.policy_optimizer.learning_rate, Constant)
+        self.policy_optimizer.step(loss, self.policy.variables(), self._updates_before() if scheduled else None)
         self.target_critics.sync(self.critics, self.tau)
         self.target_policy.sync(self.policy, self.tau)
 
@@ -117,9 +120,14 @@ class DeterministicGraph(ReplayGraph):
     @graph_fn(differentiable=False)
     def _is_due(self) -> Any:
         """Whether this update is one of the policy, too; counts."""
-        updates = (self.updates.value + 1) % self.policy_delay
+        updates = self.updates.value + 1
         self.updates.assign(updates)
-        return updates == 0
+        return updates % self.policy_delay == 0
+
+    @graph_fn(differentiable=False)
+    def _updates_before(self) -> Any:
+        """How many updates there were before this one."""
+        return self.updates.value - 1
 
 
 class DDPG(ContinuousAgent):

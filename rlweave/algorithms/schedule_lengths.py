@@ -17,13 +17,14 @@ def fill_schedules(config: ConfigT, optimizer_steps: int | None = None) -> Confi
 
     Args:
         config: Settings of the training, with a section `agent`.
-        optimizer_steps: Those of the training, for a schedule of the learning rate without a length of its own; None
+        optimizer_steps: Those of the training, for schedules of learning rates without a length of their own; None
             where they are not known beforehand.
     """
     agent: Any = config.agent  # type: ignore[attr-defined]
     update: dict[str, Any] = {"mask_leaf": mask_leaf_of(config, agent)}
     if optimizer_steps is not None:
-        update["lr"] = linear_schedule(agent.lr, optimizer_steps)
+        rates = [name for name in ("lr", "temperature_lr") if hasattr(agent, name)]
+        update |= {name: linear_schedule(getattr(agent, name), optimizer_steps) for name in rates}
     return config.model_copy(update={"agent": agent.model_copy(update=update)})
 
 

@@ -110,6 +110,23 @@ def test_updates_are_those_of_a_program_written_by_hand(agent_class, critics, de
         np.testing.assert_allclose(weights_of(agent)[path], value.detach().numpy(), rtol=2e-3, atol=2e-5, err_msg=path)
 
 
+@pytest.mark.parametrize("backend", DIFFERENTIABLE)
+def test_schedules_of_a_delayed_policy_count_the_updates_of_the_critics(backend):
+    settings = {**SMALL, "lr": {"type": "linear", "start": 0.01, "end": 0.0, "steps": 4}}
+    agent = TD3(STATE, ACTION, settings, backend=backend)
+    rng = np.random.default_rng(0)
+    moved = []
+    for _ in range(6):
+        before = weights_of(agent)
+        agent.update(records(rng))
+        changes = (np.abs(value - before[path]).max() for path, value in weights_of(agent).items() if path[0] == "p")
+        moved.append(max(changes))
+    # Adam's first step has the size of the learning rate, here that of the second of four updates
+    assert moved[:2] == pytest.approx([0, 0.0075], rel=1e-3)
+    assert 0 < moved[3] < 0.0075
+    assert moved[5] == 0
+
+
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_densities_of_sac_are_in_units_of_the_environment(backend):
     # by quadrature over the box [-2, 4]: densities of fresh actions, estimated by a histogram of many

@@ -72,6 +72,23 @@ SETTINGS["ape-x"] = {
     "weight_interval": 20,
     "agent.target_update_samples": 200,
 }
+#: Algorithms for floats: TD3's second update is that of the policy, and its counter is a variable.
+FLOATS = {
+    "env": "Pendulum-v1",
+    "env_options": {"max_episode_steps": 40},
+    "num_envs": 2,
+    "steps": 500,
+    "agent.learning_starts": 60,
+    "agent.memory_capacity": 300,
+    "agent.batch_size": 16,
+    "agent.samples_per_step": 4.0,
+    "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
+}
+SETTINGS |= {  # of these schedules, too, the training is the length
+    "sac": {**FLOATS, "agent.temperature_lr": {"type": "linear", "start": 1e-2, "end": 0.0}},
+    "td3": FLOATS,
+    "ddpg": {**FLOATS, "agent.n_step": 3},
+}
 SHARED = {
     "env": "CartPole-v1",
     "report_every": 50,
@@ -82,6 +99,7 @@ SHARED = {
     "agent.network": NETWORK,
 }
 ALGORITHMS = ["dqn", "ppo"]  # others have files of their own
+CONTINUOUS = ["sac", "td3", "ddpg"]  # DQN's plan and workers, so that a few ways to run stand for all
 BACKENDS = ("jax", "torch", "tensorflow")
 
 
@@ -162,16 +180,21 @@ def test_a_schedule_over_the_whole_training_ends_with_it(trainers, algorithm, se
     assert trainer.agent.config.lr["steps"] - updates in (0, 1)  # the last item is stored, and nobody learns any more
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+PLACES = [
+    {},
+    {"gather": "async"},
+    {"placement": "single_learner_coarse", "gather": "sync"},
+    {"placement": "single_learner_coarse", "gather": "async"},
+]
+
+
 @pytest.mark.parametrize(
-    "where",
+    ("algorithm", "where"),
     [
-        {},
-        {"gather": "async"},
-        {"placement": "single_learner_coarse", "gather": "sync"},
-        {"placement": "single_learner_coarse", "gather": "async"},
+        *itertools.product(ALGORITHMS, PLACES),
+        *(pytest.param(name, PLACES[-1], marks=pytest.mark.slow) for name in CONTINUOUS),
     ],
-    ids=lambda where: "-".join(where.values()) or "local",
+    ids=lambda value: value if isinstance(value, str) else "-".join(value.values()) or "local",
 )
 def test_several_workers_in_turns_are_deterministic_and_resume_exactly(trainers, tmp_path, algorithm, where):
     sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, **where}
@@ -248,7 +271,7 @@ def test_every_checkpoint_has_a_model_as_agents_export_it(trainers, tmp_path, na
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *CONTINUOUS])
 def test_workers_on_ray_train_save_and_resume(trainers, ray_engine, tmp_path, algorithm):
     sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
     path = tmp_path / "run"
@@ -300,9 +323,16 @@ def test_workers_that_cannot_be_are_refused(sets, text):
         make("ppo", backend="torch", **sets)
 
 
-@pytest.mark.parametrize("acting", [None, "numpy"])
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "backend", "acting"),
+    [
+        *itertools.product(ALGORITHMS, BACKENDS, [None, "numpy"]),
+        *(pytest.param(name, "torch", "numpy", marks=() if name == "sac" else pytest.mark.slow) for name in CONTINUOUS),
+        *(pytest.param(name, "torch", "onnx", marks=pytest.mark.slow) for name in CONTINUOUS),
+        *(pytest.param(name, "jax", None, marks=() if name == "td3" else pytest.mark.slow) for name in CONTINUOUS),
+        *(pytest.param(name, "tensorflow", None, marks=pytest.mark.slow) for name in CONTINUOUS),
+    ],
+)
 def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, acting):
     sets = {"backend": backend, "agent__acting_backend": acting}
     uncut = trainers(algorithm, tmp_path / "uncut", **sets)

@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Rows = list[dict[str, Any]]
@@ -98,6 +98,49 @@ def judged(ratios: Sequence[float], bar: float | None) -> dict[str, Any]:
         "ok": bar is None or ratio >= bar,
         "spread": [round(low, 3), round(high, 3)],
     }
+
+
+def alternating(
+    pieces: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float] = clock
+) -> dict[str, list[float]]:
+    """Seconds of each piece in each round, the order turned round every time.
+
+    Args:
+        pieces: Functions by name; one call of each before the clock runs.
+        rounds: How many.
+        clock: Tells the time.
+    """
+    for piece in pieces.values():
+        piece()
+    seconds: dict[str, list[float]] = {name: [] for name in pieces}
+    for index in range(rounds):
+        for name in list(pieces) if index % 2 else list(pieces)[::-1]:
+            start = clock()
+            pieces[name]()
+            seconds[name].append(clock() - start)
+            print(f"{index:<4}{name:<22}{seconds[name][-1]:8.2f} s", flush=True)
+    return seconds
+
+
+def row(
+    case: str, seconds: Mapping[str, Sequence[float]], ours: str, peer: str, bar: float | None, steps: int | None = None
+) -> dict[str, Any]:
+    """A row of the report: how much faster ours is than the peer, by the median of the rounds' ratios.
+
+    Args:
+        case: Name of the row.
+        seconds: What `alternating` gave.
+        ours: Name of our piece.
+        peer: Name of the peer's.
+        bar: What the ratio should reach at least; None: whatever it is.
+        steps: Environment steps of a piece; with them the row has steps per second.
+    """
+    ratios = [other / own for own, other in zip(seconds[ours], seconds[peer], strict=True)]
+    speeds = {}
+    if steps is not None:
+        pairs = (("ours", ours), ("peer", peer))
+        speeds = {key: round(steps / statistics.median(seconds[name])) for key, name in pairs}
+    return {"case": case, **speeds, **judged(ratios, bar)}
 
 
 def report(name: str, rows: Rows, note: str = "") -> None:

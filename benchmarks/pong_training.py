@@ -1,9 +1,8 @@
-"""What the benchmarks of training on Pong share: equal threads for everybody, and short pieces that alternate."""
+"""What the benchmarks of training on Pong share: equal threads for everybody, trainers, environments."""
 
 from __future__ import annotations
 
 import os
-import statistics
 
 #: RLWEAVE_PONG_THREADS=1 where others use the cores as well: threads that wait for each other would be measured.
 THREADS = int(os.environ.get("RLWEAVE_PONG_THREADS", "2"))
@@ -52,33 +51,3 @@ def make_baselines_env(seed):
     # the wrapper skips frames itself; sticky actions as the id has them
     env = make_atari_env(ENV, n_envs=NUM_ENVS, seed=seed, env_kwargs={"frameskip": 1})
     return VecFrameStack(env, 4)
-
-
-def alternating(pieces, rounds, clock):
-    """Seconds of each piece in each round, the order turned round every time.
-
-    Args:
-        pieces: Functions by name; one call of each before the clock runs.
-        rounds: How many.
-        clock: Tells the time.
-    """
-    for piece in pieces.values():
-        piece()
-    seconds = {name: [] for name in pieces}
-    for index in range(rounds):
-        for name in list(pieces) if index % 2 else list(pieces)[::-1]:
-            start = clock()
-            pieces[name]()
-            seconds[name].append(clock() - start)
-            print(f"{index:<4}{name:<22}{seconds[name][-1]:8.2f} s", flush=True)
-    return seconds
-
-
-def row(case, seconds, ours, peer, bar, judged, steps=None):
-    """A row of the report: how much faster ours is than the peer, by the median of the rounds' ratios."""
-    ratios = [other / own for own, other in zip(seconds[ours], seconds[peer], strict=True)]
-    speeds = {}
-    if steps is not None:
-        pairs = (("ours", ours), ("peer", peer))
-        speeds = {key: round(steps / statistics.median(seconds[name])) for key, name in pairs}
-    return {"case": case, **speeds, **judged(ratios, bar)}

@@ -11,21 +11,11 @@ from __future__ import annotations
 
 import argparse
 
-from pong_training import (
-    ENV,
-    NUM_ENVS,
-    THREADS,
-    alternating,
-    make_baselines_env,
-    make_trainer,
-    row,
-    set_threads,
-    train_to,
-)
+from pong_training import ENV, NUM_ENVS, THREADS, make_baselines_env, make_trainer, set_threads, train_to
 
 set_threads()
 
-from alternating import clock, judged, report  # noqa: E402
+from alternating import alternating, judged, report, row  # noqa: E402
 
 CAPACITY, BATCH, STARTS, PIECE, LR, EPSILON = 20_000, 32, 512, 256, 1e-4, 0.1
 UPDATES = PIECE // 4
@@ -110,7 +100,7 @@ class Baselines:
 def rows(rounds):
     """All rows."""
     contestants = {"rlweave torch": Rlweave(), "Stable-Baselines3": Baselines()}
-    seconds = alternating(contestants, rounds, clock)
+    seconds = alternating(contestants, rounds)
     expected = (rounds + 1) * UPDATES
     for name, contestant in contestants.items():
         assert abs(contestant.updates() - expected) <= NUM_ENVS, (name, contestant.updates(), expected)
@@ -118,7 +108,7 @@ def rows(rounds):
     held, stacks = ours.bytes_per_transition(), 2 * 4 * 84 * 84
     ours.trainer.close()
     return [
-        row("rlweave torch / Stable-Baselines3", seconds, "rlweave torch", "Stable-Baselines3", 1.2, judged, PIECE),
+        row("rlweave torch / Stable-Baselines3", seconds, "rlweave torch", "Stable-Baselines3", 1.2, PIECE),
         {
             "case": "bytes per transition: two stacks / rlweave",
             "ours": round(held),

@@ -17,21 +17,11 @@ import argparse
 import os
 import time
 
-from pong_training import (
-    ENV,
-    NUM_ENVS,
-    THREADS,
-    alternating,
-    make_baselines_env,
-    make_trainer,
-    row,
-    set_threads,
-    train_to,
-)
+from pong_training import ENV, NUM_ENVS, THREADS, make_baselines_env, make_trainer, set_threads, train_to
 
 set_threads()
 
-from alternating import clock, judged, report  # noqa: E402
+from alternating import alternating, report, row  # noqa: E402
 
 STEPS, EPOCHS, MINIBATCHES, LR = 128, 4, 4, 2.5e-4
 PIECE = STEPS * NUM_ENVS
@@ -112,15 +102,15 @@ def training_rows(rounds):
         "Stable-Baselines3": Baselines(),
         "rlweave JAX": Rlweave("jax", acting),
     }
-    seconds = alternating(contestants, rounds, clock)
+    seconds = alternating(contestants, rounds)
     expected = (rounds + 1) * PIECE, (rounds + 1) * EPOCHS * MINIBATCHES
     for name, contestant in contestants.items():
         assert contestant.counted() == expected, (name, contestant.counted(), expected)
     for name in ("rlweave torch", "rlweave JAX"):
         contestants[name].trainer.close()
     return [
-        row("rlweave torch / Stable-Baselines3", seconds, "rlweave torch", "Stable-Baselines3", 1.3, judged, PIECE),
-        row("rlweave JAX / rlweave torch", seconds, "rlweave JAX", "rlweave torch", 0.7, judged, PIECE),
+        row("rlweave torch / Stable-Baselines3", seconds, "rlweave torch", "Stable-Baselines3", 1.3, PIECE),
+        row("rlweave JAX / rlweave torch", seconds, "rlweave JAX", "rlweave torch", 0.7, PIECE),
     ]
 
 
@@ -150,7 +140,7 @@ def acting_rows(rounds):
         trainer.close()
     seconds["slower"] = [max(pair) for pair in zip(seconds["network"], seconds["environment"], strict=True)]
     case = "acting: environment and network / the slower of them alone"
-    return [row(case, seconds, "together", "slower", 0.8, judged, PIECE)]
+    return [row(case, seconds, "together", "slower", 0.8, PIECE)]
 
 
 if __name__ == "__main__":

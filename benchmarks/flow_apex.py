@@ -38,8 +38,7 @@ from rlweave.algorithms.ape_x import (  # noqa: E402
     make_shards,
 )
 from rlweave.algorithms.config import resolve_config  # noqa: E402
-from rlweave.algorithms.engines import set_threads  # noqa: E402
-from rlweave.algorithms.placement import place  # noqa: E402
+from rlweave.algorithms.placement import place, set_threads  # noqa: E402
 from rlweave.flow.ray_engine import RayEngine  # noqa: E402
 
 SHARE = 0.1  # of a core: the actors of both systems live at the same time, and those that nobody asks do nothing

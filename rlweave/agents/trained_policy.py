@@ -14,7 +14,7 @@ from rlweave.agents.agent import Agent
 from rlweave.agents.deployed_policy import build_deployed, deployed_method
 from rlweave.agents.model_files import Weights
 from rlweave.envs.batching import batch_codec
-from rlweave.envs.info_masks import MASK
+from rlweave.envs.infos import MASK
 from rlweave.errors import EnvError, ExecutionError
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_json import gymnasium_from_json

@@ -10,12 +10,11 @@ from typing import Any
 
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import check_engine
 from rlweave.algorithms.environments import describe_environment, evaluate_player, state_space_of
 from rlweave.algorithms.fused import fused_parts
 from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
-from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, place
+from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, check_engine, place
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.backends import best_backend, get_backend
 from rlweave.envs import Evaluation, VectorEnv, resolve

@@ -1,11 +1,11 @@
-"""DDPG as something to train: DQN's plan and workers, another agent."""
+"""DDPG as something to train: DQN with another agent."""
 
 from __future__ import annotations
 
+import dataclasses
+
 from rlweave.agents.td3 import DDPG, DDPGConfig, FusedDDPG
-from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.dqn import GraphLearner, ReplayTrainConfig, dqn_plan, transition_worker
-from rlweave.algorithms.schedule_lengths import fill_replay_schedules
+from rlweave.algorithms.dqn import ReplayTrainConfig, dqn
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 
@@ -16,15 +16,12 @@ class DDPGTrainConfig(ReplayTrainConfig):
     agent: DDPGConfig = setting(DDPGConfig(), "the agent")
 
 
-ddpg = Algorithm(
-    "ddpg",
-    "deep deterministic policy gradient",
-    DDPGTrainConfig,
+ddpg = dataclasses.replace(
+    dqn,
+    name="ddpg",
+    summary="deep deterministic policy gradient",
+    config_class=DDPGTrainConfig,
     agent=DDPG,
-    worker=transition_worker,
-    learner=GraphLearner,
-    plan=dqn_plan,
-    complete=fill_replay_schedules,
     fused=FusedDDPG,
     presets=PresetFile(__file__),
 )

@@ -14,7 +14,7 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.envs import Evaluation, TextHashing, VectorEnv, evaluate, make_env
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act
-from rlweave.envs.info_masks import MASK
+from rlweave.envs.infos import MASK
 from rlweave.envs.registration import receive_registration, registration_to_ship
 from rlweave.errors import ConfigError, EnvError, RlweaveError
 from rlweave.plugins import import_modules

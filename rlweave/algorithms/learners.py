@@ -7,9 +7,8 @@ from typing import Any, Generic, TypeVar
 
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import set_threads
 from rlweave.algorithms.environments import ShipsEnvironment, make_training_env
-from rlweave.algorithms.placement import MakeAgent
+from rlweave.algorithms.placement import MakeAgent, set_threads
 from rlweave.algorithms.rollout_workers import acting_state
 from rlweave.flow import LearnerActor, ReportMetrics, Resources, SampleBatch
 

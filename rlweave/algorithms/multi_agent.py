@@ -13,23 +13,21 @@ from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.dqn import GraphLearner, dqn_branch
-from rlweave.algorithms.engines import set_threads, worker_resources, worker_seed
 from rlweave.algorithms.environments import describe_environment, options_checked, state_space_of
 from rlweave.algorithms.learners import AgentLearner
-from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
+from rlweave.algorithms.multi_agent_worker import MultiAgentWorker, PackTrajectories
 from rlweave.algorithms.parts import Parts
-from rlweave.algorithms.placement import RolloutWorkers
+from rlweave.algorithms.placement import RolloutWorkers, set_threads, worker_resources, worker_seed
 from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.rollout_workers import build_acting
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.trainer import PlanTrainer
-from rlweave.algorithms.trajectory_packing import PackTrajectories
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
 from rlweave.envs.evaluation import Act
 from rlweave.envs.multi_agent import MultiAgentEnv
 from rlweave.envs.multi_agent_evaluation import evaluate_together
-from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
+from rlweave.envs.parallel_api import make_parallel_env, resolve_parallel
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
 from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers

@@ -14,12 +14,12 @@ from rlweave.agents.agent import AUTO
 from rlweave.agents.model_files import Model, write_model
 from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import check_engine, close_engine, make_engine, set_threads
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.events import Events
 from rlweave.algorithms.parts import Parts
-from rlweave.algorithms.rescue import Rescue
+from rlweave.algorithms.placement import check_engine, close_engine, make_engine, set_threads
 from rlweave.algorithms.saving import (
+    Rescue,
     check_same_training,
     is_refused_by_disk,
     save_and_tell,

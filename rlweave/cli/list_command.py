@@ -114,7 +114,7 @@ def environments() -> Rows:
     import gymnasium
 
     import rlweave.envs  # noqa: F401  (registers them)
-    from rlweave.envs.parallel_names import OWN
+    from rlweave.envs.parallel_api import OWN
 
     return [(name, "") for name in sorted(gymnasium.registry)] + [(name, "several agents") for name in sorted(OWN)]
 

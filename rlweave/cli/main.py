@@ -14,11 +14,11 @@ from rlweave.cli.console import fail
 from rlweave.cli.evaluate import evaluate
 from rlweave.cli.export_command import export
 from rlweave.cli.graph_command import graph
-from rlweave.cli.kept_settings import ResumeCommand
 from rlweave.cli.list_command import list_names
 from rlweave.cli.plan_command import plan
 from rlweave.cli.plot import plot
 from rlweave.cli.serve import serve
+from rlweave.cli.settings import ResumeCommand
 from rlweave.cli.train import EPILOG, resume, train
 from rlweave.errors import RlweaveError
 

@@ -8,7 +8,6 @@ list of transitions: see `StepResult`. Importing this registers ``rlweave/GridWo
 from rlweave.envs.async_env import AsyncEnv
 from rlweave.envs.catch import Catch
 from rlweave.envs.cue_recall import CueRecall
-from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.evaluation import Evaluation, evaluate
 from rlweave.envs.gridworld import GridWorld
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv
@@ -18,7 +17,7 @@ from rlweave.envs.point_navigation import PointNavigation
 from rlweave.envs.registration import register_environments, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.envs.sine_tasks import SineTasks
-from rlweave.envs.steps import StepResult
+from rlweave.envs.steps import Episode, EpisodeTracker, StepResult
 from rlweave.envs.sync_env import SyncEnv
 from rlweave.envs.vector_env import VectorEnv
 

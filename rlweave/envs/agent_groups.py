@@ -1,7 +1,8 @@
-"""Agents whose spaces are alike, as rows of one batch, and what each of them still waits for."""
+"""Steps of an environment with several agents: those whose spaces are alike are rows of one batch."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +12,12 @@ import numpy.typing as npt
 
 from rlweave.envs.batching import Batch, batch_codec
 from rlweave.envs.failures import NOT_FINITE, describe
+from rlweave.envs.infos import InfoNumbers
 from rlweave.envs.integer_ranges import OutOfRange
 from rlweave.errors import ConfigError, EnvError
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
+from rlweave.tree import tree_map
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -111,7 +114,7 @@ class AgentGroup:
         if self.acting.all() or not self.acting.any():
             return self.observations
         rows = np.where(self.acting, np.arange(self.rows), int(self.acting.argmax()))
-        return _take(self.observations, rows)
+        return tree_map(operator.itemgetter(rows), self.observations)
 
     def split_actions(self, actions: Batch) -> Sequence[Any]:
         """Each row of a batch of actions in the environment's form.
@@ -206,7 +209,7 @@ class AgentGroup:
             # Rows of agents that were never there hold zeros, which need not lie in the space.
             rows = (self._began if begun else self._seen).nonzero()[0]
             try:
-                self._codec.check_range(_take(batch, rows))
+                self._codec.check_range(tree_map(operator.itemgetter(rows), batch))
             except OutOfRange as error:
                 agent, copy = divmod(int(rows[error.row or 0]), self.num_envs)
                 return copy, f"agent {self.agents[agent]!r}: {describe(error)[0]}", ""
@@ -216,14 +219,6 @@ class AgentGroup:
         agent, copy = divmod(found[0], self.num_envs)
         which = f"leaf {found[1]!r} of the observation" if found[1] else "the observation"
         return copy, f"{which} of agent {self.agents[agent]!r} holds NaN or infinity", NOT_FINITE
-
-
-def _take(batch: Batch, rows: npt.NDArray[np.int64]) -> Batch:
-    if isinstance(batch, dict):
-        return {key: _take(value, rows) for key, value in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(_take(value, rows) for value in batch)
-    return batch[rows]
 
 
 def _check_alike(
@@ -258,3 +253,35 @@ def check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) ->
             where="grouping",
             received=f"{dict(grouped)}, for the agents {list(agents)}",
         )
+
+
+class AgentEpisode(NamedTuple):
+    """One agent's part in an episode that is over.
+
+    Attributes:
+        env: Index of the copy.
+        agent: The agent.
+        episode_return: Undiscounted sum of all its rewards, those from before its first and after its last action too.
+        length: How often it acted.
+        terminated: Whether it reached a terminal state; False if it was cut off, or its end was never told.
+        info: Numbers of its last info that are to be metrics, by leaf.
+    """
+
+    env: int
+    agent: str
+    episode_return: float
+    length: int
+    terminated: bool
+    info: InfoNumbers = ()
+
+
+class MultiAgentStep(NamedTuple):
+    """What one step of all copies gave.
+
+    Attributes:
+        groups: By name of the group.
+        episodes: The parts of all agents in the episodes that this step finished.
+    """
+
+    groups: dict[str, GroupStep]
+    episodes: tuple[AgentEpisode, ...]

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave.envs.batching import Batch
-from rlweave.envs.episodes import Episode
 from rlweave.envs.failures import environment_failure, step_phase
 from rlweave.envs.seeding import EVALUATION_WORKER
+from rlweave.envs.steps import Episode
 from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import ConfigError
 

@@ -15,7 +15,7 @@ from rlweave.envs.atari import AtariEnv, is_atari, learning_options
 from rlweave.envs.failures import SubEnvGuard, describe
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv, autoreset_mode
 from rlweave.envs.hashed_text import HashedText, TextHashing, has_text
-from rlweave.envs.info_masks import InfoMask
+from rlweave.envs.infos import InfoMask
 from rlweave.envs.registration import resolve
 from rlweave.envs.running_statistics import refuse_running_statistics
 from rlweave.envs.sync_env import EnvFactory, SyncEnv, construct

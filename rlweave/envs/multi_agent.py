@@ -10,16 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from rlweave.envs.agent_episodes import AgentEpisode, MultiAgentStep
-from rlweave.envs.agent_groups import AgentGroup, GroupStep, check_groups
+from rlweave.envs.agent_groups import AgentEpisode, AgentGroup, GroupStep, MultiAgentStep, check_groups
 from rlweave.envs.batching import Batch
 from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
-from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
+from rlweave.envs.infos import InfoMetrics, InfoNumbers
 from rlweave.envs.object_state import capture, only_data
 from rlweave.envs.ownership import Ownership, own
-from rlweave.envs.parallel_names import ParallelEnv
-from rlweave.envs.parallel_results import first_observations, five_mappings, flag_of, reward_of
+from rlweave.envs.parallel_api import ParallelEnv, first_observations, five_mappings, flag_of, reward_of
 from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit, load_environments, save_environments

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlweave.envs.episodes import Episode
 from rlweave.envs.evaluation import MAX_EPISODE_STEPS, Act, Evaluation
 from rlweave.envs.failures import environment_failure
 from rlweave.envs.multi_agent import AgentEpisode, MultiAgentEnv
 from rlweave.envs.seeding import EVALUATION_WORKER
+from rlweave.envs.steps import Episode
 from rlweave.errors import ConfigError
 
 

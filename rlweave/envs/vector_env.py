@@ -14,16 +14,15 @@ from gymnasium.vector.utils import batch_space
 
 from rlweave.envs.batching import Batch, batch_codec
 from rlweave.envs.contract import LARGEST_REWARD
-from rlweave.envs.episodes import Episode, EpisodeTracker
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
-from rlweave.envs.info_metrics import InfoMetrics, InfoNumbers
+from rlweave.envs.infos import InfoMetrics, InfoNumbers
 from rlweave.envs.integer_ranges import OutOfRange
 from rlweave.envs.object_state import capture, only_data
 from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit
 from rlweave.envs.seeding import action_seed
-from rlweave.envs.steps import Advance, Infos, StepResult
+from rlweave.envs.steps import Advance, Episode, EpisodeTracker, Infos, StepResult
 from rlweave.errors import EnvError
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium

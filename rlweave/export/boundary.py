@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from rlweave.agents.trained_policy import TrainedPolicy
-from rlweave.envs.info_masks import MASK
+from rlweave.envs.infos import MASK
 from rlweave.spaces.gymnasium_json import gymnasium_from_json
 from rlweave.spaces.gymnasium_spaces import Tokens, starts_of, value_to_gymnasium
 

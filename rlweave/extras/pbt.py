@@ -12,10 +12,9 @@ import numpy as np
 from rlweave.agents.model_files import Model
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig, resolve_config
-from rlweave.algorithms.engines import close_engine, make_engine
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.events import Events
-from rlweave.algorithms.placement import RolloutWorkers
+from rlweave.algorithms.placement import RolloutWorkers, close_engine, make_engine
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer

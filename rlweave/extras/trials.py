@@ -10,8 +10,8 @@ import numpy as np
 
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.engines import make_engine
 from rlweave.algorithms.environments import ShipsEnvironment
+from rlweave.algorithms.placement import make_engine
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs.seeding import derived_seed
 from rlweave.extras.population import Bounds, explore

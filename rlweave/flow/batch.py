@@ -10,6 +10,7 @@ import numpy as np
 
 from rlweave.errors import SpaceError
 from rlweave.flow.codec import saved_as
+from rlweave.tree import tree_map
 
 Layout = Literal["rows", "trajectories"]
 
@@ -164,7 +165,7 @@ class SampleBatch:
 
     def _map(self, function: Callable[[bool, np.ndarray], np.ndarray], env_steps: int | None) -> SampleBatch:
         data = {
-            key: _map_leaves(functools.partial(function, key in self.per_trajectory), value)
+            key: tree_map(functools.partial(function, key in self.per_trajectory), value)
             for key, value in self.data.items()
         }
         return SampleBatch(data, self.layout, self.per_trajectory, env_steps)
@@ -223,7 +224,7 @@ class SampleBatch:
 def _walk(path: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
     if isinstance(value, np.ndarray):
         yield path, value
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         for key, inner in value.items():
             yield from _walk(f"{path}/{key}", inner)
     elif isinstance(value, tuple):
@@ -236,14 +237,6 @@ def _walk(path: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
             received=type(value).__name__,
             fix="convert it with numpy.asarray before it travels; containers are dicts and tuples",
         )
-
-
-def _map_leaves(function: Callable[[np.ndarray], Any], value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _map_leaves(function, inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_map_leaves(function, inner) for inner in value)
-    return function(value)
 
 
 def _same_form(path: str, values: Sequence[Any]) -> None:

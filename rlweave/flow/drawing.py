@@ -8,11 +8,10 @@ from html import escape
 from typing import Literal
 
 from rlweave.errors import PlanError, nearest
-from rlweave.flow.explain import edge_capacity, messages_of, settings_of
 from rlweave.flow.item_types import type_name
 from rlweave.flow.operator import Operator, RunsAt
-from rlweave.flow.plan_graph import PlanGraph
-from rlweave.view.layout.boxes import Box, Ends, Link
+from rlweave.flow.plan_graph import PlanGraph, edge_capacity, messages_of, settings_of
+from rlweave.view.layout.boxes import Box, Ends, Link, sans_width
 from rlweave.view.layout.elements import (
     GREY,
     INK,
@@ -22,13 +21,12 @@ from rlweave.view.layout.elements import (
     legend,
     line,
     page,
+    route,
     stroke,
     swatch,
     text_element,
 )
 from rlweave.view.layout.layered import Edge, Item, arrange
-from rlweave.view.layout.paths import route
-from rlweave.view.layout.typography import sans_width
 
 PLACES: dict[RunsAt, str] = {
     "sources": "at the sources",

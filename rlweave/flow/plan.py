@@ -14,10 +14,9 @@ from rlweave.flow.context import Context
 from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Clock, Engine, LocalEngine, SystemClock, answers_of
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled
-from rlweave.flow.explain import explain
 from rlweave.flow.interrupt import stopping_on_interrupt
 from rlweave.flow.learner import LearnerActor
-from rlweave.flow.plan_graph import PlanGraph
+from rlweave.flow.plan_graph import PlanGraph, explain
 from rlweave.flow.progress import ProgressWatch, StepsWatch
 from rlweave.flow.protocols import TellsEpisodes
 from rlweave.flow.reports import EpisodeWindow, Report, UnreportedEpisodes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from gymnasium import spaces as gym
 from rlweave.errors import SpaceError
 from rlweave.spaces.gymnasium_spaces import Tokens
 from rlweave.spaces.space import join_path
+from rlweave.tree import tree_map
 
 
 def value_from_json(space: gymnasium.Space[Any], data: Any, path: str = "observation") -> Any:
@@ -57,7 +59,8 @@ def batch_from_json(space: gymnasium.Space[Any], rows: list[Any], path: str = "o
             if array.shape[1:] == space.shape:
                 _check_categories(space, array, path)
                 return array
-    return stacked([value_from_json(space, item, f"{path}/{index}") for index, item in enumerate(rows)])
+    values = [value_from_json(space, item, f"{path}/{index}") for index, item in enumerate(rows)]
+    return tree_map(lambda *leaves: np.array(leaves, object if isinstance(leaves[0], str) else None), *values)
 
 
 def _check_categories(space: Any, array: np.ndarray, path: str) -> None:
@@ -84,16 +87,6 @@ def array_from_json(data: Any, path: str, expected: str) -> np.ndarray:
     return array
 
 
-def stacked(values: Sequence[Any]) -> Any:
-    """A batch of equally nested values: one axis more in front of each leaf."""
-    first = values[0]
-    if isinstance(first, Mapping):
-        return {key: stacked([value[key] for value in values]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(stacked([value[index] for value in values]) for index in range(len(first)))
-    return np.array(values, object if isinstance(first, str) else None)
-
-
 def value_to_json(value: Any) -> Any:
     """A value of a space as plain data."""
     if isinstance(value, Mapping):
@@ -108,13 +101,7 @@ def rows_to_json(batch: Any, rows: int) -> list[Any]:
     if isinstance(batch, np.ndarray):
         found: list[Any] = batch.tolist()
         return found
-
-    def row(part: Any, index: int) -> Any:
-        if isinstance(part, Mapping):
-            return {key: row(item, index) for key, item in part.items()}
-        return tuple(row(item, index) for item in part) if isinstance(part, tuple) else part[index]
-
-    return [value_to_json(row(batch, index)) for index in range(rows)]
+    return [value_to_json(tree_map(operator.itemgetter(index), batch)) for index in range(rows)]
 
 
 def _wrong(what: str, path: str, received: Any, expected: str) -> SpaceError:

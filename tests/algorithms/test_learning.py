@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.learning import ENGINES, ON_RAY, TASKS, settings_on, table, train_task
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.engines import check_engine
+from rlweave.algorithms.placement import check_engine
 from rlweave.algorithms.registry import get_algorithm
 
 #: Of the second tier: one task for each algorithm.

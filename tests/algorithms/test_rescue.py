@@ -7,7 +7,7 @@ import sys
 import gymnasium
 import pytest
 
-from rlweave.algorithms import rescue
+from rlweave.algorithms import saving
 from rlweave.runs.checkpoint import find_checkpoint, list_checkpoints
 from tests.algorithms.test_checkpoints_in_passing import CASES, trainers  # noqa: F401
 from tests.algorithms.test_trainer import assert_same_state, finish, state_of
@@ -58,7 +58,7 @@ def test_in_the_middle_of_a_long_step_the_state_before_it_is_saved(
     monkeypatch,
     long,
 ):
-    monkeypatch.setattr(rescue, "_LONG_SHARE", 0.0 if long else 1.0)
+    monkeypatch.setattr(saving, "_LONG_SHARE", 0.0 if long else 1.0)
     env, kind = interrupting
     sets = {"env": env, "evaluate_every": 0, "checkpoint_every": 0, "report_every": 96}
     uncut = trainers(PPO, SETTINGS, tmp_path / "uncut", **sets)

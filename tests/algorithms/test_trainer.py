@@ -8,11 +8,11 @@ import pytest
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.events import Events
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.algorithms.rescue import Rescue
+from rlweave.algorithms.saving import Rescue
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs import Evaluation
-from rlweave.envs.episodes import Episode
 from rlweave.envs.seeding import derived_seed
+from rlweave.envs.steps import Episode
 from rlweave.errors import CheckpointError, ConfigError, PlanError
 from rlweave.flow import ParallelRollouts, ReportMetrics, TrainOneStep
 from rlweave.runs.checkpoint import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlweave.algorithms.trajectory_packing import PackTrajectories, packed
+from rlweave.algorithms.multi_agent_worker import PackTrajectories, packed
 from rlweave.components.returns import generalized_advantages
 from rlweave.flow import ABSORBED, Envelope, SampleBatch
 

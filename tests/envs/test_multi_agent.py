@@ -6,7 +6,7 @@ import pytest
 
 from rlweave.envs.multi_agent import AgentEpisode, MultiAgentEnv
 from rlweave.envs.multi_cartpole import MultiCartPole
-from rlweave.envs.parallel_names import make_parallel_env, resolve_parallel
+from rlweave.envs.parallel_api import make_parallel_env, resolve_parallel
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.errors import ConfigError, EnvError, install_command
 from tests.envs.parallel_fakes import Scripted, apart, together

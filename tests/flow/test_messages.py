@@ -25,7 +25,7 @@ from rlweave.flow import (
     UpdateWeights,
     WorkerGroup,
 )
-from rlweave.flow.explain import messages_of
+from rlweave.flow.plan_graph import messages_of
 from rlweave.flow.weights import Outbox, Told
 from tests.flow.conftest import Start
 from tests.flow.fake_shards import BATCH, FakeShard

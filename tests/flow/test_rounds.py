@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlweave.algorithms.trajectory_packing import PackTrajectories
+from rlweave.algorithms.multi_agent_worker import PackTrajectories
 from rlweave.errors import PlanError
 from rlweave.flow import (
     ABSORBED,

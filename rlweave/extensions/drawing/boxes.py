@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rlweave.extensions.drawing.dataflow import Flow, Picture
 from rlweave.extensions.drawing.parts import Part, describe_variables
-from rlweave.view.layout.boxes import PADDING, Box, Link
+from rlweave.view.layout.boxes import PADDING, Box, Link, mono_width, sans_width
 from rlweave.view.layout.layered import Edge, Item, arrange
-from rlweave.view.layout.typography import mono_width, sans_width
 
 INDENT = 13.0
 #: Sizes of scopes, classes and small print: of a container, of a component without anything inside.

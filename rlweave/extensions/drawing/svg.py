@@ -15,7 +15,7 @@ from rlweave.extensions.drawing.boxes import (
 )
 from rlweave.extensions.drawing.dataflow import Picture
 from rlweave.extensions.drawing.parts import Part
-from rlweave.view.layout.boxes import Box, Ends, Link
+from rlweave.view.layout.boxes import MONO, SANS, Box, Ends, Link
 from rlweave.view.layout.elements import (
     GREY,
     INK,
@@ -27,13 +27,12 @@ from rlweave.view.layout.elements import (
     legend,
     line,
     page,
+    route,
     stroke,
     swatch,
     text_element,
 )
 from rlweave.view.layout.layered import Arrangement
-from rlweave.view.layout.paths import route
-from rlweave.view.layout.typography import MONO, SANS
 
 MARGIN, LEAST_WIDTH = 16.0, 420.0
 #: One colour per API method, in their order; what several methods share is grey.

@@ -54,11 +54,11 @@ def build_actor(backend, images):
     """The executor of a greedy policy, and (kernel, bias) of its layers: the trunk, the value, the advantages."""
     if images:
         state = IntBox(0, 256, shape=(84, 84, 4), dtype="uint8", layout="channels_last")
-        policy = DuelingPolicy(None, IntBox(6), image_network=CONVOLUTIONS, state_space=state)
+        policy = DuelingPolicy(None, IntBox(6), image_network=CONVOLUTIONS, observation_space=state)
     else:
         state = FloatBox(shape=(4,))
-        policy = DuelingPolicy(DENSE, IntBox(2), state_space=state)
-    executor = build(policy, {"states": state.with_batch_rank()}, backend=backend, methods=("greedy",))
+        policy = DuelingPolicy(DENSE, IntBox(2), observation_space=state)
+    executor = build(policy, {"observations": state.with_batch_rank()}, backend=backend, methods=("greedy",))
     weights = executor.get_weights()
     names = sorted({path.rpartition("/")[0] for path in weights}, key=_place)
     return executor, [(weights[f"{name}/kernel"], weights[f"{name}/bias"]) for name in names]
@@ -82,8 +82,8 @@ def numpy_peer(layers, images):
         return None
     (w0, b0), (w1, b1), (wv, bv), (wa, ba) = layers
 
-    def act(states):
-        x = states.dot(w0)
+    def act(observations):
+        x = observations.dot(w0)
         x += b0
         np.maximum(x, 0.0, out=x)
         x = x.dot(w1)
@@ -113,14 +113,14 @@ def torch_peer(layers, images):
     dense = [(torch.tensor(kernel), torch.tensor(bias)) for kernel, bias in layers[3 if images else 0 : -2]]
     (wv, bv), (wa, ba) = [(torch.tensor(kernel), torch.tensor(bias)) for kernel, bias in layers[-2:]]
 
-    def act(states):
+    def act(observations):
         with torch.inference_mode():
-            x = torch.from_numpy(states)
+            x = torch.from_numpy(observations)
             if images:
                 x = x.permute(0, 3, 1, 2).to(torch.float32).div_(255.0)
                 for (weight, bias), stride in zip(filters, STRIDES, strict=True):
                     x = functional.conv2d(x, weight, bias, stride=stride).relu_()
-                x = x.permute(0, 2, 3, 1).reshape(len(states), -1)
+                x = x.permute(0, 2, 3, 1).reshape(len(observations), -1)
             for weight, bias in dense:
                 x = torch.addmm(bias, x, weight).relu_()
             advantages = torch.addmm(ba, x, wa)
@@ -156,8 +156,8 @@ def jax_peer(layers, images):
 
     jitted = jax.jit(forward)
 
-    def act(states):
-        return np.asarray(jitted(params, states))
+    def act(observations):
+        return np.asarray(jitted(params, observations))
 
     return act
 
@@ -185,8 +185,8 @@ def tensorflow_peer(layers, images):
 
     concrete = forward.get_concrete_function()
 
-    def act(states):
-        return concrete(tf.constant(states)).numpy()
+    def act(observations):
+        return concrete(tf.constant(observations)).numpy()
 
     return act
 
@@ -237,8 +237,8 @@ def onnx_peer(layers, images):
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [nodes[-1].output[0]]
 
-    def act(states):
-        return session.run(names, {"x": states})[0]
+    def act(observations):
+        return session.run(names, {"x": observations})[0]
 
     return act
 
@@ -262,15 +262,15 @@ def rows(backends, environments):
             if peer is None:
                 peer, against = torch_peer(layers, images), "torch"
             for count in environments:
-                states = observations(images, count)
-                mine, other = executor.greedy(states), peer(states)
+                batch = observations(images, count)
+                mine, other = executor.greedy(batch), peer(batch)
                 assert np.mean(mine == other) > 0.9, "the peers act otherwise"  # near-ties may round differently
                 bar = BARS[backend][int(images)] if against == backend and count >= SMALLEST_WITH_BAR[images] else None
                 name = f"{backend}, {'images' if images else 'numbers'}, {count} environments"
                 row = compare(
                     name if against == backend else f"{name}, against {against} by hand",
-                    lambda greedy=executor.greedy, x=states: greedy(x),
-                    lambda act=peer, x=states: act(x),
+                    lambda greedy=executor.greedy, x=batch: greedy(x),
+                    lambda act=peer, x=batch: act(x),
                     bar,
                     rounds=11 if images else 25,
                     target=0.03 if images else 0.01,

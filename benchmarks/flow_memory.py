@@ -43,7 +43,7 @@ class Worker:
 
     def sample(self) -> SampleBatch:
         """A fragment."""
-        return SampleBatch({"states": np.zeros((50, NUMBERS // 50), np.float32)})
+        return SampleBatch({"observations": np.zeros((50, NUMBERS // 50), np.float32)})
 
     def pid(self):
         """Its process."""
@@ -66,7 +66,7 @@ class Learner:
 
     def update(self, batch):
         """Trains."""
-        self.weights += batch["states"].reshape(-1) + 1.0
+        self.weights += batch["observations"].reshape(-1) + 1.0
         return {"pid": float(os.getpid())}
 
     def get_weights(self):

@@ -33,11 +33,11 @@ def build_actor(backend, conv):
     """The executor of a greedy policy, and (kernel, bias) of its layers in order."""
     if conv:
         state = FloatBox(shape=(84, 84, 4), layout="channels_last")
-        policy = QPolicy(None, IntBox(6), image_network=CONV, state_space=state)
+        policy = QPolicy(None, IntBox(6), image_network=CONV, observation_space=state)
     else:
         state = FloatBox(shape=(4,))
-        policy = QPolicy(MLP, IntBox(2), state_space=state)
-    executor = build(policy, {"states": state.with_batch_rank()}, backend=backend, methods=("greedy",))
+        policy = QPolicy(MLP, IntBox(2), observation_space=state)
+    executor = build(policy, {"observations": state.with_batch_rank()}, backend=backend, methods=("greedy",))
     weights = executor.get_weights()
     names = sorted({path.rpartition("/")[0] for path in weights}, key=lambda path: ("head" in path, path))
     return executor, [(weights[f"{name}/kernel"], weights[f"{name}/bias"]) for name in names]
@@ -49,8 +49,8 @@ def numpy_peer(layers, conv):
         return None  # nobody acts with a conv net in NumPy
     (w0, b0), (w1, b1), (w2, b2) = layers
 
-    def act(states):
-        x = states.dot(w0)
+    def act(observations):
+        x = observations.dot(w0)
         x += b0
         np.maximum(x, 0.0, out=x)
         x = x.dot(w1)
@@ -76,18 +76,18 @@ def torch_peer(layers, conv):
         weight = torch.tensor(np.ascontiguousarray(kernel.transpose(3, 2, 0, 1)))
         filters.append((weight.contiguous(memory_format=torch.channels_last), torch.tensor(bias)))
 
-    def act_mlp(states):
+    def act_mlp(observations):
         with torch.inference_mode():
-            x = torch.addmm(b0, torch.from_numpy(states), w0).relu_()
+            x = torch.addmm(b0, torch.from_numpy(observations), w0).relu_()
             x = torch.addmm(b1, x, w1).relu_()
             return torch.addmm(b2, x, w2).argmax(-1).int().numpy()
 
-    def act_conv(states):
+    def act_conv(observations):
         with torch.inference_mode():
-            x = torch.from_numpy(states).permute(0, 3, 1, 2)
+            x = torch.from_numpy(observations).permute(0, 3, 1, 2)
             for (weight, bias), stride in zip(filters, STRIDES, strict=True):
                 x = functional.conv2d(x, weight, bias, stride=stride).relu_()
-            x = torch.addmm(b0, x.permute(0, 2, 3, 1).reshape(len(states), -1), w0).relu_()
+            x = torch.addmm(b0, x.permute(0, 2, 3, 1).reshape(len(observations), -1), w0).relu_()
             return torch.addmm(b1, x, w1).argmax(-1).int().numpy()
 
     if conv:
@@ -119,8 +119,8 @@ def jax_peer(layers, conv):
 
     jitted = jax.jit(forward)
 
-    def act(states):
-        return np.asarray(jitted(params, states))
+    def act(observations):
+        return np.asarray(jitted(params, observations))
 
     return act
 
@@ -140,14 +140,14 @@ def rows():
                 continue
             for batch in (8,) if conv else (1, 8, 64):
                 shape = (batch, 84, 84, 4) if conv else (batch, 4)
-                states = rng.standard_normal(shape, np.float32)
-                mine, other = executor.greedy(states), peer(states)
+                observations = rng.standard_normal(shape, np.float32)
+                mine, other = executor.greedy(observations), peer(observations)
                 np.testing.assert_array_equal(mine, other)
                 assert mine.dtype == other.dtype == np.int32
                 bar = BARS[backend][2 if conv else int(batch > 1)]
                 name = f"{backend} {'conv' if conv else 'MLP 4-64-64-2'}, batch {batch}"
-                ours = lambda greedy=executor.greedy, x=states: greedy(x)  # noqa: E731
-                theirs = lambda act=peer, x=states: act(x)  # noqa: E731
+                ours = lambda greedy=executor.greedy, x=observations: greedy(x)  # noqa: E731
+                theirs = lambda act=peer, x=observations: act(x)  # noqa: E731
                 rounds, target = (41, 0.06) if conv else (121, 0.01)  # many short ones: the machine's speed changes
                 found.append(compare(name, ours, theirs, bar, rounds=rounds, target=target))
     return found

@@ -44,7 +44,7 @@ def make_root():
 
     state = Dict(position=FloatBox(shape=(3,)), velocity=FloatBox(shape=(3,)), mode=IntBox(4))
     policy = DuelingPolicy(
-        layers(6), IntBox(4), state_space=state, value_network=layers(3), advantage_network=layers(3)
+        layers(6), IntBox(4), observation_space=state, value_network=layers(3), advantage_network=layers(3)
     )
     root = DQNGraph(
         policy,
@@ -54,15 +54,15 @@ def make_root():
         PrioritizedReplay(capacity=10_000),
     )
     records = Dict(
-        states=state,
+        observations=state,
         actions=IntBox(4),
         rewards=FloatBox(),
         terminated=BoolBox(),
         discounts=FloatBox(),
-        next_states=state,
+        next_observations=state,
     )
     inputs = {
-        "states": state.with_batch_rank(),
+        "observations": state.with_batch_rank(),
         "epsilon": FloatBox(add_batch_rank=True),
         "records": records.with_batch_rank(),
         "gradients": lambda root: root.policy.variables(),
@@ -72,11 +72,11 @@ def make_root():
 
 def call_all(executor, inputs):
     """Calls every API method once."""
-    states = inputs["states"].sample(8, rng=0)
+    observations = inputs["observations"].sample(8, rng=0)
     records = inputs["records"].sample(64, rng=1)
-    executor.act(states, inputs["epsilon"].sample(8, rng=2))
-    executor.act_greedily(states)
-    executor.q_values(states)
+    executor.act(observations, inputs["epsilon"].sample(8, rng=2))
+    executor.act_greedily(observations)
+    executor.q_values(observations)
     executor.insert(records)
     executor.update(batch_size=32)
     executor.update_from(records)

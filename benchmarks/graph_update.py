@@ -42,13 +42,13 @@ class DoubleDQN(Component):
 
     @api
     def update(self, batch):
-        online_next = graph.stop_gradient(self.policy.q_values(batch["next_states"]))
+        online_next = graph.stop_gradient(self.policy.q_values(batch["next_observations"]))
         loss, _ = self.loss.td_loss(
-            self.policy.q_values(batch["states"]),
+            self.policy.q_values(batch["observations"]),
             batch["actions"],
             batch["rewards"],
             batch["terminated"],
-            self.target_policy.q_values(batch["next_states"]),
+            self.target_policy.q_values(batch["next_observations"]),
             online_next,
         )
         self.optimizer.step(loss, self.policy.variables())
@@ -58,11 +58,13 @@ class DoubleDQN(Component):
 def build_graph(backend, conv):
     """The executor, and a batch as NumPy."""
     state = FloatBox(shape=(84, 84, 4), layout="channels_last") if conv else FloatBox(shape=(4,))
-    space = Dict(states=state, actions=IntBox(ACTIONS), rewards=FloatBox(), terminated=BoolBox(), next_states=state)
+    space = Dict(
+        observations=state, actions=IntBox(ACTIONS), rewards=FloatBox(), terminated=BoolBox(), next_observations=state
+    )
     if conv:
-        policy = QPolicy(None, IntBox(ACTIONS), image_network=CONV, state_space=state)
+        policy = QPolicy(None, IntBox(ACTIONS), image_network=CONV, observation_space=state)
     else:
-        policy = QPolicy(MLP, IntBox(ACTIONS), state_space=state)
+        policy = QPolicy(MLP, IntBox(ACTIONS), observation_space=state)
     executor = build(DoubleDQN(policy), {"batch": space.with_batch_rank()}, backend=backend)
     return executor, space.with_batch_rank().sample(BATCH, rng=0)
 
@@ -111,10 +113,10 @@ def torch_peer(layers, batch, conv):
 
     def update():
         with torch.no_grad():
-            best = q(params, data["next_states"]).argmax(-1, keepdim=True)
-            bootstrap = q(target, data["next_states"]).gather(-1, best)[:, 0]
+            best = q(params, data["next_observations"]).argmax(-1, keepdim=True)
+            bootstrap = q(target, data["next_observations"]).gather(-1, best)[:, 0]
             goal = data["rewards"] + DISCOUNT * torch.where(data["terminated"], 0.0, bootstrap)
-        chosen = q(params, data["states"]).gather(-1, data["actions"][:, None])[:, 0]
+        chosen = q(params, data["observations"]).gather(-1, data["actions"][:, None])[:, 0]
         loss = functional.huber_loss(chosen, goal)
         grads = torch.autograd.grad(loss, params)
         with torch.no_grad():
@@ -160,10 +162,10 @@ def jax_peer(layers, batch, conv):
 
     def loss_of(p, target, data):
         rows = jnp.arange(BATCH)
-        best = q(p, data["next_states"]).argmax(-1)
-        bootstrap = q(target, data["next_states"])[rows, best]
+        best = q(p, data["next_observations"]).argmax(-1)
+        bootstrap = q(target, data["next_observations"])[rows, best]
         goal = lax.stop_gradient(data["rewards"] + DISCOUNT * jnp.where(data["terminated"], 0.0, bootstrap))
-        return optax.huber_loss(q(p, data["states"])[rows, data["actions"]], goal).mean()
+        return optax.huber_loss(q(p, data["observations"])[rows, data["actions"]], goal).mean()
 
     def step(p, state, target, data):
         loss, grads = jax.value_and_grad(loss_of)(p, target, data)

@@ -69,7 +69,7 @@ def torch_peer(layers, rows):
     data["actions"] = data["actions"].long()
 
     def loss_of(batch):
-        x = (batch["states"].float() / 255.0).permute(0, 3, 1, 2)
+        x = (batch["observations"].float() / 255.0).permute(0, 3, 1, 2)
         for i, stride in enumerate(STRIDES):
             x = functional.conv2d(x, params[2 * i], params[2 * i + 1], stride=stride).relu_()
         x = x.permute(0, 2, 3, 1).reshape(x.shape[0], -1)
@@ -112,7 +112,7 @@ def jax_peer(layers, rows):
     data = {key: jnp.array(value) for key, value in rows.items()}
 
     def loss_of(p, batch):
-        x = batch["states"].astype(jnp.float32) / 255.0
+        x = batch["observations"].astype(jnp.float32) / 255.0
         for (kernel, bias), stride in zip(p[:3], STRIDES, strict=True):
             x = lax.conv_general_dilated(x, kernel, (stride,) * 2, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
             x = jax.nn.relu(x + bias)

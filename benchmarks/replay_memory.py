@@ -20,11 +20,11 @@ from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox  # noqa: E402
 
 CAPACITY, ADD, BATCH, ALPHA, BETA = 10**6, 8, 512, 0.6, 0.4
 SPACE = Dict(
-    states=FloatBox(shape=(4,)),
+    observations=FloatBox(shape=(4,)),
     actions=IntBox(2),
     rewards=FloatBox(),
     terminated=BoolBox(),
-    next_states=FloatBox(shape=(4,)),
+    next_observations=FloatBox(shape=(4,)),
     add_batch_rank=True,
 )
 ERRORS = np.abs(np.random.default_rng(0).normal(size=(64, BATCH))).astype(np.float32)

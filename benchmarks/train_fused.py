@@ -84,16 +84,20 @@ def hand_written(num_envs):
 
     def act_and_step(params, carry, key):
         act_key, env_key = jax.random.split(key)
-        states = carry[0]
-        logits = mlp(params["policy"], states)
+        observations = carry[0]
+        logits = mlp(params["policy"], observations)
         actions = jax.random.categorical(act_key, logits)
         log_probs = jnp.take_along_axis(jax.nn.log_softmax(logits), actions[:, None], axis=-1)[:, 0]
-        carry, next_states, record = env_step(carry, actions, env_key)
-        return carry, ({"states": states, "actions": actions, "log_probs": log_probs}, next_states, record)
+        carry, next_observations, record = env_step(carry, actions, env_key)
+        return carry, (
+            {"observations": observations, "actions": actions, "log_probs": log_probs},
+            next_observations,
+            record,
+        )
 
-    def advantages_of(params, rows, next_states, record):
-        values = mlp(params["values"], rows["states"])[..., 0]
-        next_values = mlp(params["values"], next_states)[..., 0]
+    def advantages_of(params, rows, next_observations, record):
+        values = mlp(params["values"], rows["observations"])[..., 0]
+        next_values = mlp(params["values"], next_observations)[..., 0]
         deltas = 1.0 + DISCOUNT * jnp.where(record["terminated"], 0.0, next_values) - values
         decays = jnp.where(record["terminated"] | record["truncated"], 0.0, DISCOUNT * LAMBDA)
 
@@ -106,10 +110,10 @@ def hand_written(num_envs):
         return advantages, advantages + values
 
     def loss_of(params, rows):
-        logs = jax.nn.log_softmax(mlp(params["policy"], rows["states"]))
+        logs = jax.nn.log_softmax(mlp(params["policy"], rows["observations"]))
         log_probs = jnp.take_along_axis(logs, rows["actions"][:, None], axis=-1)[:, 0]
         entropy = -(jnp.exp(logs) * logs).sum(-1).mean()
-        values = mlp(params["values"], rows["states"])[:, 0]
+        values = mlp(params["values"], rows["observations"])[:, 0]
         advantages = rows["advantages"]
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         log_ratios = log_probs - rows["log_probs"]
@@ -129,10 +133,10 @@ def hand_written(num_envs):
     def train(state):
         params, moments, env, key = state
         key, rollout_key, shuffle_key = jax.random.split(key, 3)
-        env, (rows, next_states, record) = jax.lax.scan(
+        env, (rows, next_observations, record) = jax.lax.scan(
             lambda carry, k: act_and_step(params, carry, k), env, jax.random.split(rollout_key, STEPS)
         )
-        advantages, targets = advantages_of(params, rows, next_states, record)
+        advantages, targets = advantages_of(params, rows, next_observations, record)
         rows = {**rows, "advantages": advantages, "targets": targets}
         rows = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), rows)
 

@@ -159,7 +159,7 @@ def plain_file(iterations, seed):
     )
     agent = ActorCritic()
     optimizer = torch.optim.Adam(agent.parameters(), lr=LR, eps=EPSILON)
-    states = torch.zeros(STEPS, NUM_ENVS, 4)
+    observations = torch.zeros(STEPS, NUM_ENVS, 4)
     actions = torch.zeros(STEPS, NUM_ENVS, dtype=torch.int64)
     log_probs, rewards, ends, values = (torch.zeros(STEPS, NUM_ENVS) for _ in range(4))
     observation = torch.from_numpy(envs.reset(seed=seed)[0])
@@ -170,7 +170,7 @@ def plain_file(iterations, seed):
             start = clock()
         optimizer.param_groups[0]["lr"] = LR * (1 - iteration / iterations)
         for t in range(STEPS):
-            states[t] = observation
+            observations[t] = observation
             with torch.no_grad():
                 policy = torch.distributions.Categorical(logits=agent.actor(observation))
                 action = policy.sample()
@@ -193,7 +193,7 @@ def plain_file(iterations, seed):
                 advantages[t] = advantage = delta + DISCOUNT * LAMBDA * alive * advantage
                 next_values = values[t]
             targets = (advantages + values).reshape(-1)
-        rows = states.reshape(-1, 4), actions.reshape(-1), log_probs.reshape(-1), advantages.reshape(-1)
+        rows = observations.reshape(-1, 4), actions.reshape(-1), log_probs.reshape(-1), advantages.reshape(-1)
         for _ in range(EPOCHS):
             chosen = torch.randperm(BATCH)
             s, a, old, adv = (x[chosen] for x in rows)

@@ -88,8 +88,8 @@ class Baselines:
 
     def counted(self):
         """Environment steps and gradient steps."""
-        states = self.model.policy.optimizer.state.values()
-        return self.model.num_timesteps, max(int(state["step"]) for state in states)
+        observations = self.model.policy.optimizer.state.values()
+        return self.model.num_timesteps, max(int(state["step"]) for state in observations)
 
 
 def training_rows(rounds):

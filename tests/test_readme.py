@@ -12,7 +12,7 @@ def test_the_examples_run_in_order(capsys):
     assert len(blocks) == 3
     for block in blocks:
         exec(compile(block, "README.md", "exec"), scope)
-    assert "def update(states, actions, returns" in capsys.readouterr().out
+    assert "def update(observations, actions, returns" in capsys.readouterr().out
 
 
 def test_the_make_targets_exist():

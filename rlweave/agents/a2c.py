@@ -77,7 +77,7 @@ class A2C(PPO):
     Acting, observing and post-processing are PPO's; an update is one optimizer step on the whole rollout.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `A2CConfig` or its data.
         num_envs: Environments whose observed steps make one update; batches that are given may have any number.

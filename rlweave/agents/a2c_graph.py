@@ -24,7 +24,7 @@ class A2CGraph(PPOGraph):
         self._report_fit(rows["value_targets"], rows["values"])
         self._step(rows)
         if self.normalization is not None:
-            self.normalization.update(batch["states"])
+            self.normalization.update(batch["observations"])
 
     @api
     def rollout_gradients(self, batch: Any) -> Any:

@@ -66,7 +66,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
     (`config.acting_backend`): then the acting graph has a store of its own, and weights travel as NumPy by path.
 
     Args:
-        state_space: Space of one observation, without ranks.
+        observation_space: Space of one observation, without ranks.
         action_space: Space of one action, without ranks.
         config: Settings; the defaults of `config_class` when None.
         backend: "numpy" (acting only), "torch", "jax" or "tensorflow".
@@ -80,14 +80,14 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: AgentConfig | Mapping[str, Any] | None = None,
         *,
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        self.state_space, self.action_space = state_space.strip_ranks(), action_space.strip_ranks()
+        self.observation_space, self.action_space = observation_space.strip_ranks(), action_space.strip_ranks()
         if config is None:
             config = self.config_class()
         elif isinstance(config, Mapping):
@@ -99,7 +99,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
                 received=type(config).__name__,
                 fix=f"pass a {self.config_class.__name__}",
             )
-        self.config: Any = with_networks(config, self.state_space)
+        self.config: Any = with_networks(config, self.observation_space)
         self._boundary = ActionBoundary(self.action_space, self.name, self.action_kinds)
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
@@ -115,7 +115,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
         self.recurrent = is_recurrent(getattr(self.config, "network", None))
 
-    def check_masks(self, states: Any) -> None:
+    def check_masks(self, observations: Any) -> None:
         """Checks that each row of observations (B, ...) allows an action; only with the setting `mask_leaf`.
 
         Raises:
@@ -123,7 +123,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         """
         if self.config.mask_leaf is None:
             return
-        masks = np.asarray(self.state_space.flatten_value(states)[self.config.mask_leaf]) != 0
+        masks = np.asarray(self.observation_space.flatten_value(observations)[self.config.mask_leaf]) != 0
         some = masks.any(axis=-1)
         if not some.all():
             row = int(np.argmin(some))
@@ -251,20 +251,20 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
 
     @abstractmethod
     def get_actions(
-        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
         """Actions for a batch of observations.
 
         The state of recurrent networks is kept inside for each environment, and each call is taken as one step of
         these environments. It starts anew after `observe` was told of an episode's end, or `begin_episodes` was
-        called. Looks with `explore=False` have states of their own, and disturb none. `act_recurrently` takes and
+        called. Looks with `explore=False` have observations of their own, and disturb none. `act_recurrently` takes and
         returns the state instead.
 
         Args:
-            states: Nested arrays (B, ...) of the state space; a single observation (...) gives a single action.
+            observations: Nested arrays (B, ...) of the state space; a single observation (...) gives a single action.
             env_ids: Names of the environments that the rows belong to; 0 to B-1 when None.
             explore: Samples (or explores); False acts greedily.
-            preprocess: Applies the agent's preprocessing (normalization); False takes states as already processed.
+            preprocess: Applies the agent's preprocessing (normalization); False takes them as already processed.
 
         Returns:
             Nested arrays (B, ...) of the action space.
@@ -334,10 +334,10 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         """An observed step, cast to the agent's spaces and checked."""
         where = f"environment {env_id!r}"
         return (
-            fitted(self.state_space, state, f"{where}, state"),
+            fitted(self.observation_space, state, f"{where}, state"),
             fitted(self.action_space, action, f"{where}, action"),
             finite(reward, where),
-            None if next_state is None else fitted(self.state_space, next_state, f"{where}, next_state"),
+            None if next_state is None else fitted(self.observation_space, next_state, f"{where}, next_state"),
         )
 
     def _checked(self, metrics: Metrics) -> Metrics:

@@ -84,9 +84,9 @@ class ApeXGraph(DQNGraph):
 
         (Who acts has no target network; the paper leaves open what it takes.)
         """
-        next_values = self.policy.q_values(records["next_states"])
+        next_values = self.policy.q_values(records["next_observations"])
         _, errors = self.loss.td_loss(
-            self.policy.q_values(records["states"]),
+            self.policy.q_values(records["observations"]),
             records["actions"],
             records["rewards"],
             records["terminated"],
@@ -109,7 +109,7 @@ class ApeX(DQN):
     Has no memory of its own, so `observe`, and `update` without a batch, are refused: a plan stores and draws.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `ApeXConfig` or its data.
         backend: As in `Agent`.
@@ -123,7 +123,7 @@ class ApeX(DQN):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: ApeXConfig | Mapping[str, Any] | None = None,
         *,
@@ -138,7 +138,7 @@ class ApeX(DQN):
                 received=repr(settings["network"]),
                 fix="use DQN, which stores sequences for them",
             )
-        super().__init__(state_space, action_space, config, backend=backend, seed=seed)  # type: ignore[arg-type]
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)  # type: ignore[arg-type]
         self.trained_samples = 0
 
     def make_root(self) -> ReplayGraph:
@@ -180,10 +180,10 @@ class ApeX(DQN):
         """The share of random actions of an agent that acts alone: that of the first environment."""
         return float(self.config.epsilon_base)
 
-    def act_with(self, states: Any, epsilons: np.ndarray) -> Any:
+    def act_with(self, observations: Any, epsilons: np.ndarray) -> Any:
         """Actions (B, ...) for a batch of observations, with an epsilon for each, (B,)."""
-        self.check_masks(states)
-        return self.actor.act(states, epsilons)
+        self.check_masks(observations)
+        return self.actor.act(observations, epsilons)
 
     def priorities(self, records: Any) -> np.ndarray:
         """Sizes of the TD errors (N,) of transitions, as `record_space` says, by the weights acted on."""

@@ -41,7 +41,7 @@ class APPO(PPO):
     """APPO for discrete, multi-discrete, box and nested action spaces.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `APPOConfig` or its data.
         num_envs: Trajectories that make one update.

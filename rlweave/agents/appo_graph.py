@@ -48,16 +48,16 @@ class APPOGraph(PPOGraph):
         """Makes the target policy equal to the one that is trained."""
         self.target_policy.sync(self.policy)
 
-    def _estimates(self, batch: Any, states: Any, values: Any, next_values: Any) -> Any:
-        target_log_probs, acted = self._target_log_probs(states, batch), batch["log_probs"]
+    def _estimates(self, batch: Any, observations: Any, values: Any, next_values: Any) -> Any:
+        target_log_probs, acted = self._target_log_probs(observations, batch), batch["log_probs"]
         steps = self._scale(batch["rewards"]), values, next_values, batch["terminated"], batch["truncated"]
         targets, advantages, ratios = self.advantages.estimate(target_log_probs, acted, *steps)
         self.ratios.report(ratios)
         return self._bottom(target_log_probs, acted), advantages, targets
 
-    def _target_log_probs(self, states: Any, batch: Any) -> Any:
+    def _target_log_probs(self, observations: Any, batch: Any) -> Any:
         """Logarithms of pi'(a|s) of the taken actions, (T, B)."""
-        return self.target_policy.log_prob_and_entropy(states, batch["actions"])[0]
+        return self.target_policy.log_prob_and_entropy(observations, batch["actions"])[0]
 
     @graph_fn(differentiable=False)
     def _bottom(self, target_log_probs: Any, acted: Any) -> Any:
@@ -66,9 +66,9 @@ class APPOGraph(PPOGraph):
 
 
 class RecurrentAPPOGraph(APPOGraph, RecurrentPPOGraph):
-    """APPO whose networks carry a state; the target policy runs from the states that the worker had."""
+    """APPO whose networks carry a state; the target policy runs from the observations that the worker had."""
 
-    def _target_log_probs(self, states: Any, batch: Any) -> Any:
+    def _target_log_probs(self, observations: Any, batch: Any) -> Any:
         return self.target_policy.recurrent_log_prob_and_entropy(
-            states, batch["actions"], batch["initial_state"]["policy"], batch["episode_start"]
+            observations, batch["actions"], batch["initial_state"]["policy"], batch["episode_start"]
         )[0]

@@ -41,7 +41,7 @@ class ContinuousAgent(ReplayAgent):
     """An agent for floating-point actions of any shape and bounds, and nests of them.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action, floats only.
         config: Settings or their data.
         backend: As in `Agent`.
@@ -52,7 +52,7 @@ class ContinuousAgent(ReplayAgent):
 
     def graph_arguments(self) -> dict[str, Any]:
         if self.config.mask_leaf is not None:  # refused: there is no choice among floats
-            check_mask_leaf(self.config.mask_leaf, self._boundary.leaves, self.state_space, self.name)
+            check_mask_leaf(self.config.mask_leaf, self._boundary.leaves, self.observation_space, self.name)
         return super().graph_arguments()
 
     def networks(self) -> dict[str, Any]:
@@ -61,8 +61,8 @@ class ContinuousAgent(ReplayAgent):
         return {
             "network": config.network,
             "image_network": config.image_network or None,
-            "state_space": self.state_space,
+            "observation_space": self.observation_space,
         }
 
-    def act(self, states: Any, explore: bool = True) -> Any:
-        return self.actor.act(states) if explore else self.actor.act_greedily(states)
+    def act(self, observations: Any, explore: bool = True) -> Any:
+        return self.actor.act(observations) if explore else self.actor.act_greedily(observations)

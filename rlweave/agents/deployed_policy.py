@@ -101,19 +101,19 @@ class DeployedPolicy(Component):
         return self._of_environment(policy.distribution.sample(parameters))
 
     def _parameters(self, observation: Any) -> Any:
-        states, policy = self._states(observation), self.policy
-        return policy.q_values(states) if isinstance(policy, QPolicy) else policy.parameters(states)
+        observations, policy = self._observations(observation), self.policy
+        return policy.q_values(observations) if isinstance(policy, QPolicy) else policy.parameters(observations)
 
     def _recurrent_parameters(self, observation: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        states, policy = self._states(observation), self.policy
+        observations, policy = self._observations(observation), self.policy
         if isinstance(policy, QPolicy):
-            return policy.recurrent_q_values(states, recurrent_state, episode_start)
-        return policy.recurrent_parameters(states, recurrent_state, episode_start)
+            return policy.recurrent_q_values(observations, recurrent_state, episode_start)
+        return policy.recurrent_parameters(observations, recurrent_state, episode_start)
 
-    def _states(self, observation: Any) -> Any:
-        states = self._counted_from_zero(observation) if self.observation_starts else observation
+    def _observations(self, observation: Any) -> Any:
+        observations = self._counted_from_zero(observation) if self.observation_starts else observation
         normalization = getattr(self.agent, "normalization", None)
-        return states if normalization is None else normalization.call(states)
+        return observations if normalization is None else normalization.call(observations)
 
     def _greedy(self, parameters: Any) -> Any:
         policy = self.policy
@@ -167,7 +167,7 @@ def build_deployed(
     """
     root = DeployedPolicy(agent.make_root(), observation_starts or {}, action_starts or {})
     spaces: dict[str, Space] = {
-        "observation": agent.state_space.with_batch_rank(),
+        "observation": agent.observation_space.with_batch_rank(),
         "epsilon": FloatBox(),
     }
     if agent.recurrent:

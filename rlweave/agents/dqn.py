@@ -31,7 +31,7 @@ class DQN(ReplayAgent):
     Of several components each has Q-values of its own, see `DQNLoss` (branching: Tavakoli et al. 2018).
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `DQNConfig` or its data.
         backend: As in `Agent`.
@@ -47,14 +47,14 @@ class DQN(ReplayAgent):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: DQNConfig | Mapping[str, Any] | None = None,
         *,
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        super().__init__(state_space, action_space, config, backend=backend, seed=seed)
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         if self.recurrent:
             self._check_sequences()
         self._epsilon = make_schedule(self.config.epsilon)
@@ -98,7 +98,7 @@ class DQN(ReplayAgent):
             network=config.network,
             image_network=config.image_network or None,
             action_space=self.action_space,
-            state_space=self.state_space,
+            observation_space=self.observation_space,
             mask_leaf=config.mask_leaf,
         )
         return {
@@ -126,7 +126,7 @@ class DQN(ReplayAgent):
         if not self.recurrent:
             return super().record_space()
         length = self.config.burn_in + self.config.unroll
-        return sequence_space(self.state_space, self.own_action_space, self.recurrent_space, length)
+        return sequence_space(self.observation_space, self.own_action_space, self.recurrent_space, length)
 
     @property
     def _batch_rows(self) -> int:
@@ -160,23 +160,23 @@ class DQN(ReplayAgent):
         """The present share of random actions."""
         return float(self._epsilon(self.env_steps))
 
-    def act(self, states: Any, explore: bool = True) -> Any:
+    def act(self, observations: Any, explore: bool = True) -> Any:
         """Actions (B, ...) for a batch of observations."""
-        self.check_masks(states)
+        self.check_masks(observations)
         if not explore:
-            return self.actor.act_greedily(states)
-        rows = rows_of(states)
-        return self.actor.act(states, np.full(rows, self.epsilon, np.float32))
+            return self.actor.act_greedily(observations)
+        rows = rows_of(observations)
+        return self.actor.act(observations, np.full(rows, self.epsilon, np.float32))
 
     def act_recurrently(
-        self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
+        self, observations: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:
-        self.check_masks(states)
+        self.check_masks(observations)
         if not explore:
-            actions, after = self.actor.act_greedily(states, recurrent_state, episode_start)
+            actions, after = self.actor.act_greedily(observations, recurrent_state, episode_start)
         else:
             epsilon = np.full(len(episode_start), self.epsilon, np.float32)
-            actions, after = self.actor.act(states, epsilon, recurrent_state, episode_start)
+            actions, after = self.actor.act(observations, epsilon, recurrent_state, episode_start)
         return actions, {}, after
 
     # -- learning ------------------------------------------------------------------------------------------------

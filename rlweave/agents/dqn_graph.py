@@ -38,19 +38,19 @@ class DQNGraph(ReplayGraph):
         self.target_policy = policy.copy(scope="target-policy", trainable=False)
 
     @api
-    def act(self, states: Any, epsilon: Any) -> Any:
+    def act(self, observations: Any, epsilon: Any) -> Any:
         """Epsilon-greedy actions for observations (B, ...)."""
-        return self.exploration.select(self.policy.q_values(states), epsilon)
+        return self.exploration.select(self.policy.q_values(observations), epsilon)
 
     @api
-    def act_greedily(self, states: Any) -> Any:
+    def act_greedily(self, observations: Any) -> Any:
         """Actions of the largest Q value."""
-        return self.policy.greedy(states)
+        return self.policy.greedy(observations)
 
     @api
-    def q_values(self, states: Any) -> Any:
+    def q_values(self, observations: Any) -> Any:
         """Q values (B, ..., actions)."""
-        return self.policy.q_values(states)
+        return self.policy.q_values(observations)
 
     @api
     def gradients(self, records: Any) -> Any:
@@ -75,12 +75,12 @@ class DQNGraph(ReplayGraph):
 
     def _loss(self, records: Any, weights: Any) -> Any:
         return self.loss.td_loss(
-            self.policy.q_values(records["states"]),
+            self.policy.q_values(records["observations"]),
             records["actions"],
             records["rewards"],
             records["terminated"],
-            self.target_policy.q_values(records["next_states"]),
-            graph.stop_gradient(self.policy.q_values(records["next_states"])) if self.loss.double else None,
+            self.target_policy.q_values(records["next_observations"]),
+            graph.stop_gradient(self.policy.q_values(records["next_observations"])) if self.loss.double else None,
             weights,
             records["discounts"],
         )

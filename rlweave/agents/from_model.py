@@ -92,7 +92,7 @@ def _trained_policy(
     try:
         kind = agent_class(description["agent"], import_others)
         agent = kind(
-            Space.from_json(description["state_space"]),
+            Space.from_json(description["observation_space"]),
             Space.from_json(description["action_space"]),
             description["settings"],
             **description["arguments"],

@@ -30,8 +30,8 @@ class FusedDQNGraph(FusedReplayGraph, DQNGraph):
         """How many environment steps there have been, for the schedule; the count stops where int32 ends."""
         self.env_steps = self.variable("env_steps", (), 0, trainable=False, dtype="int32")
 
-    def explore(self, states: Any) -> Any:
-        return self.act(states, graph.batch_rank(self._epsilon()))
+    def explore(self, observations: Any) -> Any:
+        return self.act(observations, graph.batch_rank(self._epsilon()))
 
     @graph_fn(differentiable=False)
     def _epsilon(self) -> Any:

@@ -48,7 +48,7 @@ class FusedReplayGraph(ReplayGraph):
         self.batch_size, self.vector_steps, self.updates_per_round = batch_size, vector_steps, updates
 
     @abstractmethod
-    def explore(self, states: Any) -> Any:
+    def explore(self, observations: Any) -> Any:
         """The policy's own actions (N, ...) for observations (N, ...), as in training."""
 
     @api
@@ -94,11 +94,13 @@ class FusedReplayGraph(ReplayGraph):
         return graph.scan(step, (), length=count)[1]
 
     def _step(self, store: bool) -> Any:
-        states = self.environment.observations()
-        actions = self.explore(states)
+        observations = self.environment.observations()
+        actions = self.explore(observations)
         taken = self.environment.step(self.policy.env_actions(actions))
-        names = ("rewards", "terminated", "truncated", "next_states")
-        records = self.window.push({"states": states, "actions": actions} | {name: taken[name] for name in names})
+        names = ("rewards", "terminated", "truncated", "next_observations")
+        records = self.window.push(
+            {"observations": observations, "actions": actions} | {name: taken[name] for name in names}
+        )
         if store:
             self.memory.insert(records)
         return {name: taken[name] for name in _RECORD}

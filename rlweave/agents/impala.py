@@ -57,7 +57,7 @@ class IMPALA(PPO):
     It acts and observes as PPO does; an update is one optimizer step on whole trajectories, of any number.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `IMPALAConfig` or its data.
         num_envs: Environments whose observed steps make one update without a batch.
@@ -71,7 +71,7 @@ class IMPALA(PPO):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: IMPALAConfig | Mapping[str, Any] | None = None,
         *,
@@ -79,7 +79,7 @@ class IMPALA(PPO):
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        super().__init__(state_space, action_space, config, num_envs=num_envs, backend=backend, seed=seed)  # type: ignore[arg-type]
+        super().__init__(observation_space, action_space, config, num_envs=num_envs, backend=backend, seed=seed)  # type: ignore[arg-type]
 
     def _check_minibatches(self) -> None:
         """There are none."""

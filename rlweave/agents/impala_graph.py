@@ -78,15 +78,18 @@ class IMPALAGraph(PPOGraph):
     @api
     def update(self, batch: Any) -> Any:
         """Learns from trajectories (T, B, ...): one forward pass, one optimizer step."""
-        states, next_states = self._normalized(batch["states"]), self._normalized(batch["next_states"])
-        log_probs, entropies = self._policy_on(states, batch)
-        values, next_values = self._values_on(states, next_states, batch)
+        observations, next_observations = (
+            self._normalized(batch["observations"]),
+            self._normalized(batch["next_observations"]),
+        )
+        log_probs, entropies = self._policy_on(observations, batch)
+        values, next_values = self._values_on(observations, next_observations, batch)
         targets, advantages = self._corrected(batch, log_probs, values, next_values)
         loss = self._reported(self.loss.loss(log_probs, advantages, values, targets, entropies))
         self._report_fit(targets, values)
         graph.metrics(self.optimizer.step(loss, self.trained()))
         if self.normalization is not None:
-            self.normalization.update(batch["states"])
+            self.normalization.update(batch["observations"])
 
     def _corrected(self, batch: Any, log_probs: Any, values: Any, next_values: Any) -> Any:
         """Value targets and advantages, (T, B)."""
@@ -98,16 +101,16 @@ class IMPALAGraph(PPOGraph):
         self.ratios.report(ratios)
         return targets, advantages
 
-    def _policy_on(self, states: Any, batch: Any) -> Any:
+    def _policy_on(self, observations: Any, batch: Any) -> Any:
         """Log-probabilities of the taken actions and entropies, by the policy that is trained, (T, B)."""
-        return self.policy.log_prob_and_entropy(states, batch["actions"])
+        return self.policy.log_prob_and_entropy(observations, batch["actions"])
 
-    def _values_on(self, states: Any, next_states: Any, batch: Any) -> Any:
-        """Values of the states, and of those that each step led to, (T, B)."""
-        return self.value_function.call(states), self.value_function.call(next_states)
+    def _values_on(self, observations: Any, next_observations: Any, batch: Any) -> Any:
+        """Values of the observations, and of those that each step led to, (T, B)."""
+        return self.value_function.call(observations), self.value_function.call(next_observations)
 
-    def _estimates(self, batch: Any, states: Any, values: Any, next_values: Any) -> Any:
-        log_probs, _ = self._policy_on(states, batch)
+    def _estimates(self, batch: Any, observations: Any, values: Any, next_values: Any) -> Any:
+        log_probs, _ = self._policy_on(observations, batch)
         targets, advantages = self._corrected(batch, log_probs, values, next_values)
         return batch["log_probs"], advantages, targets
 
@@ -133,12 +136,12 @@ class RecurrentIMPALAGraph(IMPALAGraph, RecurrentPPOGraph):
     is stored with the rollout, as in the paper.
     """
 
-    def _policy_on(self, states: Any, batch: Any) -> Any:
+    def _policy_on(self, observations: Any, batch: Any) -> Any:
         return self.policy.recurrent_log_prob_and_entropy(
-            states, batch["actions"], batch["initial_state"]["policy"], batch["episode_start"]
+            observations, batch["actions"], batch["initial_state"]["policy"], batch["episode_start"]
         )
 
-    def _values_on(self, states: Any, next_states: Any, batch: Any) -> Any:
+    def _values_on(self, observations: Any, next_observations: Any, batch: Any) -> Any:
         return self.value_function.look_ahead_values(
-            states, next_states, batch["initial_state"]["value_function"], batch["episode_start"]
+            observations, next_observations, batch["initial_state"]["value_function"], batch["episode_start"]
         )

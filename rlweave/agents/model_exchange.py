@@ -20,7 +20,7 @@ class ModelExchange:
 
     name: ClassVar[str]
     config: Any
-    state_space: Space
+    observation_space: Space
     action_space: Space
     env_steps: int
     #: Names (below the root) of the components that a model holds, those that there are.
@@ -56,7 +56,7 @@ class ModelExchange:
             "agent": self.name,
             "settings": self.config.to_data(),
             "arguments": self.arguments(),
-            "state_space": self.state_space.to_json(),
+            "observation_space": self.observation_space.to_json(),
             "action_space": self.action_space.to_json(),
             "components": self._acting_components(),
             "env_steps": self.env_steps,
@@ -103,7 +103,7 @@ class ModelExchange:
         fix = "make the agent as the model's was, which model.json describes"
         for key, mine in (
             ("agent", self.name),
-            ("state_space", self.state_space.to_json()),
+            ("observation_space", self.observation_space.to_json()),
             ("action_space", self.action_space.to_json()),
         ):
             require_equal(mine, description.get(key), f"the model has another {key}", where, fix)

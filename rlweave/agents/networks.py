@@ -22,12 +22,12 @@ IMAGE_NETWORK_HELP = (
 _SMALL_IMAGE = 36
 
 
-def with_networks(config: ConfigT, state_space: Space) -> ConfigT:
+def with_networks(config: ConfigT, observation_space: Space) -> ConfigT:
     """Settings of an agent with the networks written out that were left open (null).
 
     Args:
         config: Settings; those without a `network` and an `image_network` stay as they are.
-        state_space: Space of one observation, with images declared as such.
+        observation_space: Space of one observation, with images declared as such.
 
     Raises:
         ConfigError: Nobody says where images have their channels; a recurrent trunk is to be shared.
@@ -35,7 +35,7 @@ def with_networks(config: ConfigT, state_space: Space) -> ConfigT:
     if "image_network" not in type(config).model_fields:
         return config
     given: Any = config
-    leaves = list(state_space.flatten().values())
+    leaves = list(observation_space.flatten().values())
     images = [leaf for leaf in leaves if leaf.is_image]
     if given.image_network != []:
         _refuse_unknown_layouts(leaves, bool(given.image_network) and not images)

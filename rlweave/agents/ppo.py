@@ -90,7 +90,7 @@ class PPO(Agent):
     """PPO for discrete, multi-discrete, box and nested action spaces.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `PPOConfig` or its data.
         num_envs: Environments whose rollouts make one update.
@@ -105,7 +105,7 @@ class PPO(Agent):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: PPOConfig | Mapping[str, Any] | None = None,
         *,
@@ -113,7 +113,7 @@ class PPO(Agent):
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        super().__init__(state_space, action_space, config, backend=backend, seed=seed)
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         self.num_envs = num_envs
         if self.recurrent:
             self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
@@ -183,7 +183,7 @@ class PPO(Agent):
         encoder: dict[str, Any] = {
             "network": config.network,
             "image_network": config.image_network or None,
-            "state_space": self.state_space,
+            "observation_space": self.observation_space,
             "initializer": "orthogonal",
         }
         policy = Policy(
@@ -215,8 +215,8 @@ class PPO(Agent):
         step, (B, ...).
         """
         leaves: dict[str, Space] = {
-            "states": self.state_space,
-            "next_states": self.state_space,
+            "observations": self.observation_space,
+            "next_observations": self.observation_space,
             "actions": self.own_action_space,
             "log_probs": FloatBox(),
             "rewards": FloatBox(),
@@ -233,7 +233,7 @@ class PPO(Agent):
 
     def input_spaces(self) -> dict[str, InputSpace]:
         spaces: dict[str, InputSpace] = {
-            "states": self.state_space.with_batch_rank(),
+            "observations": self.observation_space.with_batch_rank(),
             "batch": self.batch_space(),
             "rows": self.rows_space(),
             "gradients": lambda root: root.trained(),
@@ -246,7 +246,7 @@ class PPO(Agent):
     def rows_space(self) -> Space:
         """Space of post-processed rows (N, ...); of recurrent networks (T, B, ...)."""
         rows = Dict(
-            states=self.state_space,
+            observations=self.observation_space,
             actions=self.own_action_space,
             log_probs=FloatBox(),
             values=FloatBox(),
@@ -260,26 +260,26 @@ class PPO(Agent):
 
     # -- acting --------------------------------------------------------------------------------------------------
 
-    def act(self, states: Any, explore: bool = True, preprocess: bool = True) -> tuple[Any, np.ndarray]:
+    def act(self, observations: Any, explore: bool = True, preprocess: bool = True) -> tuple[Any, np.ndarray]:
         """Actions (B, ...) and their log-probabilities (B,) for a batch of observations."""
-        self.check_masks(states)
-        actions, log_probs = self.actor.act(states, explore=explore, preprocess=preprocess)
+        self.check_masks(observations)
+        actions, log_probs = self.actor.act(observations, explore=explore, preprocess=preprocess)
         return actions, log_probs
 
     def act_recurrently(
-        self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
+        self, observations: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:
-        self.check_masks(states)
+        self.check_masks(observations)
         actions, log_probs, after = self.actor.act(
-            states, recurrent_state, episode_start, explore=explore, preprocess=preprocess
+            observations, recurrent_state, episode_start, explore=explore, preprocess=preprocess
         )
         return actions, {"log_probs": log_probs}, after
 
     def get_actions(
-        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
-        single = is_single(self.state_space, states)
-        batch = add_axis(states) if single else states
+        single = is_single(self.observation_space, observations)
+        batch = add_axis(observations) if single else observations
         if self.recurrent:
             names = list(range(_rows(batch))) if env_ids is None else list(env_ids)
             self._check_names(names, _rows(batch))
@@ -309,7 +309,7 @@ class PPO(Agent):
             raise ExecutionError(
                 "a step was observed whose action this agent did not choose",
                 where=f"environment {env_id!r}",
-                fix="call get_actions(states, env_ids=[...]) before observe(..., env_id=...)",
+                fix="call get_actions(observations, env_ids=[...]) before observe(..., env_id=...)",
             )
         own, extra, chosen = self._acted[env_id]
         state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)

@@ -47,9 +47,9 @@ class PPOGraph(Component):
         self.epochs, self.minibatches, self.reward_scale = epochs, minibatches, reward_scale
 
     @api(static=("explore", "preprocess"))
-    def act(self, states: Any, explore: bool = True, preprocess: bool = True) -> Any:
+    def act(self, observations: Any, explore: bool = True, preprocess: bool = True) -> Any:
         """Actions and their log-probabilities for observations (B, ...)."""
-        return self.policy.act(self._normalized(states) if preprocess else states, explore=explore)
+        return self.policy.act(self._normalized(observations) if preprocess else observations, explore=explore)
 
     @api
     def update(self, batch: Any) -> Any:
@@ -61,7 +61,7 @@ class PPOGraph(Component):
         graph.repeat(self.epochs, lambda: self._epoch(rows))
         if self.normalization is not None:
             # after the update, so that the ratio is 1 at the first minibatch of the next one
-            self.normalization.update(batch["states"])
+            self.normalization.update(batch["observations"])
 
     def _epoch(self, rows: Any) -> None:
         def step(carry: Any, indices: Any) -> Any:
@@ -78,15 +78,18 @@ class PPOGraph(Component):
     def postprocess(self, batch: Any) -> Any:
         """Rows (T*B, ...) with advantages and value targets from a rollout (T, B, ...).
 
-        `next_states` are the true next observations: the final one where an episode ended.
+        `next_observations` are the true next observations: the final one where an episode ended.
         """
-        states, next_states = self._normalized(batch["states"]), self._normalized(batch["next_states"])
-        values = self.value_function.call(states)
-        next_values = self._next_values(states, next_states, values, batch["terminated"])
-        log_probs, advantages, targets = self._estimates(batch, states, values, next_values)
+        observations, next_observations = (
+            self._normalized(batch["observations"]),
+            self._normalized(batch["next_observations"]),
+        )
+        values = self.value_function.call(observations)
+        next_values = self._next_values(observations, next_observations, values, batch["terminated"])
+        log_probs, advantages, targets = self._estimates(batch, observations, values, next_values)
         return self._fold(
             {
-                "states": states,
+                "observations": observations,
                 "actions": batch["actions"],
                 "log_probs": log_probs,
                 "values": values,
@@ -95,18 +98,18 @@ class PPOGraph(Component):
             }
         )
 
-    def _next_values(self, states: Any, next_states: Any, values: Any, terminated: Any) -> Any:
-        """Values of the next states, (T, B).
+    def _next_values(self, observations: Any, next_observations: Any, values: Any, terminated: Any) -> Any:
+        """Values of the next observations, (T, B).
 
         Where an image network would see every observation twice, a next state that is the state of the next step has
         the value that is known; all are computed only if an episode was cut within the rollout.
         """
         if not self.value_function.network.image_networks:
-            return self.value_function.call(next_states)
-        last = self.value_function.call(self._last(next_states))
+            return self.value_function.call(next_observations)
+        last = self.value_function.call(self._last(next_observations))
         return graph.cond(
-            self._is_cut(states, next_states, terminated),
-            lambda: self.value_function.call(next_states),
+            self._is_cut(observations, next_observations, terminated),
+            lambda: self.value_function.call(next_observations),
             lambda: self._shifted(values, last),
         )
 
@@ -119,19 +122,19 @@ class PPOGraph(Component):
         return ops.concat([values[1:], ops.expand_dims(last, 0)], axis=0)
 
     @graph_fn(flatten=True, differentiable=False)
-    def _is_cut(self, states: Any, next_states: Any, terminated: Any) -> Any:
+    def _is_cut(self, observations: Any, next_observations: Any, terminated: Any) -> Any:
         """Whether some step led to another state than the next one, and not to an end of which nobody needs a value."""
         goes_on = ops.logical_not(next(iter(terminated.values()))[:-1])
         found = ops.any(ops.zeros_like(goes_on))
-        for path, leaf in states.items():
-            differs = ops.not_equal(leaf[1:], next_states[path][:-1])
+        for path, leaf in observations.items():
+            differs = ops.not_equal(leaf[1:], next_observations[path][:-1])
             if differs.ndim > 2:
                 differs = ops.any(differs, axis=tuple(range(2, differs.ndim)))
             found = ops.logical_or(found, ops.any(ops.logical_and(differs, goes_on)))
         return found
 
-    def _estimates(self, batch: Any, states: Any, values: Any, next_values: Any) -> Any:
-        """Log-probabilities that the ratio starts from, advantages and value targets, of processed `states` (T, B)."""
+    def _estimates(self, batch: Any, observations: Any, values: Any, next_values: Any) -> Any:
+        """Log-probabilities before the update, advantages and value targets, of processed `observations` (T, B)."""
         advantages, targets = self.advantages.estimate(
             self._rewards(batch), values, next_values, batch["terminated"], batch["truncated"]
         )
@@ -163,11 +166,13 @@ class PPOGraph(Component):
 
     def _predictions(self, rows: Any) -> Any:
         """Log-probabilities of the actions, entropies and values, by the networks that are trained."""
-        states = rows["states"]
+        observations = rows["observations"]
         if not self.value_function.shares_trunk_of(self.policy):
-            return *self.policy.log_prob_and_entropy(states, rows["actions"]), self.value_function.call(states)
-        features = self.policy.features(states)
-        log_probs, entropies = self.policy.log_prob_and_entropy_of_features(features, states, rows["actions"])
+            return *self.policy.log_prob_and_entropy(observations, rows["actions"]), self.value_function.call(
+                observations
+            )
+        features = self.policy.features(observations)
+        log_probs, entropies = self.policy.log_prob_and_entropy_of_features(features, observations, rows["actions"])
         return log_probs, entropies, self.value_function.of_features(features)
 
     def _report_fit(self, targets: Any, values: Any) -> None:
@@ -191,8 +196,8 @@ class PPOGraph(Component):
         """What chooses actions in environments."""
         return self.policy
 
-    def _normalized(self, states: Any) -> Any:
-        return states if self.normalization is None else self.normalization.call(states)
+    def _normalized(self, observations: Any) -> Any:
+        return observations if self.normalization is None else self.normalization.call(observations)
 
     @graph_fn(split=True, differentiable=False)
     def _fold(self, leaf: Any) -> Any:

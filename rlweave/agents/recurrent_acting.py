@@ -24,7 +24,7 @@ class RecurrentActing:
 
     @abstractmethod
     def get_actions(
-        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
         """See `Agent`."""
 
@@ -45,12 +45,12 @@ class RecurrentActing:
         return self.recurrent_space.with_batch_rank().zeros(num_envs)
 
     def act_recurrently(
-        self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
+        self, observations: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> tuple[Any, dict[str, Any], Any]:
         """Actions by recurrent networks, which take and return their state.
 
         Args:
-            states: Nested observations (B, ...).
+            observations: Nested observations (B, ...).
             recurrent_state: Before the step, nested (B, ...); at first `initial_state(B)`.
             episode_start: Bool (B,): the observation is the first of its episode, and the state starts anew.
             explore: As in `get_actions`.
@@ -73,13 +73,13 @@ class RecurrentActing:
         Of recurrent networks it carries a state of its own, so nothing of the training is disturbed.
         """
         if not self.recurrent:
-            return lambda states, episode_start: self.get_actions(states, explore=False)
+            return lambda observations, episode_start: self.get_actions(observations, explore=False)
         state: Any = None
 
-        def play(states: Any, episode_start: Any) -> Any:
+        def play(observations: Any, episode_start: Any) -> Any:
             nonlocal state
             before = self.initial_state(len(episode_start)) if state is None else state
-            actions, _, state = self.act_recurrently(states, before, episode_start, explore=False)
+            actions, _, state = self.act_recurrently(observations, before, episode_start, explore=False)
             return self.env_actions(actions)
 
         return play
@@ -90,17 +90,17 @@ class RecurrentActing:
 
     @cached_property
     def _recurrent_states(self) -> dict[bool, RecurrentStates]:
-        """States by environment: of acting with exploration, and without."""
+        """Observations by environment: of acting with exploration, and without."""
         if not self.recurrent:
             return {}
         return {explore: RecurrentStates(self.recurrent_space) for explore in (True, False)}
 
     def _act_by_name(
-        self, states: Any, names: Sequence[Any], explore: bool, preprocess: bool
+        self, observations: Any, names: Sequence[Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any]]:
         """Actions (B, ...) of recurrent networks for named environments, and what to store of the step."""
         kept = self._recurrent_states[explore]
         before, start = kept.gather(names)
-        actions, extra, after = self.act_recurrently(states, before, start, explore, preprocess)
+        actions, extra, after = self.act_recurrently(observations, before, start, explore, preprocess)
         kept.keep(names, after)
         return actions, {**extra, "recurrent_state": before, "episode_start": start}

@@ -36,36 +36,36 @@ class RecurrentDQNGraph(DQNGraph):
         return space
 
     @api
-    def act(self, states: Any, epsilon: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def act(self, observations: Any, epsilon: Any, recurrent_state: Any, episode_start: Any) -> Any:
         """Epsilon-greedy actions for observations (B, ...), and the recurrent state after the step."""
-        q_values, after = self.policy.recurrent_q_values(states, recurrent_state, episode_start)
+        q_values, after = self.policy.recurrent_q_values(observations, recurrent_state, episode_start)
         return self.exploration.select(q_values, epsilon), after
 
     @api
-    def act_greedily(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def act_greedily(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
         """Actions of the largest Q value, and the recurrent state after the step."""
-        q_values, after = self.policy.recurrent_q_values(states, recurrent_state, episode_start)
+        q_values, after = self.policy.recurrent_q_values(observations, recurrent_state, episode_start)
         return self.policy.greedy_of(q_values), after
 
     @api
-    def q_values(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def q_values(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
         """Q values (B, ..., actions), and the recurrent state after the step."""
-        return self.policy.recurrent_q_values(states, recurrent_state, episode_start)
+        return self.policy.recurrent_q_values(observations, recurrent_state, episode_start)
 
     def _loss(self, records: Any, weights: Any) -> Any:
         sequences = {name: value for name, value in records.items() if name != "initial_state"}
-        states = self._burned_in(sequences, records["initial_state"])
+        observations = self._burned_in(sequences, records["initial_state"])
         steps = graph.time_rank(self._trained_steps(sequences))
-        start, state, target_state = steps["episode_start"], *states
+        start, state, target_state = steps["episode_start"], *observations
         if self.loss.double:
             q_values, online_q_next = self.policy.look_ahead_q_values(
-                steps["states"], steps["next_states"], state, start
+                steps["observations"], steps["next_observations"], state, start
             )
             online_q_next = graph.stop_gradient(online_q_next)
         else:
-            (q_values, _), online_q_next = self.policy.recurrent_q_values(steps["states"], state, start), None
+            (q_values, _), online_q_next = self.policy.recurrent_q_values(steps["observations"], state, start), None
         _, target_q_next = self.target_policy.look_ahead_q_values(
-            steps["states"], steps["next_states"], target_state, start
+            steps["observations"], steps["next_observations"], target_state, start
         )
         return self.loss.sequence_loss(
             q_values,
@@ -83,10 +83,10 @@ class RecurrentDQNGraph(DQNGraph):
         """States of policy and target policy (B, ...) before the steps that are trained on."""
         if not self.burn_in:
             return initial_state, initial_state
-        names = ("states", "episode_start")
+        names = ("observations", "episode_start")
         steps = graph.time_rank(self._burn_in_steps({name: sequences[name] for name in names}))
         after = [
-            policy.recur(steps["states"], initial_state, steps["episode_start"])[1]
+            policy.recur(steps["observations"], initial_state, steps["episode_start"])[1]
             for policy in (self.policy, self.target_policy)
         ]
         return graph.stop_gradient(after[0]), graph.stop_gradient(after[1])

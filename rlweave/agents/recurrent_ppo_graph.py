@@ -32,12 +32,12 @@ class RecurrentActorCritic(Component):
         return Dict(policy=self.policy.recurrent_space, value_function=self.value_function.recurrent_space)
 
     @api(static=("explore",))
-    def recurrent_act(self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
+    def recurrent_act(self, observations: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
         """As `Policy.recurrent_act`, with both states."""
         actions, log_probs, policy_state = self.policy.recurrent_act(
-            states, recurrent_state["policy"], episode_start, explore=explore
+            observations, recurrent_state["policy"], episode_start, explore=explore
         )
-        _, value_state = self.value_function.recur(states, recurrent_state["value_function"], episode_start)
+        _, value_state = self.value_function.recur(observations, recurrent_state["value_function"], episode_start)
         return actions, log_probs, {"policy": policy_state, "value_function": value_state}
 
     @api
@@ -76,26 +76,29 @@ class RecurrentPPOGraph(PPOGraph):
 
     @api(static=("explore", "preprocess"))
     def act(
-        self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
+        self, observations: Any, recurrent_state: Any, episode_start: Any, explore: bool = True, preprocess: bool = True
     ) -> Any:
         """Actions, their log-probabilities, and the recurrent state after the step, for observations (B, ...)."""
-        states = self._normalized(states) if preprocess else states
-        return self.actor_critic.recurrent_act(states, recurrent_state, episode_start, explore=explore)
+        observations = self._normalized(observations) if preprocess else observations
+        return self.actor_critic.recurrent_act(observations, recurrent_state, episode_start, explore=explore)
 
     @api
     def postprocess(self, batch: Any) -> Any:
         """Columns (T, B, ...) with advantages and value targets from a rollout (T, B, ...).
 
-        `next_states` are the true next observations: the final one where an episode ended. `initial_state` is the
+        `next_observations` are the true next observations: the final one where an episode ended. `initial_state` is the
         recurrent state before the first step, (B, ...).
         """
-        states, next_states = self._normalized(batch["states"]), self._normalized(batch["next_states"])
-        values, next_values = self.value_function.look_ahead_values(
-            states, next_states, batch["initial_state"]["value_function"], batch["episode_start"]
+        observations, next_observations = (
+            self._normalized(batch["observations"]),
+            self._normalized(batch["next_observations"]),
         )
-        log_probs, advantages, targets = self._estimates(batch, states, values, next_values)
+        values, next_values = self.value_function.look_ahead_values(
+            observations, next_observations, batch["initial_state"]["value_function"], batch["episode_start"]
+        )
+        log_probs, advantages, targets = self._estimates(batch, observations, values, next_values)
         return {
-            "states": states,
+            "observations": observations,
             "actions": batch["actions"],
             "log_probs": log_probs,
             "values": graph.stop_gradient(values),
@@ -106,11 +109,11 @@ class RecurrentPPOGraph(PPOGraph):
         }
 
     def _predictions(self, rows: Any) -> Any:
-        states, start, initial = rows["states"], rows["episode_start"], rows["initial_state"]
+        observations, start, initial = rows["observations"], rows["episode_start"], rows["initial_state"]
         log_probs, entropies = self.policy.recurrent_log_prob_and_entropy(
-            states, rows["actions"], initial["policy"], start
+            observations, rows["actions"], initial["policy"], start
         )
-        values, _ = self.value_function.recurrent_values(states, initial["value_function"], start)
+        values, _ = self.value_function.recurrent_values(observations, initial["value_function"], start)
         return log_probs, entropies, values
 
     @graph_fn(spaces="_shuffle_spaces")

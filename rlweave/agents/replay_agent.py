@@ -33,7 +33,7 @@ MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] =
     "graph": (GraphReplay, GraphPrioritizedReplay),
 }
 
-STEP_KEYS = ("states", "actions", "rewards", "terminated", "truncated", "next_states")
+STEP_KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "next_observations")
 
 
 class ReplayConfig(AgentConfig):
@@ -141,7 +141,7 @@ class ReplayAgent(Agent):
     """An agent that stores transitions, and learns from those that it draws.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: Settings or their data.
         backend: As in `Agent`.
@@ -157,14 +157,14 @@ class ReplayAgent(Agent):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: AgentConfig | Mapping[str, Any] | None = None,
         *,
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        super().__init__(state_space, action_space, config, backend=backend, seed=seed)
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         if self.config.learning_starts > self.config.memory_capacity:
             raise ConfigError(
                 "learning would never start",
@@ -222,12 +222,12 @@ class ReplayAgent(Agent):
         discount^(steps used).
         """
         return Dict(
-            states=self.state_space,
+            observations=self.observation_space,
             actions=self.own_action_space,
             rewards=FloatBox(),
             terminated=BoolBox(),
             discounts=FloatBox(),
-            next_states=self.state_space,
+            next_observations=self.observation_space,
         )
 
     @property
@@ -242,7 +242,7 @@ class ReplayAgent(Agent):
 
     def input_spaces(self) -> dict[str, InputSpace]:
         spaces: dict[str, InputSpace] = {
-            "states": self.state_space.with_batch_rank(),
+            "observations": self.observation_space.with_batch_rank(),
             "records": self.record_space().with_batch_rank(),
         }
         if self.config.prefetch:
@@ -256,14 +256,14 @@ class ReplayAgent(Agent):
     # -- acting --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def act(self, states: Any, explore: bool = True) -> Any:
+    def act(self, observations: Any, explore: bool = True) -> Any:
         """The agent's own actions (B, ...) for a batch of observations."""
 
     def get_actions(
-        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
-        single = is_single(self.state_space, states)
-        batch = add_axis(states) if single else states
+        single = is_single(self.observation_space, observations)
+        batch = add_axis(observations) if single else observations
         if self.recurrent:
             names = list(range(rows_of(batch))) if env_ids is None else list(env_ids)
             self._check_names(names, rows_of(batch))
@@ -309,7 +309,7 @@ class ReplayAgent(Agent):
             raise ExecutionError(
                 "a step was observed whose action this agent did not choose",
                 where=f"environment {env_id!r}",
-                fix="call get_actions(states, env_ids=[...]) before observe(..., env_id=...): recurrent networks "
+                fix="call get_actions(observations, env_ids=[...]) before observe(..., env_id=...): recurrent networks "
                 "store the state that they acted from",
             )
         return self._acted[env_id]

@@ -67,29 +67,29 @@ class SACGraph(ReplayGraph):
         self.log_scale = sum(map(_log_scale, policy.leaves))
 
     @api
-    def act(self, states: Any) -> Any:
+    def act(self, observations: Any) -> Any:
         """Actions (B, ...) drawn for observations (B, ...)."""
-        return self.policy.act(states)[0]
+        return self.policy.act(observations)[0]
 
     @api
-    def act_greedily(self, states: Any) -> Any:
+    def act_greedily(self, observations: Any) -> Any:
         """The likeliest actions."""
-        return self.policy.mode(states)
+        return self.policy.mode(observations)
 
     @api
-    def fresh_actions(self, states: Any) -> Any:
+    def fresh_actions(self, observations: Any) -> Any:
         """Actions of the present policy, nested (B, ...), and their log-densities in the environment's units, (B,)."""
-        actions, log_probs = self.policy.act(states)
+        actions, log_probs = self.policy.act(observations)
         return actions, self._in_units_of_environment(log_probs)
 
     def learn(self, records: Any, weights: Any) -> Any:
         alpha = self.temperature.alpha()
         targets = self._targets(records, alpha)
-        values = self.critics.call(records["states"], records["actions"])
+        values = self.critics.call(records["observations"], records["actions"])
         loss = self.loss.loss(values, targets, weights)
         graph.metrics(self.optimizers["critics"].step(loss, self.critics.variables()))
-        actions, log_probs = self.fresh_actions(records["states"])
-        actor_loss = self.policy_loss.loss(log_probs, self.critics.call(records["states"], actions), alpha)
+        actions, log_probs = self.fresh_actions(records["observations"])
+        actor_loss = self.policy_loss.loss(log_probs, self.critics.call(records["observations"], actions), alpha)
         self.optimizers["policy"].step(actor_loss, self.policy.variables())
         if "temperature" in self.optimizers:
             temperature_loss = self.temperature.loss(log_probs)
@@ -99,8 +99,8 @@ class SACGraph(ReplayGraph):
         return loss, self.loss.sizes(values, targets)
 
     def _targets(self, records: Any, alpha: Any) -> Any:
-        actions, log_probs = self.fresh_actions(records["next_states"])
-        values = self.target_critics.call(records["next_states"], actions)
+        actions, log_probs = self.fresh_actions(records["next_observations"])
+        values = self.target_critics.call(records["next_observations"], actions)
         return self.loss.targets(
             records["rewards"], records["terminated"], records["discounts"], values, log_probs, alpha
         )
@@ -123,7 +123,7 @@ class SAC(ContinuousAgent):
     """SAC for floating-point actions of any shape and bounds, and nests of them.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `SACConfig` or its data.
         backend: As in `Agent`.
@@ -162,8 +162,8 @@ class SAC(ContinuousAgent):
 class FusedSACGraph(FusedReplayGraph, SACGraph):
     """The component graph of SAC with its environments."""
 
-    def explore(self, states: Any) -> Any:
-        return self.act(states)
+    def explore(self, observations: Any) -> Any:
+        return self.act(observations)
 
 
 class FusedSAC(FusedReplayAgent, SAC):

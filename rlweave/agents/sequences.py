@@ -15,26 +15,26 @@ from rlweave.tree import flatten_tree, tree_map, unflatten_like
 Nested = Any
 
 
-def sequence_space(state_space: Space, action_space: Space, recurrent_space: Space, length: int) -> Dict:
+def sequence_space(observation_space: Space, action_space: Space, recurrent_space: Space, length: int) -> Dict:
     """Space of one sequence of T steps as a record of a memory: time is an axis within, (T, ...).
 
-    `states`, `actions`, `rewards`, `terminated`, `truncated`, `next_states` are of the steps; `episode_start` is True
-    where an episode begins with the step, `mask` False where there is none (padding). `initial_state`, without a time
-    axis, is the recurrent state before the first step.
+    `observations`, `actions`, `rewards`, `terminated`, `truncated`, `next_observations` are of the steps;
+    `episode_start` is True where an episode begins with the step, `mask` False where there is none (padding).
+    `initial_state`, without a time axis, is the recurrent state before the first step.
 
     Args:
-        state_space: Of one observation.
+        observation_space: Of one observation.
         action_space: Of one action.
         recurrent_space: Of the recurrent state of one environment.
         length: T.
     """
     steps = Dict(
-        states=state_space,
+        observations=observation_space,
         actions=action_space,
         rewards=FloatBox(),
         terminated=BoolBox(),
         truncated=BoolBox(),
-        next_states=state_space,
+        next_observations=observation_space,
         episode_start=BoolBox(),
         mask=BoolBox(),
     )
@@ -103,12 +103,12 @@ class SequenceAccumulator:
 
     def add(
         self,
-        states: Nested,
+        observations: Nested,
         actions: Nested,
         rewards: npt.ArrayLike,
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
-        next_states: Nested,
+        next_observations: Nested,
         valid: npt.ArrayLike | None = None,
         *,
         recurrent_state: Nested,
@@ -117,12 +117,12 @@ class SequenceAccumulator:
         """Takes one step of all sub-environments; everything is copied.
 
         Args:
-            states: What the actions were chosen on, (B, ...) per leaf.
+            observations: What the actions were chosen on, (B, ...) per leaf.
             actions: (B, ...) per leaf.
             rewards: (B,).
             terminated: (B,), bool.
             truncated: (B,), bool.
-            next_states: What the actions led to, (B, ...) per leaf; final observations where an episode ended.
+            next_observations: What the actions led to, (B, ...) per leaf; final observations where an episode ended.
             valid: Rows that are transitions, bool (B,); the others are left out. None: all.
             recurrent_state: Before the step, (B, ...) per leaf.
             episode_start: The step is the first of its episode, bool (B,).
@@ -131,12 +131,12 @@ class SequenceAccumulator:
             The N >= 0 sequences that became complete, as fresh arrays: see `sequence_space`, with a first axis N.
         """
         step = {
-            "states": states,
+            "observations": observations,
             "actions": actions,
             "rewards": np.asarray(rewards, np.float32),
             "terminated": np.asarray(terminated, np.bool_),
             "truncated": np.asarray(truncated, np.bool_),
-            "next_states": next_states,
+            "next_observations": next_observations,
             "episode_start": np.asarray(episode_start, np.bool_),
             "mask": np.ones(self.num_envs, np.bool_),
             "initial_state": recurrent_state,

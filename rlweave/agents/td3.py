@@ -76,36 +76,36 @@ class DeterministicGraph(ReplayGraph):
         self.updates = self.variable("updates", (), 0, trainable=False, dtype="int32")
 
     @api
-    def act(self, states: Any) -> Any:
+    def act(self, observations: Any) -> Any:
         """Actions (B, ...) with noise for observations (B, ...)."""
-        return self.policy.sample(states)
+        return self.policy.sample(observations)
 
     @api
-    def act_greedily(self, states: Any) -> Any:
+    def act_greedily(self, observations: Any) -> Any:
         """Actions without noise."""
-        return self.policy.mode(states)
+        return self.policy.mode(observations)
 
     def learn(self, records: Any, weights: Any) -> Any:
         targets = self._targets(records)
-        values = self.critics.call(records["states"], records["actions"])
+        values = self.critics.call(records["observations"], records["actions"])
         loss = self.loss.loss(values, targets, weights)
         graph.metrics(self.critics_optimizer.step(loss, self.critics.variables()))
         if self.policy_delay == 1:
-            self._improve(records["states"])
+            self._improve(records["observations"])
         else:
-            graph.cond(self._is_due(), lambda: self._improve(records["states"]), lambda: None)
+            graph.cond(self._is_due(), lambda: self._improve(records["observations"]), lambda: None)
         return loss, self.loss.sizes(values, targets)
 
     def _targets(self, records: Any) -> Any:
-        actions = self.target_policy.mode(records["next_states"])
+        actions = self.target_policy.mode(records["next_observations"])
         if self.smoothing is not None:
             actions = self.smoothing.call(actions)
-        values = self.target_critics.call(records["next_states"], actions)
+        values = self.target_critics.call(records["next_observations"], actions)
         return self.loss.targets(records["rewards"], records["terminated"], records["discounts"], values)
 
-    def _improve(self, states: Any) -> None:
+    def _improve(self, observations: Any) -> None:
         """Moves the policy up the first critic, and the targets."""
-        loss = self._policy_loss(self.critics.call(states, self.policy.mode(states)))
+        loss = self._policy_loss(self.critics.call(observations, self.policy.mode(observations)))
         # schedules of the policy's learning rate count the updates of the critics, of which there are more
         scheduled = self.policy_delay > 1 and not isinstance(self.policy_optimizer.learning_rate, Constant)
         self.policy_optimizer.step(loss, self.policy.variables(), self._updates_before() if scheduled else None)
@@ -171,8 +171,8 @@ class TD3(DDPG):
 class FusedDeterministicGraph(FusedReplayGraph, DeterministicGraph):
     """The component graph of TD3, and of DDPG, with its environments."""
 
-    def explore(self, states: Any) -> Any:
-        return self.act(states)
+    def explore(self, observations: Any) -> Any:
+        return self.act(observations)
 
 
 class FusedDDPG(FusedReplayAgent, DDPG):

@@ -57,7 +57,7 @@ class TrainedPolicy:
         self._masked = agent.config.mask_leaf is not None
         made_for = agent.made_for or {}
         self.environment: Mapping[str, Any] = dict(made_for)
-        whole: Any = _space_of(made_for, "observation_space", agent.state_space)
+        whole: Any = _space_of(made_for, "observation_space", agent.observation_space)
         self.action_space = _space_of(made_for, "action_space", agent.action_space)
         #: The key of the environment's infos under which masks came in training; None where none came so.
         self.info_mask: str | None = made_for.get("info_mask")
@@ -89,10 +89,10 @@ class TrainedPolicy:
         Raises:
             ExecutionError: The observation does not lie in its space.
         """
-        states, rows = self._states(observation, mask)
+        observations, rows = self._observations(observation, mask)
         if not self.recurrent:
-            return self._env_action(self._act(states, (), deterministic), rows)
-        actions, self._of_thread.state = self._act(states, self._kept_state(rows or 1), deterministic)
+            return self._env_action(self._act(observations, (), deterministic), rows)
+        actions, self._of_thread.state = self._act(observations, self._kept_state(rows or 1), deterministic)
         self._of_thread.start = np.zeros(rows or 1, np.bool_)
         return self._env_action(actions, rows)
 
@@ -111,13 +111,13 @@ class TrainedPolicy:
         Returns:
             The action as `act` returns it, and the state after the step (None of a policy that carries none).
         """
-        states, rows = self._states(observation, mask)
+        observations, rows = self._observations(observation, mask)
         if not self.recurrent:
-            return self._env_action(self._act(states, (), deterministic), rows), None
+            return self._env_action(self._act(observations, (), deterministic), rows), None
         count = rows or 1
         before = self.initial_state(count) if state is None else state
         start = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
-        actions, after = self._act(states, (before, start.reshape(count)), deterministic)
+        actions, after = self._act(observations, (before, start.reshape(count)), deterministic)
         return self._env_action(actions, rows), after
 
     def player(self) -> Callable[[Any, Any], Any]:
@@ -127,32 +127,32 @@ class TrainedPolicy:
         """
         state: Any = None
 
-        def play(states: Any, episode_start: Any) -> Any:
+        def play(observations: Any, episode_start: Any) -> Any:
             nonlocal state
             if not self.recurrent:
-                return self._act(states, (), True)
+                return self._act(observations, (), True)
             before = self.initial_state(len(episode_start)) if state is None else state
-            actions, state = self._act(states, (before, episode_start), True)
+            actions, state = self._act(observations, (before, episode_start), True)
             return actions
 
         return play
 
-    def _act(self, states: Any, recurrent: tuple[Any, ...], deterministic: bool) -> Any:
+    def _act(self, observations: Any, recurrent: tuple[Any, ...], deterministic: bool) -> Any:
         """Actions (B, ...) for observations; of recurrent policies also the state after the step.
 
         Args:
-            states: Nested (B, ...).
+            observations: Nested (B, ...).
             recurrent: The state before the step, nested (B, ...), and episode starts, (B,); of others nothing.
             deterministic: As in `act`.
         """
         if self._masked:
-            self.agent.check_masks(states)
+            self.agent.check_masks(observations)
         entry = self._entries.get(deterministic)
         if entry is None:
             static = {"explores": not deterministic}
             entry = self._executor.program(deployed_method(self.recurrent, plays=True), static).entry
             self._entries[deterministic] = entry
-        return entry(states, *recurrent, self._epsilon)
+        return entry(observations, *recurrent, self._epsilon)
 
     def initial_state(self, rows: int) -> Any:
         """The recurrent state at the start of an episode, of so many rows: zeros, nested (B, ...)."""
@@ -185,13 +185,13 @@ class TrainedPolicy:
                 "a recurrent policy was given another number of observations than at the step before",
                 where="act",
                 received=f"{rows}, before {len(kept.start)}",
-                fix="call reset() where new episodes begin, or pass states yourself with act_with_state()",
+                fix="call reset() where new episodes begin, or pass observations yourself with act_with_state()",
             )
         return kept.state, kept.start
 
     # -- the boundary --------------------------------------------------------------------------------------------
 
-    def _states(self, observation: Any, mask: Any) -> tuple[Any, int | None]:
+    def _observations(self, observation: Any, mask: Any) -> tuple[Any, int | None]:
         """Observations as the graph takes them, nested (B, ...), and B; None for a single one (of which B is 1)."""
         if mask is not None or self.info_mask is not None:
             observation = self._with_mask(observation, mask)
@@ -201,12 +201,12 @@ class TrainedPolicy:
                 observation = _hashed(self._whole, observation)
             rows = self._batch_size(observation)
             if rows is None:
-                states = codec.allocate(1)
-                codec.write(states, 0, observation)
-                codec.check_range(states)
+                observations = codec.allocate(1)
+                codec.write(observations, 0, observation)
+                codec.check_range(observations)
             else:
-                states = codec.from_vector(observation, rows)
-            wrong = codec.find_nonfinite(states)
+                observations = codec.from_vector(observation, rows)
+            wrong = codec.find_nonfinite(observations)
         except EnvError as error:
             raise self._refused(error.what.replace("the value", "the observation", 1), error.received) from None
         except (TypeError, ValueError) as error:  # nothing that NumPy makes an array of
@@ -215,7 +215,7 @@ class TrainedPolicy:
             row, path = wrong
             leaf = f"leaf {path!r} of the observation" if path else "the observation"
             raise self._refused(f"{leaf} holds NaN or infinity", "" if rows is None else f"in row {row}")
-        return states, rows
+        return observations, rows
 
     def _batch_size(self, value: Any) -> int | None:
         """How many values there are in a batch; None for a single value (or for what is neither)."""

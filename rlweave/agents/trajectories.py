@@ -47,9 +47,9 @@ class StepAssembler:
             )
         state = _copied(state)
         pending = self._pending.pop(env_id, None)
-        complete = [] if pending is None else [{**pending, "next_states": state}]
+        complete = [] if pending is None else [{**pending, "next_observations": state}]
         step = {
-            "states": state,
+            "observations": state,
             "actions": _copied(action),
             "rewards": np.float32(reward),
             "terminated": np.bool_(terminated),
@@ -59,7 +59,7 @@ class StepAssembler:
         if next_state is None:
             self._pending[env_id] = step
         else:
-            complete.append({**step, "next_states": _copied(next_state)})
+            complete.append({**step, "next_observations": _copied(next_state)})
         return complete
 
 

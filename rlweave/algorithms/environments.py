@@ -30,7 +30,7 @@ def evaluate_player(config: TrainConfig, player: Act, episodes: int, seed: int) 
     return evaluate(player, factory, episodes, seed)
 
 
-def state_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Space:
+def observation_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Space:
     """The space of the observations, with images declared as such: by the settings, or as the environment is known.
 
     Raises:

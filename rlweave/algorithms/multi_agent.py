@@ -132,15 +132,15 @@ def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, s
     """
     group = env.groups[policy]
     settings = agent_config(config, policy, group, len(env.agents))
-    state_space = state_space_of(config, group)
+    observation_space = state_space_of(config, group)
     kwargs: dict[str, Any] = {"backend": config.backend, "seed": derived_seed(seed, f"policy {policy}")}
     agent: Agent
     if isinstance(settings, PPOConfig):
         columns = len(group.agents) * config.num_envs
-        agent = PPO(state_space, group.action_space, settings, num_envs=columns, **kwargs)
+        agent = PPO(observation_space, group.action_space, settings, num_envs=columns, **kwargs)
     else:
         assert isinstance(settings, DQNConfig)
-        agent = DQN(state_space, group.action_space, settings, **kwargs)
+        agent = DQN(observation_space, group.action_space, settings, **kwargs)
     agent.made_for = describe_environment(config, group.gym_observation_space, group.gym_action_space)
     if agent.recurrent:
         raise ConfigError(

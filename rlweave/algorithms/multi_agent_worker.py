@@ -162,9 +162,9 @@ class Collector(ABC, Generic[AgentT]):
 
     def act(self) -> Any:
         """Actions (rows, ...) for the environment, for all rows that act."""
-        states = self.group.observations_to_act_on()
-        chosen = self._choose(states)
-        acted = {"states": states, **chosen}
+        observations = self.group.observations_to_act_on()
+        chosen = self._choose(observations)
+        acted = {"observations": observations, **chosen}
         if self._acted is None:
             self._acted = tree_map(np.array, acted)
         else:
@@ -172,7 +172,7 @@ class Collector(ABC, Generic[AgentT]):
         return self.agent.env_actions(chosen["actions"])
 
     @abstractmethod
-    def _choose(self, states: Any) -> Rows:
+    def _choose(self, observations: Any) -> Rows:
         """Actions on observations (rows, ...), and what else to keep of them."""
 
     def take(self, step: GroupStep) -> int:
@@ -185,7 +185,7 @@ class Collector(ABC, Generic[AgentT]):
                 "rewards": step.rewards[rows],
                 "terminated": step.terminated[rows],
                 "truncated": step.truncated[rows],
-                "next_states": tree_map(lambda leaf: leaf[rows], step.next_observations),
+                "next_observations": tree_map(lambda leaf: leaf[rows], step.next_observations),
             }
             self._keep(rows, transitions)
             self._begins[rows] = False
@@ -207,8 +207,8 @@ class TrajectoryCollector(Collector[PPO]):
         super().start()
         self._parts: list[SampleBatch] = []
 
-    def _choose(self, states: Any) -> Rows:
-        actions, log_probs = self.agent.act(states)
+    def _choose(self, observations: Any) -> Rows:
+        actions, log_probs = self.agent.act(observations)
         return {"actions": actions, "log_probs": log_probs}
 
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
@@ -238,8 +238,8 @@ class TransitionCollector(Collector[DQN]):
         for window, own in zip(self._windows, state["windows"], strict=True):
             window.load_state_dict(own)
 
-    def _choose(self, states: Any) -> Rows:
-        return {"actions": self.agent.act(states, explore=True)}
+    def _choose(self, observations: Any) -> Rows:
+        return {"actions": self.agent.act(observations, explore=True)}
 
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
         self._steps += len(rows)

@@ -157,7 +157,7 @@ def set_threads(config: TrainConfig, agent: Agent) -> None:
     """Gives small networks one thread: several that wait for each other take longer than one that works."""
     threads = config.threads
     if threads is None:
-        numbers = agent.state_space.flat_dim
+        numbers = agent.observation_space.flat_dim
         threads = 1 if numbers <= _SMALL_OBSERVATION else None
     if threads is None:
         return

@@ -218,13 +218,13 @@ class TrajectoryWorker(AlternatingWorker):
             result = self._finish_step()
             self._count(result.valid)
             row = {
-                "states": observations,
+                "observations": observations,
                 "actions": actions,
                 **extra,
                 "rewards": result.rewards,
                 "terminated": result.terminated,
                 "truncated": result.truncated,
-                "next_states": result.next_observations,
+                "next_observations": result.next_observations,
             }
             self._columns.add(row, result.valid)
             rollout = self._columns.take()

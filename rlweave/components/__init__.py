@@ -7,7 +7,7 @@ from rlweave.components.convolution import Conv2D
 from rlweave.components.critics import Critics, StackedDense
 from rlweave.components.deterministic_policy import DeterministicPolicy, NoisyAction
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
-from rlweave.components.encoders import StateEncoder
+from rlweave.components.encoders import ObservationEncoder
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
 from rlweave.components.layers import Activation, Concat, Dense, Flatten
 from rlweave.components.losses import (
@@ -80,6 +80,7 @@ __all__ = [
     "Network",
     "NoisyAction",
     "Normal",
+    "ObservationEncoder",
     "Optimizer",
     "PPOLoss",
     "Policy",
@@ -97,7 +98,6 @@ __all__ = [
     "SoftPolicyLoss",
     "SquashedNormal",
     "StackedDense",
-    "StateEncoder",
     "Temperature",
     "TokenEmbedding",
     "TorchModule",

@@ -15,13 +15,13 @@ from rlweave.spaces import BoolBox, Box, IntBox, Space
 from rlweave.tree import flatten_tree, has_leaf
 
 
-def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], state_space: Space | None, where: str) -> None:
+def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], observation_space: Space | None, where: str) -> None:
     """Checks that a leaf of an observation can say which actions are allowed.
 
     Args:
         mask_leaf: Path of the leaf.
         leaves: Of the action space.
-        state_space: The observation space; None where it is not known yet.
+        observation_space: The observation space; None where it is not known yet.
         where: Who asks, for errors.
 
     Raises:
@@ -34,9 +34,9 @@ def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], state_space: S
             received=f"mask_leaf={mask_leaf!r} with {len(leaves)} action leaves",
             fix="an action space IntBox(n), or no mask_leaf",
         )
-    if state_space is None:
+    if observation_space is None:
         return
-    paths = state_space.flatten()
+    paths = observation_space.flatten()
     if mask_leaf not in paths:
         raise SpecError(
             "the observation has no such leaf for a mask",
@@ -60,11 +60,11 @@ class MaskUser:
 
     mask_leaf: str | None
 
-    def _masked(self, values: Any, states: Any) -> Any:
-        """Logits or Q-values (..., N) with `MASKED` for actions that are not allowed in the states."""
+    def _masked(self, values: Any, observations: Any) -> Any:
+        """Logits or Q-values (..., N) with `MASKED` for actions that are not allowed in the observations."""
         if self.mask_leaf is None:
             return values
-        allowed = states if has_leaf(states, Unknown) else flatten_tree(states)[self.mask_leaf]
+        allowed = observations if has_leaf(observations, Unknown) else flatten_tree(observations)[self.mask_leaf]
         return self._without_forbidden(values, allowed)
 
     @graph_fn

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlweave import ops
-from rlweave.components.encoders import StateEncoder
+from rlweave.components.encoders import ObservationEncoder
 from rlweave.components.initializers import InitializerSpec, make_initializer
 from rlweave.components.layers import Dense, apply_activation, checked_activation, float_features
 from rlweave.components.network import NetworkSpec, make_layers
@@ -95,8 +95,8 @@ class Critics(Component):
     Args:
         network: Dense layers of each critic, see `NetworkSpec`.
         count: How many critics.
-        image_network: Layers over images, see `StateEncoder`.
-        state_space: The observation space, see `StateEncoder`.
+        image_network: Layers over images, see `ObservationEncoder`.
+        observation_space: The observation space, see `ObservationEncoder`.
         scope: Name within the owner.
 
     Raises:
@@ -108,27 +108,27 @@ class Critics(Component):
         network: NetworkSpec,
         count: int = 2,
         image_network: NetworkSpec = None,
-        state_space: Space | Mapping[str, Any] | None = None,
+        observation_space: Space | Mapping[str, Any] | None = None,
         scope: str = "critics",
     ) -> None:
         super().__init__(scope)
         self.count = count
-        self.encoder = StateEncoder(None, image_network, state_space, scope="encoder")
+        self.encoder = ObservationEncoder(None, image_network, observation_space, scope="encoder")
         self.layers = [_stacked(layer, count, number, scope) for number, layer in enumerate(make_layers(network))]
         self.head = StackedDense(count, 1, scope="head")
 
     @api
-    def call(self, states: Any, actions: Any) -> Any:
+    def call(self, observations: Any, actions: Any) -> Any:
         """Values by each critic.
 
         Args:
-            states: Nested observations, (B, *shape).
+            observations: Nested observations, (B, *shape).
             actions: The policy's own actions, nested floats (B, *shape).
 
         Returns:
             (B, count).
         """
-        x = self._join(self.encoder.call(states), flatten_tree(actions))
+        x = self._join(self.encoder.call(observations), flatten_tree(actions))
         for layer in self.layers:
             x = layer.call(x)
         return self._values(self.head.call(x))

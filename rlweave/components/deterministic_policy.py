@@ -61,8 +61,8 @@ class DeterministicPolicy(TrunkUser, Component):
     Args:
         network: Layers over the encoded observation, see `NetworkSpec`.
         action_space: Any nested space of floats.
-        image_network: Layers over images, see `StateEncoder`.
-        state_space: The observation space, see `StateEncoder`.
+        image_network: Layers over images, see `ObservationEncoder`.
+        observation_space: The observation space, see `ObservationEncoder`.
         deviation: Of the noise that it explores with, see `NoisyAction`.
         scope: Name within the owner.
 
@@ -75,32 +75,32 @@ class DeterministicPolicy(TrunkUser, Component):
         network: NetworkSpec,
         action_space: Space | Mapping[str, Any],
         image_network: NetworkSpec = None,
-        state_space: Space | Mapping[str, Any] | None = None,
+        observation_space: Space | Mapping[str, Any] | None = None,
         deviation: float = 0.1,
         scope: str = "policy",
     ) -> None:
         super().__init__(scope)
-        self.network = make_trunk(network, image_network, state_space, None)
+        self.network = make_trunk(network, image_network, observation_space, None)
         self.distribution = NoisyAction(action_space, deviation)
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
         self.heads = {leaf.path: Dense(leaf.size, scope=scope_of_path("head", leaf.path)) for leaf in self.leaves}
 
     @api
-    def parameters(self, states: Any) -> Any:
+    def parameters(self, observations: Any) -> Any:
         """Parameters of `NoisyAction` for nested observations (..., *shape)."""
-        features = self.network.call(states)
+        features = self.network.call(observations)
         flat = {path: {"mean": self._shaped(head.call(features), path)} for path, head in self.heads.items()}
         return self.action_space.unflatten(flat)
 
     @api
-    def mode(self, states: Any) -> Any:
+    def mode(self, observations: Any) -> Any:
         """Actions without noise: nested (B, *shape) both."""
-        return self.distribution.mode(self.parameters(states))
+        return self.distribution.mode(self.parameters(observations))
 
     @api
-    def sample(self, states: Any) -> Any:
+    def sample(self, observations: Any) -> Any:
         """Actions with noise: nested (B, *shape) both."""
-        return self.distribution.sample(self.parameters(states))
+        return self.distribution.sample(self.parameters(observations))
 
     @api
     def env_actions(self, actions: Any) -> Any:

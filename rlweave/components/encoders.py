@@ -163,7 +163,7 @@ def channels_last(x: Any, layout: str | None) -> Any:
 
 
 @register("state_encoder")
-class StateEncoder(Network):
+class ObservationEncoder(Network):
     """Turns observations of any space into one vector of features, and passes that through a network.
 
     Leaves are joined in the order of their paths. Floats stay as they are, booleans become 0 and 1, integers with a
@@ -178,32 +178,34 @@ class StateEncoder(Network):
         network: Layers over the vector of features (see `NetworkSpec`); None for none.
         image_network: Layers over each image, channels last, usually `nature_cnn()`. What comes out is flattened and
             joined with the other features. None: images are flattened themselves.
-        state_space: The observation space. It may be left out when every caller passes values that carry its bounds
-            and layouts (API inputs and memories do, results of other components do not).
+        observation_space: The observation space. It may be left out when every caller passes values that carry its
+            bounds and layouts (API inputs and memories do, results of other components do not).
         kernel_initializer: For layers that do not choose one themselves; see `make_initializer`.
         text_units: Size of the embedding of each text.
         scope: Name within the owner.
 
     Raises:
-        SpecError: Several images and an `image_network`, but no `state_space`.
+        SpecError: Several images and an `image_network`, but no `observation_space`.
         BuildError: A leaf that cannot be encoded; an `image_network` without an image.
     """
 
-    #: Policies and value functions take a component with this mark as it is, and put others into a StateEncoder.
-    encodes_states = True
+    #: Policies and value functions take a component with this mark as it is, and put others into an ObservationEncoder.
+    encodes_observations = True
 
     def __init__(
         self,
         network: NetworkSpec = None,
         image_network: NetworkSpec = None,
-        state_space: Space | Mapping[str, Any] | None = None,
+        observation_space: Space | Mapping[str, Any] | None = None,
         kernel_initializer: InitializerSpec = None,
         text_units: int = 32,
         scope: str = "encoder",
     ) -> None:
         super().__init__(network, kernel_initializer, scope)
-        self.state_space = Space.from_json(state_space) if isinstance(state_space, Mapping) else state_space
-        known = {} if self.state_space is None else self.state_space.flatten()
+        self.observation_space = (
+            Space.from_json(observation_space) if isinstance(observation_space, Mapping) else observation_space
+        )
+        known = {} if self.observation_space is None else self.observation_space.flatten()
         self.text_units = text_units
         self.embeddings = {
             path: TokenEmbedding(text_units, number=int(leaf.last.max()) + 1, scope=scope_of_path("text", path))
@@ -219,14 +221,14 @@ class StateEncoder(Network):
             )
 
     def _make_image_networks(self, spec: NetworkSpec, kernel_initializer: InitializerSpec) -> dict[str, Any]:
-        if self.state_space is None:
+        if self.observation_space is None:
             return {"": Network(spec, kernel_initializer, scope="image")}
-        paths = [path for path, leaf in self.state_space.flatten().items() if leaf.is_image]
+        paths = [path for path, leaf in self.observation_space.flatten().items() if leaf.is_image]
         if not paths:
             raise SpecError(
                 "an image network was given, but no leaf of the state space is declared as an image",
                 where=self.scope,
-                received=repr(self.state_space),
+                received=repr(self.observation_space),
                 fix="declare layout='channels_last' (or 'channels_first') in its space, or leave image_network out",
             )
         if len(paths) == 1:
@@ -237,13 +239,13 @@ class StateEncoder(Network):
 
     def create_variables(self, inputs: Any) -> None:
         """No variables of its own; decides how each leaf is encoded."""
-        known = self.state_space
+        known = self.observation_space
         if known is not None and _layout_of(known) != _layout_of(inputs):
             raise BuildError(
                 "observations do not fit the state space",
                 where=self.path,
-                received=f"{inputs!r}; state_space={known!r}",
-                fix="pass the environment's observation space as state_space",
+                received=f"{inputs!r}; observation_space={known!r}",
+                fix="pass the environment's observation space as observation_space",
             )
         space = inputs if known is None else known
         self.leaves = {
@@ -262,7 +264,7 @@ class StateEncoder(Network):
                 "an observation with text needs its space beforehand, for an embedding of each text",
                 where=self.path,
                 received=repr(space),
-                fix="pass the observation space as state_space",
+                fix="pass the observation space as observation_space",
             )
         images = [path for path, leaf in self.leaves.items() if leaf.layout is not None and path not in texts]
         self.image_paths = tuple(images) if self.image_networks else ()
@@ -271,7 +273,7 @@ class StateEncoder(Network):
                 f"{len(self.image_networks)} image network(s) for {len(self.image_paths)} images",
                 where=self.path,
                 received=repr(space),
-                fix="declare the layout of every image in its space, and pass the space as state_space",
+                fix="declare the layout of every image in its space, and pass the space as observation_space",
             )
 
     @api

@@ -73,14 +73,14 @@ def float_features(space: Any, where: str) -> Box:
             "a layer takes one array, not a container",
             where=where,
             received=repr(space),
-            fix="put a StateEncoder in front: it turns any space into one vector of features",
+            fix="put an ObservationEncoder in front: it turns any space into one vector of features",
         )
     if not space.dtype.startswith("float"):
         raise BuildError(
             f"a layer takes floats, not {space.dtype}",
             where=where,
             received=repr(space),
-            fix="put a StateEncoder in front: it scales bytes and encodes integers and booleans",
+            fix="put an ObservationEncoder in front: it scales bytes and encodes integers and booleans",
         )
     return space
 
@@ -130,7 +130,7 @@ class Dense(Component):
                 "a dense layer needs a feature axis",
                 where=self.path,
                 received=repr(space),
-                fix="give the space a shape, such as FloatBox(shape=(1,)), or put a StateEncoder in front",
+                fix="give the space a shape, such as FloatBox(shape=(1,)), or put an ObservationEncoder in front",
             )
         self.kernel = self.variable(
             "kernel", (space.shape[-1], self.units), make_initializer(self.kernel_initializer, self.activation)
@@ -208,7 +208,7 @@ class Flatten(Component):
                 "a Flatten layer takes one array",
                 where=self.path,
                 received=repr(inputs),
-                fix="put a StateEncoder in front: it turns any space into one vector of features",
+                fix="put an ObservationEncoder in front: it turns any space into one vector of features",
             )
         sizes = [axis for axis in inputs.shape if isinstance(axis, int)]
         self.feature_axes = len(inputs.shape)

@@ -31,10 +31,10 @@ class Policy(MaskUser, TrunkUser, Component):
     log-probabilities and memories want the actions before that.
 
     Args:
-        network: Layers over the encoded observation (see `NetworkSpec`), a `StateEncoder`, or `shared(encoder)`.
+        network: Layers over the encoded observation (see `NetworkSpec`), an `ObservationEncoder`, or `shared(encoder)`.
         action_space: Any nested space of integers with a range, booleans and floats.
-        image_network: Layers over images, see `StateEncoder`.
-        state_space: The observation space, see `StateEncoder`.
+        image_network: Layers over images, see `ObservationEncoder`.
+        observation_space: The observation space, see `ObservationEncoder`.
         initializer: "orthogonal": kernels of hidden layers are orthogonal with gain sqrt(2), those of heads with gain
             0.01, as PPO's published runs have it ("What matters in on-policy RL", Andrychowicz et al. 2021, finds the
             small last layer to matter). None: each layer's own default.
@@ -56,7 +56,7 @@ class Policy(MaskUser, TrunkUser, Component):
         network: NetworkSpec,
         action_space: Space | Mapping[str, Any],
         image_network: NetworkSpec = None,
-        state_space: Space | Mapping[str, Any] | None = None,
+        observation_space: Space | Mapping[str, Any] | None = None,
         initializer: str | None = None,
         log_std: str = "variable",
         initial_log_std: float = 0.0,
@@ -68,12 +68,14 @@ class Policy(MaskUser, TrunkUser, Component):
         if log_std not in ("variable", "head"):
             raise SpecError("unknown kind of log_std", received=repr(log_std), fix="'variable' or 'head'")
         FINITE.check("initial_log_std", initial_log_std, scope)
-        self.network = make_trunk(network, image_network, state_space, hidden_initializer(initializer))
+        self.network = make_trunk(network, image_network, observation_space, hidden_initializer(initializer))
         self.distribution = Joint(action_space, squash, scope="distribution")
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
         self.mask_leaf = mask_leaf
         if mask_leaf is not None:
-            check_mask_leaf(mask_leaf, self.leaves, None if state_space is None else as_space(state_space), scope)
+            check_mask_leaf(
+                mask_leaf, self.leaves, None if observation_space is None else as_space(observation_space), scope
+            )
         self.log_std, self.initial_log_std = log_std, float(initial_log_std)
         gain = None if initializer is None else orthogonal_spec(0.01)
         self.heads = {
@@ -90,9 +92,9 @@ class Policy(MaskUser, TrunkUser, Component):
         }
 
     @api
-    def features(self, states: Any) -> Any:
+    def features(self, observations: Any) -> Any:
         """What the trunk makes of observations: nested (..., *shape) to (..., F)."""
-        return self.network.call(states)
+        return self.network.call(observations)
 
     @api
     def parameters_of_features(self, features: Any) -> Any:
@@ -111,54 +113,54 @@ class Policy(MaskUser, TrunkUser, Component):
         return self.action_space.unflatten(flat)
 
     @api
-    def parameters(self, states: Any) -> Any:
+    def parameters(self, observations: Any) -> Any:
         """Parameters of the action distribution.
 
         Args:
-            states: Nested observations, (..., *shape).
+            observations: Nested observations, (..., *shape).
 
         Returns:
             Nested like the action space; see `Joint`.
         """
-        return self._masked(self.parameters_of_features(self.network.call(states)), states)
+        return self._masked(self.parameters_of_features(self.network.call(observations)), observations)
 
     @api(static=("explore",))
-    def act(self, states: Any, explore: bool = True) -> Any:
+    def act(self, observations: Any, explore: bool = True) -> Any:
         """Chooses actions.
 
         Args:
-            states: Nested observations, (B, *shape).
+            observations: Nested observations, (B, *shape).
             explore: Static. True draws from the distribution, False takes its mode.
 
         Returns:
             Nested actions (B, *shape), and their log-probability (B,).
         """
-        parameters = self.parameters(states)
+        parameters = self.parameters(observations)
         if explore:
             return self.distribution.sample_and_log_prob(parameters)
         return self.distribution.mode_and_log_prob(parameters)
 
     @api
-    def recurrent_parameters(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def recurrent_parameters(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
         """As `parameters`, by a recurrent network, over sequences or a single step.
 
         Args:
-            states: Nested observations, (T, B, *shape) or (B, *shape).
+            observations: Nested observations, (T, B, *shape) or (B, *shape).
             recurrent_state: Before the first step, nested (B, ...); see `recur`.
             episode_start: Bool (T, B) or (B,): the observation is the first of its episode.
 
         Returns:
             Nested like the action space, and the recurrent state after the last step.
         """
-        features, after = self.recur(states, recurrent_state, episode_start)
-        return self._masked(self.parameters_of_features(features), states), after
+        features, after = self.recur(observations, recurrent_state, episode_start)
+        return self._masked(self.parameters_of_features(features), observations), after
 
     @api(static=("explore",))
-    def recurrent_act(self, states: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
+    def recurrent_act(self, observations: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
         """As `act`, by a recurrent network.
 
         Args:
-            states: Nested observations, (B, *shape).
+            observations: Nested observations, (B, *shape).
             recurrent_state: Before the step, nested (B, ...); see `recur`.
             episode_start: Bool (B,): the observation is the first of its episode.
             explore: Static. True draws from the distribution, False takes its mode.
@@ -166,7 +168,7 @@ class Policy(MaskUser, TrunkUser, Component):
         Returns:
             Nested actions (B, *shape), their log-probability (B,), and the recurrent state after the step.
         """
-        parameters, after = self.recurrent_parameters(states, recurrent_state, episode_start)
+        parameters, after = self.recurrent_parameters(observations, recurrent_state, episode_start)
         if explore:
             actions, log_probs = self.distribution.sample_and_log_prob(parameters)
         else:
@@ -174,37 +176,37 @@ class Policy(MaskUser, TrunkUser, Component):
         return actions, log_probs, after
 
     @api
-    def mode(self, states: Any) -> Any:
+    def mode(self, observations: Any) -> Any:
         """The likeliest actions: nested observations (B, *shape) to nested actions (B, *shape)."""
-        return self.distribution.mode(self.parameters(states))
+        return self.distribution.mode(self.parameters(observations))
 
     @api
-    def log_prob_and_entropy(self, states: Any, actions: Any) -> Any:
+    def log_prob_and_entropy(self, observations: Any, actions: Any) -> Any:
         """Log-probability of actions, and entropy, summed over all leaves and components.
 
         Args:
-            states: Nested observations, (..., *shape).
+            observations: Nested observations, (..., *shape).
             actions: Nested actions, (..., *shape).
 
         Returns:
             (...), (...).
         """
-        return self.log_prob_and_entropy_of_features(self.features(states), states, actions)
+        return self.log_prob_and_entropy_of_features(self.features(observations), observations, actions)
 
     @api
-    def log_prob_and_entropy_of_features(self, features: Any, states: Any, actions: Any) -> Any:
-        """As `log_prob_and_entropy`, from features (..., F) that the trunk made of the states."""
-        parameters = self._masked(self.parameters_of_features(features), states)
+    def log_prob_and_entropy_of_features(self, features: Any, observations: Any, actions: Any) -> Any:
+        """As `log_prob_and_entropy`, from features (..., F) that the trunk made of the observations."""
+        parameters = self._masked(self.parameters_of_features(features), observations)
         return self.distribution.log_prob_and_entropy(parameters, actions)
 
     @api
     def recurrent_log_prob_and_entropy(
-        self, states: Any, actions: Any, recurrent_state: Any, episode_start: Any
+        self, observations: Any, actions: Any, recurrent_state: Any, episode_start: Any
     ) -> Any:
         """As `log_prob_and_entropy`, by a recurrent network over sequences.
 
         Args:
-            states: Nested observations, (T, B, *shape).
+            observations: Nested observations, (T, B, *shape).
             actions: Nested actions, (T, B, *shape).
             recurrent_state: Before the first step, nested (B, ...).
             episode_start: Bool (T, B).
@@ -212,7 +214,7 @@ class Policy(MaskUser, TrunkUser, Component):
         Returns:
             (T, B), (T, B).
         """
-        parameters, _ = self.recurrent_parameters(states, recurrent_state, episode_start)
+        parameters, _ = self.recurrent_parameters(observations, recurrent_state, episode_start)
         return self.distribution.log_prob_and_entropy(parameters, actions)
 
     @api

@@ -29,10 +29,10 @@ class QPolicy(MaskUser, TrunkUser, Component):
     with -1e9 (see `MASKED`): finite, never the largest, and without a gradient.
 
     Args:
-        network: Layers over the encoded observation (see `NetworkSpec`), a `StateEncoder`, or `shared(encoder)`.
+        network: Layers over the encoded observation (see `NetworkSpec`), an `ObservationEncoder`, or `shared(encoder)`.
         action_space: Any nested space of integers with a range and booleans.
-        image_network: Layers over images, see `StateEncoder`.
-        state_space: The observation space, see `StateEncoder`.
+        image_network: Layers over images, see `ObservationEncoder`.
+        observation_space: The observation space, see `ObservationEncoder`.
         kernel_initializer: For all layers that do not choose one; see `make_initializer`.
         mask_leaf: Path of the leaf of observations that says which actions are allowed (bool, (..., N), for actions of
             which one of N is chosen); the others have the Q-value `MASKED`. None: all are.
@@ -47,7 +47,7 @@ class QPolicy(MaskUser, TrunkUser, Component):
         network: NetworkSpec,
         action_space: Space | Mapping[str, Any],
         image_network: NetworkSpec = None,
-        state_space: Space | Mapping[str, Any] | None = None,
+        observation_space: Space | Mapping[str, Any] | None = None,
         kernel_initializer: InitializerSpec = None,
         mask_leaf: str | None = None,
         scope: str = "policy",
@@ -57,8 +57,10 @@ class QPolicy(MaskUser, TrunkUser, Component):
         self.leaves = action_leaves(self.action_space, scope, COUNTABLE)
         self.mask_leaf = mask_leaf
         if mask_leaf is not None:
-            check_mask_leaf(mask_leaf, self.leaves, None if state_space is None else as_space(state_space), scope)
-        self.network = make_trunk(network, image_network, state_space, kernel_initializer)
+            check_mask_leaf(
+                mask_leaf, self.leaves, None if observation_space is None else as_space(observation_space), scope
+            )
+        self.network = make_trunk(network, image_network, observation_space, kernel_initializer)
         self.heads = {
             leaf.path: Dense(
                 leaf.size * leaf.categories,
@@ -69,53 +71,55 @@ class QPolicy(MaskUser, TrunkUser, Component):
         }
 
     @api
-    def features(self, states: Any) -> Any:
+    def features(self, observations: Any) -> Any:
         """What the trunk makes of observations: nested (..., *shape) to (..., F)."""
-        return self.network.call(states)
+        return self.network.call(observations)
 
     @api
-    def q_values(self, states: Any) -> Any:
+    def q_values(self, observations: Any) -> Any:
         """Q-values of all actions.
 
         Args:
-            states: Nested observations, (B, *shape).
+            observations: Nested observations, (B, *shape).
 
         Returns:
             Nested like the action space: (B, *action shape, N), N the largest number of categories of the leaf.
         """
-        return self._masked(self._q_values_of(self.network.call(states)), states)
+        return self._masked(self._q_values_of(self.network.call(observations)), observations)
 
     @api
-    def recurrent_q_values(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def recurrent_q_values(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
         """As `q_values`, by a recurrent network, over sequences or a single step.
 
         Args:
-            states: Nested observations, (T, B, *shape) or (B, *shape).
+            observations: Nested observations, (T, B, *shape) or (B, *shape).
             recurrent_state: Before the first step, nested (B, ...).
             episode_start: Bool (T, B) or (B,).
 
         Returns:
             Nested (T, B, *action shape, N) or (B, *action shape, N), and the recurrent state after the last step.
         """
-        features, after = self.recur(states, recurrent_state, episode_start)
-        return self._masked(self._q_values_of(features), states), after
+        features, after = self.recur(observations, recurrent_state, episode_start)
+        return self._masked(self._q_values_of(features), observations), after
 
     @api
-    def look_ahead_q_values(self, states: Any, next_states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def look_ahead_q_values(
+        self, observations: Any, next_observations: Any, recurrent_state: Any, episode_start: Any
+    ) -> Any:
         """Q-values along sequences, and of the observations that each step led to; see `look_ahead`.
 
         Args:
-            states: Nested observations, (T, B, *shape).
-            next_states: The true next observations, (T, B, *shape).
+            observations: Nested observations, (T, B, *shape).
+            next_observations: The true next observations, (T, B, *shape).
             recurrent_state: Before the first step, nested (B, ...).
-            episode_start: Bool (T, B), of `states`.
+            episode_start: Bool (T, B), of `observations`.
 
         Returns:
-            Nested (T, B, *action shape, N), and the same of `next_states`.
+            Nested (T, B, *action shape, N), and the same of `next_observations`.
         """
-        features, following, _ = self.look_ahead(states, next_states, recurrent_state, episode_start)
+        features, following, _ = self.look_ahead(observations, next_observations, recurrent_state, episode_start)
         q_values, following_q = self._q_values_of(features), self._q_values_of(following)
-        return self._masked(q_values, states), self._masked(following_q, next_states)
+        return self._masked(q_values, observations), self._masked(following_q, next_observations)
 
     def _q_values_of(self, features: Any) -> Any:
         """Q-values from features of the trunk: (..., F) to nested (..., *action shape, N)."""
@@ -126,16 +130,16 @@ class QPolicy(MaskUser, TrunkUser, Component):
         return self.action_space.unflatten(flat)
 
     @api
-    def greedy(self, states: Any) -> Any:
+    def greedy(self, observations: Any) -> Any:
         """The actions with the largest Q-values (the first of equals).
 
         Args:
-            states: Nested observations, (B, *shape).
+            observations: Nested observations, (B, *shape).
 
         Returns:
             Nested actions (B, *action shape): int32 indices from 0, and bool.
         """
-        return self.greedy_of(self.q_values(states))
+        return self.greedy_of(self.q_values(observations))
 
     @api
     def greedy_of(self, q_values: Any) -> Any:
@@ -184,7 +188,7 @@ class DuelingPolicy(QPolicy):
         network: See `QPolicy`.
         action_space: See `QPolicy`.
         image_network: See `QPolicy`.
-        state_space: See `QPolicy`.
+        observation_space: See `QPolicy`.
         value_network: Layers between the trunk and the value, such as `[{"type": "dense", "units": 512, ...}]`.
         advantage_network: Layers between the trunk and the advantages.
         kernel_initializer: See `QPolicy`.
@@ -197,14 +201,14 @@ class DuelingPolicy(QPolicy):
         network: NetworkSpec,
         action_space: Space | Mapping[str, Any],
         image_network: NetworkSpec = None,
-        state_space: Space | Mapping[str, Any] | None = None,
+        observation_space: Space | Mapping[str, Any] | None = None,
         value_network: NetworkSpec = None,
         advantage_network: NetworkSpec = None,
         kernel_initializer: InitializerSpec = None,
         mask_leaf: str | None = None,
         scope: str = "policy",
     ) -> None:
-        super().__init__(network, action_space, image_network, state_space, kernel_initializer, mask_leaf, scope)
+        super().__init__(network, action_space, image_network, observation_space, kernel_initializer, mask_leaf, scope)
         self.value_network = Network(value_network, kernel_initializer, scope="value-network")
         self.advantage_network = Network(advantage_network, kernel_initializer, scope="advantage-network")
         self.value_head = Dense(1, kernel_initializer=kernel_initializer, scope="value-head")

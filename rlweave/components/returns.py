@@ -26,7 +26,7 @@ def next_state_values(values: Array, last_values: Array, truncated: Array, final
 
     Args:
         values: V(s_t), (T, B).
-        last_values: V of the states after the last step, (B,).
+        last_values: V of the observations after the last step, (B,).
         truncated: True where an episode was cut, (T, B).
         final_values: V of the final observations, (T, B); only looked at where truncated.
 

@@ -19,9 +19,9 @@ class ValueFunction(TrunkUser, Component):
     """The value V(s) of observations of any space.
 
     Args:
-        network: Layers over the encoded observation (see `NetworkSpec`), a `StateEncoder`, or `shared(encoder)`.
-        image_network: Layers over images, see `StateEncoder`.
-        state_space: The observation space, see `StateEncoder`.
+        network: Layers over the encoded observation (see `NetworkSpec`), an `ObservationEncoder`, or `shared(encoder)`.
+        image_network: Layers over images, see `ObservationEncoder`.
+        observation_space: The observation space, see `ObservationEncoder`.
         initializer: "orthogonal": kernels of hidden layers are orthogonal with gain sqrt(2), that of the head with
             gain 1. None: each layer's own default.
         scope: Name within the owner.
@@ -31,18 +31,18 @@ class ValueFunction(TrunkUser, Component):
         self,
         network: NetworkSpec,
         image_network: NetworkSpec = None,
-        state_space: Space | Mapping[str, Any] | None = None,
+        observation_space: Space | Mapping[str, Any] | None = None,
         initializer: str | None = None,
         scope: str = "value-function",
     ) -> None:
         super().__init__(scope)
-        self.network = make_trunk(network, image_network, state_space, hidden_initializer(initializer))
+        self.network = make_trunk(network, image_network, observation_space, hidden_initializer(initializer))
         self.head = Dense(1, kernel_initializer=None if initializer is None else orthogonal_spec(1.0), scope="head")
 
     @api
-    def call(self, states: Any) -> Any:
+    def call(self, observations: Any) -> Any:
         """Values of observations: nested (B, *shape) to (B,), or (T, B, *shape) to (T, B)."""
-        return self.of_features(self.network.call(states))
+        return self.of_features(self.network.call(observations))
 
     def shares_trunk_of(self, other: Component) -> bool:
         """Whether features of the other's trunk are those of its own."""
@@ -54,34 +54,36 @@ class ValueFunction(TrunkUser, Component):
         return self._without_axis(self.head.call(features))
 
     @api
-    def recurrent_values(self, states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def recurrent_values(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
         """As `call`, by a recurrent network, over sequences or a single step.
 
         Args:
-            states: Nested observations, (T, B, *shape) or (B, *shape).
+            observations: Nested observations, (T, B, *shape) or (B, *shape).
             recurrent_state: Before the first step, nested (B, ...).
             episode_start: Bool (T, B) or (B,).
 
         Returns:
             (T, B) or (B,), and the recurrent state after the last step.
         """
-        features, after = self.recur(states, recurrent_state, episode_start)
+        features, after = self.recur(observations, recurrent_state, episode_start)
         return self.of_features(features), after
 
     @api
-    def look_ahead_values(self, states: Any, next_states: Any, recurrent_state: Any, episode_start: Any) -> Any:
+    def look_ahead_values(
+        self, observations: Any, next_observations: Any, recurrent_state: Any, episode_start: Any
+    ) -> Any:
         """Values along sequences, and of the observations that each step led to; see `look_ahead`.
 
         Args:
-            states: Nested observations, (T, B, *shape).
-            next_states: The true next observations, the final ones where an episode ended, (T, B, *shape).
+            observations: Nested observations, (T, B, *shape).
+            next_observations: The true next observations, the final ones where an episode ended, (T, B, *shape).
             recurrent_state: Before the first step, nested (B, ...).
-            episode_start: Bool (T, B), of `states`.
+            episode_start: Bool (T, B), of `observations`.
 
         Returns:
-            (T, B), and (T, B) of `next_states`, by the state after each step.
+            (T, B), and (T, B) of `next_observations`, by the state after each step.
         """
-        features, following, _ = self.look_ahead(states, next_states, recurrent_state, episode_start)
+        features, following, _ = self.look_ahead(observations, next_observations, recurrent_state, episode_start)
         return self.of_features(features), self.of_features(following)
 
     @graph_fn

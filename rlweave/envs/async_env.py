@@ -182,7 +182,7 @@ class AsyncEnv(VectorEnv):
         self._ask([Load(saved) for saved in state])
 
     def _ask(self, requests: Sequence[Any]) -> list[Any]:
-        """States that the processes tell."""
+        """States of the environments, as their processes report them."""
         self._send(requests)
         replies: list[Saved] = self._collect(self._timeout_s, Saved)
         refused = next((reply.unsaved_because for reply in replies if reply.unsaved_because), None)

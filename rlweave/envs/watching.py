@@ -57,7 +57,7 @@ class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
 def make_watched_env(
     env_id: str, show: Show | None, options: Mapping[str, Any], *, seed: int | None, worker: int, **making: Any
 ) -> VectorEnv:
-    """One environment whose states are shown.
+    """One environment whose observations are shown.
 
     Args:
         env_id: Id of the environment.
@@ -103,9 +103,9 @@ def _make(spec: Any, mode: str, show: Show | None, options: dict[str, Any]) -> g
 def shows_observations(player: Callable[[Any, Any], Any], show: Show) -> Callable[[Any, Any], Any]:
     """A player of Atari games that shows the newest frame of each observation, (1, 4, 84, 84), enlarged."""
 
-    def play(states: Any, episode_start: Any) -> Any:
-        frame = np.kron(states[0, -1], np.ones((4, 4), np.uint8))
+    def play(observations: Any, episode_start: Any) -> Any:
+        frame = np.kron(observations[0, -1], np.ones((4, 4), np.uint8))
         show(np.repeat(frame[..., None], 3, axis=-1), 15.0)
-        return player(states, episode_start)
+        return player(observations, episode_start)
 
     return play

@@ -38,13 +38,15 @@ class Boundary:
         self.texts = dict(_texts(self.observation_space))
 
     def observation(self, flat: Mapping[str, np.ndarray]) -> Any:
-        """What an artefact takes, nested, for states of the agent by leaf (B, ...)."""
+        """What an artefact takes, nested, for observations of the agent by leaf (B, ...)."""
         starts = self.observation_starts
-        return self._agent.state_space.unflatten({p: x + starts[p] if p in starts else x for p, x in flat.items()})
+        return self._agent.observation_space.unflatten(
+            {p: x + starts[p] if p in starts else x for p, x in flat.items()}
+        )
 
     def of_environment(self, flat: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-        """The batch of observations, and of masks (or None), that the environment gives for states of the agent."""
-        values = value_to_gymnasium(self.observation_space, self._agent.state_space.unflatten(flat))
+        """The batch of observations, and of masks (or None), as the environment gives them, for those of the agent."""
+        values = value_to_gymnasium(self.observation_space, self._agent.observation_space.unflatten(flat))
         return (values, None) if self._info_mask is None else (values["observation"], values[MASK])
 
 

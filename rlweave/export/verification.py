@@ -61,7 +61,7 @@ def verify(
         own_state = None
         carried = flatten_tree({"recurrent_state": state})
         for step in range(steps):
-            flat = sample_observations(agent.state_space, rows, rng, agent.config.mask_leaf)
+            flat = sample_observations(agent.observation_space, rows, rng, agent.config.mask_leaf)
             arguments = [boundary.observation(flat)]
             given = flatten_tree({"observation": arguments[0]})
             start = (rng.random(rows) < 0.1) | (step == 0)

@@ -35,9 +35,9 @@ class ScaledVariants(Component):
         self.variants = PolicyVariants(self.policy)
 
     @api
-    def act(self, states: Any) -> Any:
+    def act(self, observations: Any) -> Any:
         """Of the policy alone."""
-        return self.policy.parameters(states)
+        return self.policy.parameters(observations)
 
     @api
     def assign(self, factors: Any) -> None:
@@ -45,9 +45,9 @@ class ScaledVariants(Component):
         self.variants.assign(self._scaled(factors, self.policy.variables()))
 
     @api
-    def parameters(self, states: Any) -> Any:
+    def parameters(self, observations: Any) -> Any:
         """Of all variants."""
-        return self.variants.parameters(states)
+        return self.variants.parameters(observations)
 
     @graph_fn(differentiable=False)
     def _scaled(self, factors: Any, variables: Any) -> Any:
@@ -61,9 +61,9 @@ add(
     PolicyVariants,
     ScaledVariants,
     {
-        "states": FEATURES,
+        "observations": FEATURES,
         "factors": FloatBox(add_batch_rank=3),
-        "parameters.states": FloatBox(shape=(4,), add_batch_rank=3),
+        "parameters.observations": FloatBox(shape=(4,), add_batch_rank=3),
     },
     calls=("act", "assign", "parameters"),
     gradients=(),
@@ -88,7 +88,7 @@ add(
     LinearBaseline,
     lambda: LinearBaseline(0.9),
     {
-        "states": FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=True),
+        "observations": FloatBox(shape=(2,), add_batch_rank=True, add_time_rank=True),
         "rewards": SEQUENCE,
         "terminated": SEQUENCE_FLAGS,
         "truncated": SEQUENCE_FLAGS,

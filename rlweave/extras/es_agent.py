@@ -71,9 +71,9 @@ class ESGraph(Component):
         self.weight_decay = weight_decay
 
     @api(static=("explore",))
-    def act(self, states: Any, explore: bool = True) -> Any:
+    def act(self, observations: Any, explore: bool = True) -> Any:
         """Actions of the policy in the centre, and their log-probabilities, for observations (B, ...)."""
-        return self.policy.act(states, explore=explore)
+        return self.policy.act(observations, explore=explore)
 
     @api
     def perturb(self, offsets: Any, signs: Any) -> None:
@@ -83,9 +83,9 @@ class ESGraph(Component):
         self.perturbed.assign(self._by_path(self.evolution.perturb(self._flat(variables), noise, signs), variables))
 
     @api
-    def act_perturbed(self, states: Any) -> Any:
+    def act_perturbed(self, observations: Any) -> Any:
         """The likeliest action of each perturbed policy for its observation, (P, ...)."""
-        actions, _ = self.perturbed.act(states, explore=False)
+        actions, _ = self.perturbed.act(observations, explore=False)
         return actions
 
     @api
@@ -183,7 +183,7 @@ class ES(Agent):
     (see `perturb` and `act_perturbed`).
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `ESConfig` or its data.
         num_envs: Environments, and so perturbed policies that act at a time.
@@ -201,7 +201,7 @@ class ES(Agent):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: ESConfig | Mapping[str, Any] | None = None,
         *,
@@ -209,7 +209,7 @@ class ES(Agent):
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        super().__init__(state_space, action_space, config, backend=backend, seed=seed)
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         if self.recurrent:
             raise ConfigError(
                 "perturbed policies carry no state from step to step",
@@ -229,7 +229,7 @@ class ES(Agent):
                 config.network,
                 self.action_space,
                 image_network=config.image_network or None,
-                state_space=self.state_space,
+                observation_space=self.observation_space,
                 initializer="orthogonal",
                 mask_leaf=config.mask_leaf,
             ),
@@ -241,8 +241,8 @@ class ES(Agent):
 
     def input_spaces(self) -> dict[str, InputSpace]:
         return {
-            "states": self.state_space.with_batch_rank(),
-            "act_perturbed.states": self.state_space.with_batch_rank(self.num_envs),
+            "observations": self.observation_space.with_batch_rank(),
+            "act_perturbed.observations": self.observation_space.with_batch_rank(self.num_envs),
             "perturb.offsets": IntBox(add_batch_rank=self.num_envs),
             "signs": FloatBox(add_batch_rank=self.num_envs),
             "offsets": IntBox(add_batch_rank=True),
@@ -253,11 +253,11 @@ class ES(Agent):
     # -- acting --------------------------------------------------------------------------------------------------
 
     def get_actions(
-        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
         """Actions of the policy in the centre: the likeliest ones, or drawn from its distribution to explore."""
-        single = is_single(self.state_space, states)
-        batch = add_axis(states) if single else states
+        single = is_single(self.observation_space, observations)
+        batch = add_axis(observations) if single else observations
         self.check_masks(batch)
         actions, _ = self.actor.act(batch, explore=explore)
         actions = self.env_actions(actions)
@@ -272,10 +272,10 @@ class ES(Agent):
         """Gives each perturbed policy the weights of the member that plays in its environment."""
         self.actor.perturb(*generation.playing())
 
-    def act_perturbed(self, states: Any) -> Any:
+    def act_perturbed(self, observations: Any) -> Any:
         """The action of each perturbed policy for the observation of its environment, (num_envs, ...)."""
-        self.check_masks(states)
-        return self.env_actions(self.actor.act_perturbed(states))
+        self.check_masks(observations)
+        return self.env_actions(self.actor.act_perturbed(observations))
 
     def observe(
         self,

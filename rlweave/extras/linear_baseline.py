@@ -41,11 +41,11 @@ class LinearBaseline(Component):
         self.discount, self.normalize = discount, normalize
 
     @graph_fn(host=True, differentiable=False, mixes_batch=True, spaces="_advantages_space", returns=1)
-    def advantages(self, states: Any, rewards: Any, terminated: Any, truncated: Any) -> Any:
+    def advantages(self, observations: Any, rewards: Any, terminated: Any, truncated: Any) -> Any:
         """Advantages of all steps of a rollout.
 
         Args:
-            states: Observations before the steps, nested (T, B, *shape).
+            observations: Observations before the steps, nested (T, B, *shape).
             rewards: (T, B).
             terminated: Bool (T, B).
             truncated: Bool (T, B). Sums of rewards end here, and at the end of the rollout, as at terminated steps: let
@@ -57,7 +57,7 @@ class LinearBaseline(Component):
         rewards = np.asarray(rewards, np.float64)
         ended = np.logical_or(terminated, truncated)
         returns = discounted_returns(rewards, np.zeros_like(rewards), ended, np.zeros_like(ended), self.discount)
-        features = _features(states, ended)
+        features = _features(observations, ended)
         advantages = np.stack([_residuals(features[:, b], returns[:, b]) for b in range(rewards.shape[1])], axis=1)
         if self.normalize:
             deviation = advantages.std(axis=0)
@@ -66,14 +66,14 @@ class LinearBaseline(Component):
             advantages = np.where(differs, centred / np.where(differs, deviation, 1.0), 0.0)
         return advantages.astype(np.float32)
 
-    def _advantages_space(self, states: Any, rewards: Any, terminated: Any, truncated: Any) -> FloatBox:
+    def _advantages_space(self, observations: Any, rewards: Any, terminated: Any, truncated: Any) -> FloatBox:
         return FloatBox(add_batch_rank=rewards.batch, add_time_rank=rewards.time)
 
 
-def _features(states: Any, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def _features(observations: Any, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """(T, B, F)."""
     steps, columns = ended.shape
-    leaves = flatten_tree(states).values()
+    leaves = flatten_tree(observations).values()
     numbers = [np.asarray(leaf, np.float64).reshape(steps, columns, -1) for leaf in leaves]
     time = np.zeros((steps, columns), np.float64)
     for step in range(1, steps):

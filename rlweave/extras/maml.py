@@ -89,7 +89,7 @@ class NavigationWorker(EnvWorker):
                 self._episodes.append(Episode(episode.episode_return, episode.length, info=episode.info))
             rows.append(
                 {
-                    "states": observations,
+                    "observations": observations,
                     "actions": actions,
                     "log_probs": log_probs,
                     "rewards": result.rewards,
@@ -144,7 +144,7 @@ class RegressionWorker(EnvWorker):
 def draw_tasks(draw: Callable[..., Any], generator: np.random.Generator, tasks: int, shots: int) -> dict[str, Any]:
     """A batch of new regression tasks: "support" and "query", rows (T, N, ...) each, T being `shots`."""
     inputs, targets = draw(generator, tasks, 2 * shots)
-    rows = {"states": inputs, "targets": targets}
+    rows = {"observations": inputs, "targets": targets}
     return {
         "support": {name: values[:shots] for name, values in rows.items()},
         "query": {name: values[shots:] for name, values in rows.items()},

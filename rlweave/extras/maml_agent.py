@@ -84,14 +84,14 @@ class MAMLGraph(Component):
         self.inner_lr, self.inner_steps, self.first_order, self.epochs = inner_lr, inner_steps, first_order, epochs
 
     @api(static=("explore",))
-    def act(self, states: Any, explore: bool = True) -> Any:
+    def act(self, observations: Any, explore: bool = True) -> Any:
         """Actions of the policy before adaptation, and their log-probabilities, for observations (B, ...)."""
-        return self.policy.act(states, explore=explore)
+        return self.policy.act(observations, explore=explore)
 
     @api(static=("explore",))
-    def act_adapted(self, states: Any, explore: bool = True) -> Any:
+    def act_adapted(self, observations: Any, explore: bool = True) -> Any:
         """Actions of the policies that `adapt` made, each for the observation of its task, (N, ...)."""
-        return self.adapted.act(states, explore=explore)
+        return self.adapted.act(observations, explore=explore)
 
     @api
     def adapt(self, support: Any) -> None:
@@ -163,7 +163,7 @@ class MAMLGraph(Component):
 
 
 class RegressionMAMLGraph(MAMLGraph):
-    """MAML for regression: rows are "states" and "targets", and the policy's likeliest actions are predictions.
+    """MAML for regression: rows are "observations" and "targets", and the policy's likeliest actions are predictions.
 
     Errors are those of the policy's own numbers: where targets are bounded on both sides, [-1, 1] is their range.
 
@@ -178,7 +178,7 @@ class RegressionMAMLGraph(MAMLGraph):
 
     def support_loss(self, weights: Any, rows: Any) -> Any:
         """The squared error."""
-        predictions = graph.substitute(self.policy, weights).mode(rows["states"])
+        predictions = graph.substitute(self.policy, weights).mode(rows["observations"])
         return self.loss.loss(predictions, self.policy.own_actions(rows["targets"]))
 
     def query_loss(self, weights: Any, rows: Any) -> Any:
@@ -187,7 +187,7 @@ class RegressionMAMLGraph(MAMLGraph):
 
 
 class ReinforcementMAMLGraph(MAMLGraph):
-    """MAML for reinforcement learning: rows are "states", "actions", "log_probs" and "advantages".
+    """MAML for reinforcement learning: rows are "observations", "actions", "log_probs" and "advantages".
 
     Args:
         inner_loss: The surrogate of the inner loop.
@@ -206,9 +206,9 @@ class ReinforcementMAMLGraph(MAMLGraph):
     def postprocess(self, rollout: Any) -> Any:
         """Rows (T, N, ...) with advantages, of a rollout (T, N, ...) of N tasks."""
         advantages = self.baseline.advantages(
-            rollout["states"], rollout["rewards"], rollout["terminated"], rollout["truncated"]
+            rollout["observations"], rollout["rewards"], rollout["terminated"], rollout["truncated"]
         )
-        kept = {name: rollout[name] for name in ("states", "actions", "log_probs")}
+        kept = {name: rollout[name] for name in ("observations", "actions", "log_probs")}
         return {**kept, "advantages": advantages}
 
     def support_loss(self, weights: Any, rows: Any) -> Any:
@@ -220,7 +220,9 @@ class ReinforcementMAMLGraph(MAMLGraph):
         return self._surrogate(self.outer_loss, weights, rows)
 
     def _surrogate(self, loss: SurrogateLoss, weights: Any, rows: Any) -> Any:
-        log_probs, _ = graph.substitute(self.policy, weights).log_prob_and_entropy(rows["states"], rows["actions"])
+        log_probs, _ = graph.substitute(self.policy, weights).log_prob_and_entropy(
+            rows["observations"], rows["actions"]
+        )
         return loss.loss(log_probs, rows["log_probs"], rows["advantages"])
 
 
@@ -230,7 +232,7 @@ class MAML(Agent):
     Regression is seen as acting: the observation is the input, the likeliest action the prediction.
 
     Args:
-        state_space: Space of one observation.
+        observation_space: Space of one observation.
         action_space: Space of one action.
         config: `MAMLConfig` or its data.
         tasks: How many policies are adapted at a time, see `adapt`.
@@ -247,7 +249,7 @@ class MAML(Agent):
 
     def __init__(
         self,
-        state_space: Space,
+        observation_space: Space,
         action_space: Space,
         config: MAMLConfig | Mapping[str, Any] | None = None,
         *,
@@ -255,7 +257,7 @@ class MAML(Agent):
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        super().__init__(state_space, action_space, config, backend=backend, seed=seed)
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         self.tasks = tasks
         if self.recurrent:
             raise ConfigError(
@@ -289,7 +291,7 @@ class MAML(Agent):
                 config.network,
                 self.action_space,
                 image_network=config.image_network or None,
-                state_space=self.state_space,
+                observation_space=self.observation_space,
                 initial_log_std=config.initial_log_std,
                 mask_leaf=config.mask_leaf,
             ),
@@ -313,22 +315,27 @@ class MAML(Agent):
     def rows_space(self) -> Dict:
         """Space of what one task is adapted to or learned from, without ranks."""
         if self.config.problem == "regression":
-            return Dict(states=self.state_space, targets=self.action_space)
-        return Dict(states=self.state_space, actions=self.own_action_space, log_probs=FloatBox(), advantages=FloatBox())
+            return Dict(observations=self.observation_space, targets=self.action_space)
+        return Dict(
+            observations=self.observation_space,
+            actions=self.own_action_space,
+            log_probs=FloatBox(),
+            advantages=FloatBox(),
+        )
 
     def input_spaces(self) -> dict[str, InputSpace]:
         shots = self.config.shots
         rows = self.rows_space().with_time_rank(shots)
         spaces: dict[str, InputSpace] = {
-            "states": self.state_space.with_batch_rank(),
-            "act_adapted.states": self.state_space.with_batch_rank(self.tasks),
+            "observations": self.observation_space.with_batch_rank(),
+            "act_adapted.observations": self.observation_space.with_batch_rank(self.tasks),
             "support": rows.with_batch_rank(self.tasks),
             "batch": Dict(support=rows.with_batch_rank(), query=rows.with_batch_rank()),
             "gradients": lambda root: root.policy.variables(),
         }
         if self.config.problem == "reinforcement":
             rollout = Dict(
-                states=self.state_space,
+                observations=self.observation_space,
                 actions=self.own_action_space,
                 log_probs=FloatBox(),
                 rewards=FloatBox(),
@@ -341,24 +348,24 @@ class MAML(Agent):
     # -- acting --------------------------------------------------------------------------------------------------
 
     def get_actions(
-        self, states: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
+        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
         """Actions of the policy before adaptation."""
-        single = is_single(self.state_space, states)
-        actions, _ = self.act(add_axis(states) if single else states, explore)
+        single = is_single(self.observation_space, observations)
+        actions, _ = self.act(add_axis(observations) if single else observations, explore)
         actions = self.env_actions(actions)
         return first_row(actions) if single else actions
 
-    def act(self, states: Any, explore: bool = True) -> tuple[Any, np.ndarray]:
+    def act(self, observations: Any, explore: bool = True) -> tuple[Any, np.ndarray]:
         """Actions (B, ...) of the policy before adaptation, and their log-probabilities (B,)."""
-        self.check_masks(states)
-        actions, log_probs = self.actor.act(states, explore=explore)
+        self.check_masks(observations)
+        actions, log_probs = self.actor.act(observations, explore=explore)
         return actions, log_probs
 
-    def act_adapted(self, states: Any, explore: bool = True) -> tuple[Any, np.ndarray]:
+    def act_adapted(self, observations: Any, explore: bool = True) -> tuple[Any, np.ndarray]:
         """Actions (N, ...) of the adapted policies, each for the observation of its task, and log-probabilities."""
-        self.check_masks(states)
-        actions, log_probs = self.actor.act_adapted(states, explore=explore)
+        self.check_masks(observations)
+        actions, log_probs = self.actor.act_adapted(observations, explore=explore)
         return actions, log_probs
 
     def adapt(self, support: Batch) -> None:

@@ -41,11 +41,11 @@ class PolicyVariants(Component):
             variant.assign(weights[path])
 
     @api
-    def parameters(self, states: Any) -> Any:
+    def parameters(self, observations: Any) -> Any:
         """Parameters of each variant's action distribution.
 
         Args:
-            states: An observation for each variant, nested (P, *shape).
+            observations: An observation for each variant, nested (P, *shape).
 
         Returns:
             Nested (P, ...), see `Policy.parameters`.
@@ -54,20 +54,20 @@ class PolicyVariants(Component):
         def one(weights: Any, state: Any) -> Any:
             return graph.substitute(self.policy, weights).parameters(state)
 
-        return graph.vmap(one)(graph.batch_rank(self._weights()), states)
+        return graph.vmap(one)(graph.batch_rank(self._weights()), observations)
 
     @api(static=("explore",))
-    def act(self, states: Any, explore: bool = True) -> Any:
+    def act(self, observations: Any, explore: bool = True) -> Any:
         """Each variant chooses an action.
 
         Args:
-            states: An observation for each variant, nested (P, *shape).
+            observations: An observation for each variant, nested (P, *shape).
             explore: Static. True draws from the distributions, False takes their modes.
 
         Returns:
             Nested actions (P, *shape), and their log-probability (P,).
         """
-        parameters = self.parameters(states)
+        parameters = self.parameters(observations)
         distribution = self.policy.distribution
         if explore:
             return distribution.sample_and_log_prob(parameters)

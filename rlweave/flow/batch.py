@@ -27,8 +27,8 @@ class SampleBatch:
       a recurrent state at the first one.
 
     >>> import numpy as np
-    >>> batch = SampleBatch({"states": {"a": np.zeros((5, 2))}, "rewards": np.zeros(5)})
-    >>> batch.num_steps, batch["states"]["a"].shape
+    >>> batch = SampleBatch({"observations": {"a": np.zeros((5, 2))}, "rewards": np.zeros(5)})
+    >>> batch.num_steps, batch["observations"]["a"].shape
     (5, (5, 2))
     >>> SampleBatch.concat([batch, batch.slice(0, 2)]).num_steps
     7

@@ -275,4 +275,4 @@ def computation(component: Any) -> dict[str, dict[str, Any]]:
 
 
 #: Arguments of components that say nothing of what is computed from the weights.
-_WITHOUT_MEANING = frozenset(("scope", "device", "trainable", "state_space", "action_space"))
+_WITHOUT_MEANING = frozenset(("scope", "device", "trainable", "observation_space", "action_space"))

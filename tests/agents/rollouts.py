@@ -4,7 +4,7 @@ import numpy as np
 
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 
-NESTED_STATES = Dict(
+NESTED_OBSERVATIONS = Dict(
     position=FloatBox(shape=(3,)),
     image=IntBox(0, 256, shape=(8, 8, 1), dtype="uint8", layout="channels_last"),
     choice=IntBox(4),
@@ -26,12 +26,12 @@ def rollout(agent, seed=0):
     """A batch (T, B, ...) as PPO takes it, with actions of the agent itself."""
     rng = np.random.default_rng(seed)
     steps, envs = agent.config.rollout_steps, agent.num_envs
-    space = agent.state_space.with_batch_rank().with_time_rank()
-    states, next_states = space.sample((steps, envs), rng=rng), space.sample((steps, envs), rng=rng)
-    rows = [agent.act(row(states, t)) for t in range(steps)]
+    space = agent.observation_space.with_batch_rank().with_time_rank()
+    observations, next_observations = space.sample((steps, envs), rng=rng), space.sample((steps, envs), rng=rng)
+    rows = [agent.act(row(observations, t)) for t in range(steps)]
     return {
-        "states": states,
-        "next_states": next_states,
+        "observations": observations,
+        "next_observations": next_observations,
         "actions": stacked([actions for actions, _ in rows]),
         "log_probs": np.stack([log_probs for _, log_probs in rows]),
         "rewards": rng.normal(size=(steps, envs)).astype(np.float32),

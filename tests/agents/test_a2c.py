@@ -9,15 +9,15 @@ from rlweave.flow import AverageGradients, Gradients, SampleBatch
 from rlweave.flow.gradients import parts_of
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from tests.agents import rollouts, test_recurrent_ppo
-from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout
+from tests.agents.rollouts import NESTED_ACTIONS, NESTED_OBSERVATIONS, SMALL, SMALL_CONV, rollout
 
 LSTM = [{"type": "dense", "units": 6, "activation": "tanh"}, {"type": "lstm", "units": 4}]
 CONFIG = {"network": SMALL, "rollout_steps": 6}
 
 
-def make(backend, states=None, actions=None, num_envs=4, kind=A2C, **settings):
+def make(backend, observations=None, actions=None, num_envs=4, kind=A2C, **settings):
     return kind(
-        FloatBox(shape=(3,)) if states is None else states,
+        FloatBox(shape=(3,)) if observations is None else observations,
         IntBox(3) if actions is None else actions,
         {**CONFIG, **settings},
         num_envs=num_envs,
@@ -26,19 +26,19 @@ def make(backend, states=None, actions=None, num_envs=4, kind=A2C, **settings):
     )
 
 
-def forward(weights, part, states):
+def forward(weights, part, observations):
     """Outputs of a network with one tanh layer, in float64."""
     layers = (f"actor-critic/{part}/network/dense", f"actor-critic/{part}/head")
     (kernel, bias), (last_kernel, last_bias) = (
         (weights[f"{layer}/kernel"], weights[f"{layer}/bias"]) for layer in layers
     )
-    return np.tanh(states @ kernel + bias) @ last_kernel + last_bias
+    return np.tanh(observations @ kernel + bias) @ last_kernel + last_bias
 
 
 def advantages_of(weights, batch, discount, lambda_, reward_scale):
     """Equation 16 of the paper on GAE, as its sum, step by step."""
-    values = forward(weights, "value-function", batch["states"])[..., 0]
-    following = forward(weights, "value-function", batch["next_states"])[..., 0]
+    values = forward(weights, "value-function", batch["observations"])[..., 0]
+    following = forward(weights, "value-function", batch["next_observations"])[..., 0]
     steps, envs = values.shape
     found = np.zeros((steps, envs))
     for b in range(envs):
@@ -54,11 +54,11 @@ def advantages_of(weights, batch, discount, lambda_, reward_scale):
 
 def loss_of(weights, batch, advantages, targets, c_value, c_entropy):
     """The loss over all steps of a rollout."""
-    logits = forward(weights, "policy", batch["states"])
+    logits = forward(weights, "policy", batch["observations"])
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     taken = np.take_along_axis(log_p, batch["actions"][..., None], -1)[..., 0]
     entropy = -(np.exp(log_p) * log_p).sum(-1)
-    values = forward(weights, "value-function", batch["states"])[..., 0]
+    values = forward(weights, "value-function", batch["observations"])[..., 0]
     metrics = {
         "policy_loss": -(taken * advantages).mean(),
         "value_loss": 0.5 * ((values - targets) ** 2).mean(),
@@ -96,7 +96,7 @@ def test_gradients_are_those_of_the_loss_in_float64(backend, lambda_):
 #: Agents of all forms of networks: settings, and what makes a rollout.
 KINDS = {
     "dense": ({}, rollout),
-    "nested": ({"states": NESTED_STATES, "actions": NESTED_ACTIONS, "image_network": SMALL_CONV}, rollout),
+    "nested": ({"observations": NESTED_OBSERVATIONS, "actions": NESTED_ACTIONS, "image_network": SMALL_CONV}, rollout),
     "recurrent": ({"network": LSTM}, lambda agent: test_recurrent_ppo.rollout(agent)[0]),
 }
 
@@ -180,8 +180,10 @@ def test_a_worker_with_the_learners_weights_has_the_learners_gradients(recurrent
     for path, value in expected.items():
         np.testing.assert_allclose(found[path], value, atol=1e-7, err_msg=path)
     if not recurrent:  # what acts got them as well
-        states = batch["states"][0]
-        np.testing.assert_array_equal(worker.act(states, explore=False)[0], learner.act(states, explore=False)[0])
+        observations = batch["observations"][0]
+        np.testing.assert_array_equal(
+            worker.act(observations, explore=False)[0], learner.act(observations, explore=False)[0]
+        )
 
 
 def test_statistics_of_observations_are_the_learners_and_move_after_the_update():
@@ -194,22 +196,22 @@ def test_statistics_of_observations_are_the_learners_and_move_after_the_update()
     weights = agent.get_weights()
     assert float(next(value for path, value in weights.items() if path.endswith("count"))) == 24
     mean = next(value for path, value in weights.items() if path.endswith("mean"))
-    np.testing.assert_allclose(mean, batch["states"].reshape(24, 3).mean(0), atol=1e-5)
+    np.testing.assert_allclose(mean, batch["observations"].reshape(24, 3).mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_forbidden_actions_get_no_probability_and_no_gradient(recurrent):
-    states = Dict(seen=FloatBox(shape=(3,)), action_mask=BoolBox(shape=(3,)))
-    agent = make("torch", states, mask_leaf="action_mask", network=LSTM if recurrent else SMALL)
-    sample = agent.state_space.with_batch_rank().sample(4, rng=0)
+    observations = Dict(seen=FloatBox(shape=(3,)), action_mask=BoolBox(shape=(3,)))
+    agent = make("torch", observations, mask_leaf="action_mask", network=LSTM if recurrent else SMALL)
+    sample = agent.observation_space.with_batch_rank().sample(4, rng=0)
     sample["action_mask"] = np.array([[True, False, False]] * 4)
     assert agent.get_actions(sample).tolist() == [0] * 4
-    space = agent.state_space.with_batch_rank().with_time_rank()
+    space = agent.observation_space.with_batch_rank().with_time_rank()
     steps = {name: space for name, space in agent.batch_space().items() if name != "initial_state"}
     batch = Dict(steps).sample((6, 4), rng=1)
     if recurrent:
         batch["initial_state"] = agent.initial_state(4)
-    batch["states"], batch["next_states"] = (
+    batch["observations"], batch["next_observations"] = (
         {**space.sample((6, 4), rng=seed), "action_mask": np.broadcast_to([True, False, True], (6, 4, 3)).copy()}
         for seed in (2, 3)
     )
@@ -230,13 +232,13 @@ def test_observing_and_updating():
         rows.append((state, action, step == 3, following))
         state = following
     batch = {
-        "states": np.stack([row[0] for row in rows])[:, None],
+        "observations": np.stack([row[0] for row in rows])[:, None],
         "actions": np.array([[row[1]] for row in rows], np.int32),
         "log_probs": np.zeros((6, 1), np.float32),  # of no use to this loss
         "rewards": np.ones((6, 1), np.float32),
         "terminated": np.array([[row[2]] for row in rows]),
         "truncated": np.zeros((6, 1), bool),
-        "next_states": np.stack([row[3] for row in rows])[:, None],
+        "next_observations": np.stack([row[3] for row in rows])[:, None],
     }
     assert agent.update() == pytest.approx(twin.update(batch))
 

@@ -11,7 +11,7 @@ from rlweave.backends import is_installed
 from rlweave.errors import BackendError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing.parity import assert_close
-from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout
+from tests.agents.rollouts import NESTED_ACTIONS, NESTED_OBSERVATIONS, SMALL, SMALL_CONV, rollout
 
 needs_onnx = pytest.mark.skipif(not is_installed("onnx"), reason="onnxruntime and onnx are not installed")
 IMAGE = IntBox(0, 256, shape=(12, 12, 3), dtype="uint8", layout="channels_last")
@@ -21,13 +21,13 @@ PPO_CONFIG = {"network": SMALL, "rollout_steps": 6, "epochs": 1, "minibatches": 
 def make_ppo(backend, acting_backend, **settings):
     config = {**PPO_CONFIG, "image_network": SMALL_CONV, "normalize_observations": True, **settings}
     config["acting_backend"] = acting_backend
-    return PPO(NESTED_STATES, NESTED_ACTIONS, config, num_envs=4, backend=backend, seed=3)
+    return PPO(NESTED_OBSERVATIONS, NESTED_ACTIONS, config, num_envs=4, backend=backend, seed=3)
 
 
-def make_dqn(backend, acting_backend, states=IMAGE):
-    network = SMALL_CONV if states is IMAGE else []
+def make_dqn(backend, acting_backend, observations=IMAGE):
+    network = SMALL_CONV if observations is IMAGE else []
     config = {"network": SMALL, "image_network": network, "epsilon": 0.5, "acting_backend": acting_backend}
-    return DQN(states, IntBox(3), config, backend=backend, seed=3)
+    return DQN(observations, IntBox(3), config, backend=backend, seed=3)
 
 
 @needs_onnx
@@ -39,30 +39,32 @@ def test_ppo_acts_on_onnx_as_on_numpy_while_it_learns():
         onnx.update(batch)
         numpy.update(batch)
         for size in (1, 2, 7):
-            states = NESTED_STATES.with_batch_rank().sample(size, rng=seed)
+            observations = NESTED_OBSERVATIONS.with_batch_rank().sample(size, rng=seed)
             for explore in (True, False):
-                assert_close(onnx.act(states, explore), numpy.act(states, explore), 1e-4, 1e-5, f"explore={explore}")
+                assert_close(
+                    onnx.act(observations, explore), numpy.act(observations, explore), 1e-4, 1e-5, f"explore={explore}"
+                )
     assert onnx.actor.backend.name == "onnx"
-    states = NESTED_STATES.with_batch_rank().sample(5, rng=9)
+    observations = NESTED_OBSERVATIONS.with_batch_rank().sample(5, rng=9)
     state = onnx.state_dict()
-    first = onnx.act(states)
+    first = onnx.act(observations)
     onnx.load_state_dict(state)
-    assert_close(onnx.act(states), first, 0, 0, "from the same state")
+    assert_close(onnx.act(observations), first, 0, 0, "from the same state")
 
 
 @needs_onnx
 def test_dqn_on_images_acts_on_onnx_as_on_numpy_and_on_the_learner():
     agents = [make_dqn("torch", name) for name in ("onnx", "numpy", None)]
-    states = IMAGE.with_batch_rank().sample(33, rng=0)
+    observations = IMAGE.with_batch_rank().sample(33, rng=0)
     weights = {path: value + 0.03 for path, value in agents[0].get_weights().items()}
     for agent in agents:
         agent.set_weights(weights)
-    values = [agent.actor.q_values(states) for agent in agents]
-    greedy = [agent.get_actions(states, explore=False) for agent in agents]
+    values = [agent.actor.q_values(observations) for agent in agents]
+    greedy = [agent.get_actions(observations, explore=False) for agent in agents]
     for value, actions in zip(values[1:], greedy[1:], strict=True):
         np.testing.assert_allclose(values[0], value, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(greedy[0], actions)
-    explored = [agent.get_actions(states) for agent in agents[:2]]
+    explored = [agent.get_actions(observations) for agent in agents[:2]]
     np.testing.assert_array_equal(*explored)
     assert np.any(explored[0] != greedy[0]), "epsilon is 0.5"
 
@@ -88,8 +90,8 @@ def test_measuring_leaves_nothing_behind(backend):
     assert agent.actor.backend.name == choice.backend
     for path, value in named.actor.state_dict().items():
         np.testing.assert_array_equal(agent.actor.state_dict()[path], value, err_msg=path)
-    states = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    np.testing.assert_array_equal(agent.get_actions(states), named.get_actions(states))
+    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    np.testing.assert_array_equal(agent.get_actions(observations), named.get_actions(observations))
 
 
 def test_a_named_backend_is_not_measured(monkeypatch):
@@ -154,9 +156,9 @@ def test_the_order_of_keys_does_not_matter(network):
         DQN(space, IntBox(3), {"network": network, "acting_backend": acting}, backend="torch", seed=1)
         for acting in ("onnx", "numpy")
     ]
-    states = space.with_batch_rank().sample(40, rng=0)
-    turned = dict(reversed(states.items()))
-    results = [agent.get_actions(s, explore=False) for agent in agents for s in (states, turned)]
+    observations = space.with_batch_rank().sample(40, rng=0)
+    turned = dict(reversed(observations.items()))
+    results = [agent.get_actions(s, explore=False) for agent in agents for s in (observations, turned)]
     for agent in agents:  # a recurrent agent goes on from here: the second look is compared with the second
         agent.begin_episodes()
     again = [agent.get_actions(turned, explore=False) for agent in agents]
@@ -167,10 +169,10 @@ def test_the_order_of_keys_does_not_matter(network):
 
 
 def test_portable_random_numbers_are_a_setting_and_the_same_on_every_backend():
-    states = NESTED_STATES.with_batch_rank().sample(16, rng=1)
+    observations = NESTED_OBSERVATIONS.with_batch_rank().sample(16, rng=1)
     names = [name for name in ("numpy", "torch", "jax", "onnx") if is_installed(name)]
     agents = [make_ppo("torch", name, rng="portable") for name in names]
-    first, *others = [(agent.get_actions(states), agent.get_actions(states)) for agent in agents]
+    first, *others = [(agent.get_actions(observations), agent.get_actions(observations)) for agent in agents]
     for name, actions in zip(names[1:], others, strict=True):
         assert_close(actions, first, 1e-4, 1e-5, name)
     assert not np.allclose(first[0]["steer"], first[1]["steer"])  # drawn, not the likeliest

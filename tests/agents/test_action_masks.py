@@ -60,22 +60,22 @@ def test_forbidden_actions_are_never_taken(kind, backend, recurrent):
             backend=backend,
             **options,
         )
-        states = env.reset()
+        observations = env.reset()
         for step in range(48):
-            actions = agent.get_actions(states, env_ids=(0, 1))
+            actions = agent.get_actions(observations, env_ids=(0, 1))
             result = env.step(actions)  # raises where one is forbidden
             for i in (0, 1):
-                rows = [{key: value[i] for key, value in s.items()} for s in (states, result.next_observations)]
+                rows = [{key: value[i] for key, value in s.items()} for s in (observations, result.next_observations)]
                 agent.observe(
                     rows[0], actions[i], result.rewards[i], result.terminated[i], result.truncated[i], rows[1], env_id=i
                 )
-            states = result.observations
+            observations = result.observations
             if step % 8 == 7 and (kind is PPO or agent.ready()):
                 metrics = agent.update()
                 assert all(np.isfinite(value) for value in metrics.values())
                 assert abs(metrics["value_loss" if kind is PPO else "loss"]) < 100  # no target is as low as a mask
-        greedy = agent.get_actions(states, explore=False)
-        assert states["action_mask"][[0, 1], greedy].all()
+        greedy = agent.get_actions(observations, explore=False)
+        assert observations["action_mask"][[0, 1], greedy].all()
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(PPO, PPO_SETTINGS), (DQN, DQN_SETTINGS)])
@@ -83,19 +83,19 @@ def test_where_no_action_is_allowed_the_agent_says_where(kind, settings):
     with make_env(Forbidding, 2, seed=0, info_mask="action_mask") as env:
         agent = kind(env.observation_space, env.action_space, {**settings, "mask_leaf": "action_mask"}, backend="numpy")
         agent.count_steps(7)
-        states = env.reset()
-        states["action_mask"] = np.array([[1, 0, 0, 0, 0], [0, 0, 0, 0, 0]], bool)
+        observations = env.reset()
+        observations["action_mask"] = np.array([[1, 0, 0, 0, 0], [0, 0, 0, 0, 0]], bool)
         for explore in (True, False):
             with pytest.raises(ExecutionError, match="no action is allowed") as error:
-                agent.act(states, explore=explore)
+                agent.act(observations, explore=explore)
             assert "environment 1, after 7 environment steps" in str(error.value)
 
 
 def test_where_no_action_is_allowed_the_environment_says_where():
     with make_env(lambda: Forbidding(never_at=2), 2, seed=0, info_mask="action_mask") as env:
-        states = env.step(env.reset()["action_mask"].argmax(-1)).observations
+        observations = env.step(env.reset()["action_mask"].argmax(-1)).observations
         with pytest.raises(EnvError, match="no action is allowed") as error:
-            env.step(states["action_mask"].argmax(-1))
+            env.step(observations["action_mask"].argmax(-1))
     assert "environment 0, step 2 of its episode" in str(error.value)
 
 

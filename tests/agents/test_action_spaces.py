@@ -23,7 +23,7 @@ from rlweave.spaces.gymnasium_spaces import from_gymnasium, value_from_gymnasium
 from rlweave.tree import flatten_tree, tree_map
 from tests.envs.acting import COUNTABLE, EVERYTHING, SPACES, check_covered
 
-STATES = FloatBox(-1, 1, shape=(2,))
+OBSERVATIONS = FloatBox(-1, 1, shape=(2,))
 FEED_FORWARD, RECURRENT = [{"type": "dense", "units": 4}], [{"type": "gru", "units": 4}]
 ROWS = 1000
 
@@ -33,7 +33,7 @@ def make(kind, backend="numpy", network=FEED_FORWARD, space=None):
     whole = SPACES[COUNTABLE if issubclass(kind, DQN) else EVERYTHING] if space is None else space
     settings = {DQN: {"epsilon": 1.0}, ApeX: {"epsilon_base": 1.0}, PPO: {"minibatches": 1}, APPO: {"minibatches": 1}}
     settings = {"network": network, **settings.get(kind, {})}
-    agent = kind(STATES, from_gymnasium(whole), settings, backend=backend, seed=0)
+    agent = kind(OBSERVATIONS, from_gymnasium(whole), settings, backend=backend, seed=0)
     # the others of evolution strategies write
     agent.build({"methods": ("act",) if kind is ES else agent.acting_methods, "static": {}})
     return agent, whole
@@ -41,8 +41,8 @@ def make(kind, backend="numpy", network=FEED_FORWARD, space=None):
 
 def environments_actions(agent, whole, **options):
     """Actions of 1,000 environments at once, as Gymnasium has them."""
-    states = STATES.sample(ROWS, rng=np.random.default_rng(0))
-    actions = agent.get_actions(states, env_ids=range(ROWS), **options)
+    observations = OBSERVATIONS.sample(ROWS, rng=np.random.default_rng(0))
+    actions = agent.get_actions(observations, env_ids=range(ROWS), **options)
     assert agent.action_space.with_batch_rank().why_not(actions) is None
     return [value_to_gymnasium(whole, tree_map(operator.itemgetter(row), actions)) for row in range(ROWS)]
 
@@ -99,16 +99,16 @@ def test_a_loop_of_ones_own_learns_from_the_actions_that_it_hands_on(kind, netwo
         PPO: {"rollout_steps": 4, "minibatches": 1, "epochs": 1},
         DQN: {"learning_starts": 4, "batch_size": 4, "memory_capacity": 32, "unroll": 2, "burn_in": 1, "n_step": 1},
     }
-    agent = kind(STATES, from_gymnasium(whole), {"network": network, **settings[kind]}, backend="torch", seed=0)
+    agent = kind(OBSERVATIONS, from_gymnasium(whole), {"network": network, **settings[kind]}, backend="torch", seed=0)
     rng, learned_from = np.random.default_rng(0), []
     agent._executor = Overheard(agent.executor, learned_from)
-    states, taken = STATES.sample(9, rng=rng), []
+    observations, taken = OBSERVATIONS.sample(9, rng=rng), []
     for t in range(8):
-        action = agent.get_actions(states[t])
+        action = agent.get_actions(observations[t])
         taken.append(action)
         # what the environment was given comes back
         again = value_from_gymnasium(whole, value_to_gymnasium(whole, action))
-        agent.observe(states[t], again, 1.0, False, False, states[t + 1])
+        agent.observe(observations[t], again, 1.0, False, False, observations[t + 1])
         if t % 4 == 3:
             assert np.isfinite(list(agent.update().values())).all()
     for path, box in agent.own_action_space.flatten().items():
@@ -126,7 +126,7 @@ def test_a_loop_of_ones_own_learns_from_the_actions_that_it_hands_on(kind, netwo
 class Keeper(GraphEnvironment):
     """Keeps the action that each environment was given last."""
 
-    observation_space = STATES
+    observation_space = OBSERVATIONS
 
     def __init__(self, whole, num_envs, scope="environment"):
         super().__init__(num_envs, None, scope)
@@ -178,7 +178,7 @@ def test_dtypes_that_a_space_declares_are_kept():
         FloatBox(0.1, 0.3, dtype="float64"),
         FloatBox(-8, 8, dtype="float16"),
     ):
-        agent = PPO(STATES, space, {"network": FEED_FORWARD}, backend="numpy")
+        agent = PPO(OBSERVATIONS, space, {"network": FEED_FORWARD}, backend="numpy")
         agent.build({"methods": agent.acting_methods, "static": {}})
         action = agent.get_actions(np.zeros((100, 2), np.float32))
         assert space.with_batch_rank().why_not(action) is None

@@ -49,15 +49,15 @@ def target_predictions(agent, batch):
     twin.set_weights(mine)
     flat = {name: value.reshape(24, *value.shape[2:]) for name, value in batch.items()}
     logits = {}
-    for name in ("states", "next_states"):
-        logits[name] = twin.executor.postprocess({**batch, "states": batch[name]})["values"].reshape(6, 4)
+    for name in ("observations", "next_observations"):
+        logits[name] = twin.executor.postprocess({**batch, "observations": batch[name]})["values"].reshape(6, 4)
     policy = {path: value for path, value in mine.items() if "/policy/" in path}
     kernels = [value for path, value in sorted(policy.items(), key=lambda i: ("head" in i[0], i[0])) if value.ndim == 2]
     biases = [value for path, value in sorted(policy.items(), key=lambda i: ("head" in i[0], i[0])) if value.ndim == 1]
-    out = np.tanh(flat["states"] @ kernels[0] + biases[0]) @ kernels[1] + biases[1]
+    out = np.tanh(flat["observations"] @ kernels[0] + biases[0]) @ kernels[1] + biases[1]
     log_probs = out - np.log(np.exp(out).sum(-1, keepdims=True))
     taken = np.take_along_axis(log_probs, flat["actions"][:, None], -1)[:, 0]
-    return taken.reshape(6, 4), logits["states"], logits["next_states"]
+    return taken.reshape(6, 4), logits["observations"], logits["next_observations"]
 
 
 @pytest.mark.parametrize("backend", LEARNING)

@@ -18,12 +18,12 @@ STATE, ACTION = FloatBox(shape=(3,)), FloatBox(low=-2.0, high=2.0, shape=(2,))
 
 def records(rng, rows=6):
     return {
-        "states": rng.normal(size=(rows, 3)).astype(np.float32),
+        "observations": rng.normal(size=(rows, 3)).astype(np.float32),
         "actions": rng.uniform(-1, 1, (rows, 2)).astype(np.float32),
         "rewards": rng.normal(size=rows).astype(np.float32),
         "terminated": np.arange(rows) % 3 == 0,
         "discounts": np.full(rows, 0.9, np.float32),
-        "next_states": rng.normal(size=(rows, 3)).astype(np.float32),
+        "next_observations": rng.normal(size=(rows, 3)).astype(np.float32),
     }
 
 
@@ -40,13 +40,13 @@ class ByHand:
                 value.requires_grad_(True)
             self.parts[part] = leaves, torch.optim.Adam(leaves.values(), lr=lr)
 
-    def policy(self, states, of="policy"):
+    def policy(self, observations, of="policy"):
         w = self.weights
-        hidden = torch.relu(states @ w[f"{of}/network/dense/kernel"] + w[f"{of}/network/dense/bias"])
+        hidden = torch.relu(observations @ w[f"{of}/network/dense/kernel"] + w[f"{of}/network/dense/bias"])
         return torch.tanh(hidden @ w[f"{of}/head/kernel"] + w[f"{of}/head/bias"])
 
-    def values(self, states, actions, of="critics"):
-        w, x = self.weights, torch.cat([states, actions], 1)
+    def values(self, observations, actions, of="critics"):
+        w, x = self.weights, torch.cat([observations, actions], 1)
         columns = []
         for critic in range(self.critics):
             hidden = torch.relu(x @ w[f"{of}/layer-0/kernel"][critic] + w[f"{of}/layer-0/bias"][critic])
@@ -63,15 +63,15 @@ class ByHand:
     def update(self, batch):
         batch = {name: torch.tensor(value) for name, value in batch.items()}
         with torch.no_grad():
-            following = self.policy(batch["next_states"], "target-policy")
-            q = self.values(batch["next_states"], following, "target-critics").min(1).values
+            following = self.policy(batch["next_observations"], "target-policy")
+            q = self.values(batch["next_observations"], following, "target-critics").min(1).values
             targets = batch["rewards"] + batch["discounts"] * (~batch["terminated"]) * q
-        errors = targets[:, None] - self.values(batch["states"], batch["actions"])
+        errors = targets[:, None] - self.values(batch["observations"], batch["actions"])
         loss = 0.5 * (errors**2).sum(1).mean()
         self.step("critics", loss)
         self.updates += 1
         if self.updates % self.delay == 0:
-            self.step("policy", -self.values(batch["states"], self.policy(batch["states"]))[:, 0].mean())
+            self.step("policy", -self.values(batch["observations"], self.policy(batch["observations"]))[:, 0].mean())
             with torch.no_grad():
                 for part in ("policy", "critics"):
                     for path, value in self.parts[part][0].items():
@@ -131,8 +131,8 @@ def test_schedules_of_a_delayed_policy_count_the_updates_of_the_critics(backend)
 def test_densities_of_sac_are_in_units_of_the_environment(backend):
     # by quadrature over the box [-2, 4]: densities of fresh actions, estimated by a histogram of many
     agent = SAC(STATE, FloatBox(low=-2.0, high=4.0, shape=(1,)), SMALL, backend=backend, seed=1)
-    states = np.repeat(np.array([[0.3, -0.2, 0.5]], np.float32), 20_000, axis=0)
-    actions, log_probs = agent.executor.fresh_actions(states)
+    observations = np.repeat(np.array([[0.3, -0.2, 0.5]], np.float32), 20_000, axis=0)
+    actions, log_probs = agent.executor.fresh_actions(observations)
     taken = agent.env_actions(actions)[:, 0]
     assert taken.min() >= -2
     assert taken.max() <= 4
@@ -180,8 +180,8 @@ def test_sac_learns_the_same_with_a_box_of_any_scale(backend):
         more = np.log([2.0, 16.0, 0.005]).sum()
         assert wide_metrics["entropy"] == pytest.approx(unit_metrics["entropy"] + more, rel=1e-3, abs=1e-3)
     assert unit_metrics["temperature"] < 0.999
-    states = rng.normal(size=(8, 3)).astype(np.float32)
-    wide_actions, unit_actions = (agent.act(states, explore=False) for agent in agents)
+    observations = rng.normal(size=(8, 3)).astype(np.float32)
+    wide_actions, unit_actions = (agent.act(observations, explore=False) for agent in agents)
     for path in ("a", "b", "free"):
         np.testing.assert_allclose(wide_actions[path], unit_actions[path], rtol=1e-3, atol=1e-4)
 
@@ -220,8 +220,8 @@ def test_masks_are_refused_before_anything_is_built(agent_class):
 @pytest.mark.parametrize("agent_class", [TD3, DDPG])
 def test_exploration_is_noise_in_units_of_the_box(agent_class):
     agent = agent_class(STATE, FloatBox(low=-100.0, high=300.0, shape=(1,)), {**SMALL, "noise": 0.05}, backend="numpy")
-    states = np.zeros((5000, 3), np.float32)
-    noise = agent.env_actions(agent.act(states)) - agent.env_actions(agent.act(states, explore=False))
+    observations = np.zeros((5000, 3), np.float32)
+    noise = agent.env_actions(agent.act(observations)) - agent.env_actions(agent.act(observations, explore=False))
     assert noise.std() == pytest.approx(0.05 * 200, rel=0.05)
 
 

@@ -12,15 +12,15 @@ from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.errors import ConfigError, ExecutionError, SpaceError
 from rlweave.settings.config import describe_settings
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
-from tests.agents.rollouts import NESTED_STATES, SMALL, SMALL_CONV, transitions
+from tests.agents.rollouts import NESTED_OBSERVATIONS, SMALL, SMALL_CONV, transitions
 
 LEARNING = ["torch", "jax", "tensorflow"]
 CONFIG = {"network": SMALL, "memory_capacity": 64, "learning_starts": 8, "batch_size": 8, "target_update_interval": 501}
 
 
-def make(backend, states=None, actions=None, **settings):
+def make(backend, observations=None, actions=None, **settings):
     return DQN(
-        FloatBox(shape=(3,)) if states is None else states,
+        FloatBox(shape=(3,)) if observations is None else observations,
         IntBox(3) if actions is None else actions,
         {**CONFIG, **settings},
         backend=backend,
@@ -35,14 +35,14 @@ def make(backend, states=None, actions=None, **settings):
     ids=str,
 )
 def test_any_observation_and_discrete_action_space(backend, actions):
-    agent = make(backend, NESTED_STATES, actions, image_network=SMALL_CONV)
+    agent = make(backend, NESTED_OBSERVATIONS, actions, image_network=SMALL_CONV)
     agent.insert(transitions(agent, 16))
     agent.count_steps(16)
     metrics = agent.update()
     assert np.isfinite(metrics["loss"])
-    states = NESTED_STATES.with_batch_rank().sample(5, rng=0)
+    observations = NESTED_OBSERVATIONS.with_batch_rank().sample(5, rng=0)
     for explore in (True, False):
-        assert agent.action_space.with_batch_rank().why_not(agent.get_actions(states, explore=explore)) is None
+        assert agent.action_space.with_batch_rank().why_not(agent.get_actions(observations, explore=explore)) is None
 
 
 @pytest.mark.parametrize("actions", [FloatBox(shape=(2,)), Dict(a=IntBox(2), b=IntBox())], ids=str)
@@ -173,14 +173,14 @@ def test_an_external_batch_and_computed_gradients_are_the_same_step(backend):
 def test_exploration_follows_its_schedule_and_repeats_with_the_seed():
     schedule = {"type": "linear", "start": 1.0, "end": 0.0, "steps": 100}
     first, second = make("numpy", epsilon=schedule), make("numpy", epsilon=schedule)
-    states = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
-    np.testing.assert_array_equal(first.get_actions(states), second.get_actions(states))
-    greedy = first.get_actions(states, explore=False)
-    assert 0.4 < np.mean(first.get_actions(states) != greedy) < 0.9
+    observations = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    np.testing.assert_array_equal(first.get_actions(observations), second.get_actions(observations))
+    greedy = first.get_actions(observations, explore=False)
+    assert 0.4 < np.mean(first.get_actions(observations) != greedy) < 0.9
     first.count_steps(50)
     assert first.epsilon == 0.5
     first.count_steps(1000)
-    np.testing.assert_array_equal(first.get_actions(states), greedy)
+    np.testing.assert_array_equal(first.get_actions(observations), greedy)
 
 
 @pytest.mark.parametrize("backend", LEARNING)
@@ -216,8 +216,10 @@ def test_observed_steps_are_cast_to_the_spaces_and_checked():
     agent.observe([0, 0, 0], 1, 1, False, False, np.array([1, 0, 0]))
     agent.observe(np.array([0.5, 0.25, 0.9]), np.int64(2), 1.0, False, True, [0.7, 0.7, 0.7])
     stored = agent.executor.get_weights("dqn/memory/records")
-    np.testing.assert_allclose(stored["dqn/memory/records/states"][:2], [[0, 0, 0], [0.5, 0.25, 0.9]])
-    np.testing.assert_allclose(stored["dqn/memory/records/next_states"][:2], [[1, 0, 0], [0.7, 0.7, 0.7]], rtol=1e-6)
+    np.testing.assert_allclose(stored["dqn/memory/records/observations"][:2], [[0, 0, 0], [0.5, 0.25, 0.9]])
+    np.testing.assert_allclose(
+        stored["dqn/memory/records/next_observations"][:2], [[1, 0, 0], [0.7, 0.7, 0.7]], rtol=1e-6
+    )
     state = np.zeros(3, np.float32)
     for step, text in (
         ((state[:1], 0, 0.0, False, False, state), "another shape"),

@@ -17,12 +17,12 @@ from tests.graph.toys import BACKENDS
 
 N = 3
 STEPS = Dict(
-    states=Dict(x=FloatBox(shape=(2,))),
+    observations=Dict(x=FloatBox(shape=(2,))),
     actions=IntBox(4),
     rewards=FloatBox(),
     terminated=BoolBox(),
     truncated=BoolBox(),
-    next_states=Dict(x=FloatBox(shape=(2,))),
+    next_observations=Dict(x=FloatBox(shape=(2,))),
 ).with_batch_rank(N)
 SMALL = {
     "network": [{"type": "dense", "units": 8, "activation": "relu"}],
@@ -60,17 +60,17 @@ def test_the_window_makes_the_transitions_of_the_accumulator(backend, n_step):
         assert any(np.allclose(row, other, rtol=1e-5, atol=1e-6) for other in theirs)
 
 
-STEPS_ORDER = ("states", "actions", "rewards", "terminated", "truncated", "next_states")
+STEPS_ORDER = ("observations", "actions", "rewards", "terminated", "truncated", "next_observations")
 
 
 def _rows(records):
     parts = [
-        records["states"]["x"],
+        records["observations"]["x"],
         records["actions"][:, None],
         records["rewards"][:, None],
         records["terminated"][:, None],
         records["discounts"][:, None],
-        records["next_states"]["x"],
+        records["next_observations"]["x"],
     ]
     return list(np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1))
 
@@ -89,13 +89,13 @@ def test_two_iterations_are_one_and_one(backend):
 
 @pytest.mark.parametrize("other", ["jax", "tensorflow"])
 def test_backends_agree(other):
-    states = []
+    observations = []
     for backend in ("torch", other):
         agent = made(backend)
         agent.train(3)
-        states.append(agent.state_dict())
-    for path, value in states[0].items():
-        np.testing.assert_allclose(states[1][path], value, rtol=1e-3, atol=1e-4, err_msg=path)
+        observations.append(agent.state_dict())
+    for path, value in observations[0].items():
+        np.testing.assert_allclose(observations[1][path], value, rtol=1e-3, atol=1e-4, err_msg=path)
 
 
 def test_steps_are_counted_and_the_target_follows():

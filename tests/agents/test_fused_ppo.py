@@ -35,13 +35,13 @@ def test_two_iterations_are_one_and_one(backend):
 @pytest.mark.parametrize("other", ["jax", "tensorflow"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_backends_agree(normalize, other):
-    states = []
+    observations = []
     for backend in ("torch", other):
         agent = made(backend, Pendulum(4, 5), normalize_observations=normalize)
         agent.train()
-        states.append(agent.state_dict())
-    for path, value in states[0].items():
-        np.testing.assert_allclose(states[1][path], value, rtol=1e-3, atol=1e-4, err_msg=path)
+        observations.append(agent.state_dict())
+    for path, value in observations[0].items():
+        np.testing.assert_allclose(observations[1][path], value, rtol=1e-3, atol=1e-4, err_msg=path)
 
 
 @pytest.mark.parametrize("backend", LEARNING_BACKENDS)
@@ -106,13 +106,13 @@ def test_one_concrete_function_without_the_host(backend):
 
 def test_the_actor_has_the_newest_weights_when_it_is_asked():
     agent = made(acting_backend="numpy")
-    states = agent.environment.observation_space.with_batch_rank().sample(6, rng=0)
+    observations = agent.environment.observation_space.with_batch_rank().sample(6, rng=0)
     agent.train()
-    _, log_probs = agent.act(states, explore=False)
-    own = agent.executor.act(states, explore=False, preprocess=True)[1]
+    _, log_probs = agent.act(observations, explore=False)
+    own = agent.executor.act(observations, explore=False, preprocess=True)[1]
     np.testing.assert_allclose(log_probs, own, rtol=1e-4, atol=1e-5)
     agent.train()
-    assert not np.array_equal(agent.act(states, explore=False)[1], log_probs)
+    assert not np.array_equal(agent.act(observations, explore=False)[1], log_probs)
 
 
 @pytest.mark.parametrize("environment", [Catch(4, 3, 3), GridWorld(4, "2x2")])

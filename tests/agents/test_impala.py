@@ -6,7 +6,7 @@ import pytest
 from rlweave.agents.impala import IMPALA
 from rlweave.errors import BuildError, ConfigError, ExecutionError
 from rlweave.spaces import FloatBox, IntBox
-from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout
+from tests.agents.rollouts import NESTED_ACTIONS, NESTED_OBSERVATIONS, SMALL, SMALL_CONV, rollout
 from tests.agents.test_recurrent_ppo import rollout as recurrent_rollout
 
 LEARNING = ["torch", "jax", "tensorflow"]
@@ -23,9 +23,9 @@ CONFIG = {
 }
 
 
-def make(backend, states=None, actions=None, num_envs=4, **settings):
+def make(backend, observations=None, actions=None, num_envs=4, **settings):
     return IMPALA(
-        FloatBox(shape=(3,)) if states is None else states,
+        FloatBox(shape=(3,)) if observations is None else observations,
         IntBox(3) if actions is None else actions,
         {**CONFIG, **settings},
         num_envs=num_envs,
@@ -58,20 +58,22 @@ class Oracle:
     def _depth(item):
         return "head" in item[0] or "distribution" in item[0], item[0]
 
-    def _forward(self, prefix, states, weights):
+    def _forward(self, prefix, observations, weights):
         (first, last), (first_bias, last_bias) = self._layers(prefix, weights)
-        return np.tanh(states @ first + first_bias) @ last + last_bias
+        return np.tanh(observations @ first + first_bias) @ last + last_bias
 
     def predictions(self, batch, weights=None):
         """log pi(a|s), entropies, V(s), V(s') as (T, B)."""
         weights = self.weights if weights is None else weights
-        states, next_states = (np.asarray(batch[name], np.float64) for name in ("states", "next_states"))
-        logits = self._forward("policy", states, weights)
+        observations, next_observations = (
+            np.asarray(batch[name], np.float64) for name in ("observations", "next_observations")
+        )
+        logits = self._forward("policy", observations, weights)
         log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         entropies = -(np.exp(log_probs) * log_probs).sum(-1)
         taken = np.take_along_axis(log_probs, np.asarray(batch["actions"])[..., None], -1)[..., 0]
-        values = self._forward("value-function", states, weights)[..., 0]
-        return taken, entropies, values, self._forward("value-function", next_states, weights)[..., 0]
+        values = self._forward("value-function", observations, weights)[..., 0]
+        return taken, entropies, values, self._forward("value-function", next_observations, weights)[..., 0]
 
     def corrected(self, batch, corrected=True):
         """Targets and advantages by the recursion of the paper (remark 1), from the last step back."""
@@ -167,14 +169,14 @@ def test_recurrent_networks_run_from_the_state_that_the_worker_had(backend, laye
     agent = make(backend, network=[{"type": layer, "units": 4}], normalize_observations=True)
     batch, state = recurrent_rollout(agent)
     following, _ = recurrent_rollout(agent, 1, state)
-    assert agent.update(batch)["off_policy"] < 1e-6  # equal weights from equal states: equal probabilities
+    assert agent.update(batch)["off_policy"] < 1e-6  # equal weights from equal observations: equal probabilities
     metrics = agent.update(following)
     assert metrics["off_policy"] > 1e-4  # made by the weights before the update
     assert all(np.isfinite(value) for value in metrics.values())
 
 
 def test_nested_spaces_with_images():
-    agent = make("jax", NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV)
+    agent = make("jax", NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV)
     before = agent.get_weights()
     metrics = agent.update(rollout(agent))
     assert metrics["off_policy"] < 1e-5

@@ -13,17 +13,17 @@ from rlweave.errors import CheckpointError
 from rlweave.extras.es_agent import ES
 from rlweave.spaces import Dict, FloatBox, IntBox
 
-STATES = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+OBSERVATIONS = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
 
 
-def make(kind=DQN, backend="torch", seed=0, states=None, actions=None, **config):
+def make(kind=DQN, backend="torch", seed=0, observations=None, actions=None, **config):
     if kind is DQN:
         config = {"memory_capacity": 2_000, "learning_starts": 1, "batch_size": 8, **config}
-    return kind(states or FloatBox(shape=(4,)), actions or IntBox(2), config, backend=backend, seed=seed)
+    return kind(observations or FloatBox(shape=(4,)), actions or IntBox(2), config, backend=backend, seed=seed)
 
 
 def observe(agent, steps=40):
-    for row in STATES[:steps]:
+    for row in OBSERVATIONS[:steps]:
         agent.observe(row, agent.get_actions(row), 1.0, False, False, row)
 
 
@@ -42,7 +42,7 @@ def test_a_model_is_what_acts_and_nothing_else(tmp_path):
     described = json.loads((path / "model.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert described["agent"] == "dqn"
     assert described["settings"]["memory_capacity"] == 2_000
-    assert described["state_space"] == agent.state_space.to_json()
+    assert described["observation_space"] == agent.observation_space.to_json()
 
 
 def test_importing_changes_what_acts_and_nothing_else(tmp_path):
@@ -57,7 +57,9 @@ def test_importing_changes_what_acts_and_nothing_else(tmp_path):
     changed = {path.split("/")[1] for path in before if not np.array_equal(before[path], after[path])}
     assert changed == {"policy", "target-policy"}
     assert target.counters() == counters
-    np.testing.assert_array_equal(target.get_actions(STATES, explore=False), source.get_actions(STATES, explore=False))
+    np.testing.assert_array_equal(
+        target.get_actions(OBSERVATIONS, explore=False), source.get_actions(OBSERVATIONS, explore=False)
+    )
     for path, value in target.executor.get_weights("dqn/target-policy").items():
         np.testing.assert_array_equal(value, after[path.replace("target-policy", "policy")])
 
@@ -113,7 +115,9 @@ def test_weights_of_the_same_shapes_are_taken_on_purpose(tmp_path):
 def test_settings_of_learning_are_no_obstacle(kind, mine, tmp_path):
     source, target = make(kind, "numpy" if kind is ES else "torch", seed=1), make(kind, "numpy", **mine)
     target.import_model(source.export_model(tmp_path / "model"))
-    np.testing.assert_array_equal(target.get_actions(STATES, explore=False), source.get_actions(STATES, explore=False))
+    np.testing.assert_array_equal(
+        target.get_actions(OBSERVATIONS, explore=False), source.get_actions(OBSERVATIONS, explore=False)
+    )
 
 
 def test_a_model_of_another_agent_or_of_other_spaces_is_refused(tmp_path):
@@ -121,8 +125,8 @@ def test_a_model_of_another_agent_or_of_other_spaces_is_refused(tmp_path):
     for target, named in (
         (make(DQN, "numpy"), "another agent"),
         (make(PPO, "numpy", actions=IntBox(3)), "another action_space"),
-        (make(PPO, "numpy", states=FloatBox(-1, 1, shape=(4,))), "another state_space"),
-        (make(PPO, "numpy", states=Dict(a=FloatBox(shape=(4,)))), "another state_space"),
+        (make(PPO, "numpy", observations=FloatBox(-1, 1, shape=(4,))), "another observation_space"),
+        (make(PPO, "numpy", observations=Dict(a=FloatBox(shape=(4,)))), "another observation_space"),
     ):
         with pytest.raises(CheckpointError, match=named):
             target.import_model(path)

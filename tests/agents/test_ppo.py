@@ -9,15 +9,15 @@ from rlweave.agents.impala import IMPALA
 from rlweave.agents.ppo import PPO
 from rlweave.errors import CheckpointError, ConfigError, ExecutionError
 from rlweave.spaces import FloatBox, IntBox
-from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL, SMALL_CONV, rollout, row
+from tests.agents.rollouts import NESTED_ACTIONS, NESTED_OBSERVATIONS, SMALL, SMALL_CONV, rollout, row
 
 LEARNING = ["torch", "jax", "tensorflow"]
 CONFIG = {"network": SMALL, "rollout_steps": 6, "epochs": 2, "minibatches": 2}
 
 
-def make(backend, states=None, actions=None, num_envs=4, **settings):
+def make(backend, observations=None, actions=None, num_envs=4, **settings):
     return PPO(
-        FloatBox(shape=(3,)) if states is None else states,
+        FloatBox(shape=(3,)) if observations is None else observations,
         IntBox(3) if actions is None else actions,
         {**CONFIG, **settings},
         num_envs=num_envs,
@@ -41,7 +41,7 @@ def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting
 
 @pytest.mark.parametrize("backend", LEARNING)
 def test_nested_observations_and_actions_with_images(backend):
-    agent = make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV)
+    agent = make(backend, NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV)
     before = agent.get_weights()
     batch = rollout(agent)
     metrics = agent.update(batch)
@@ -50,32 +50,32 @@ def test_nested_observations_and_actions_with_images(backend):
     moved = [path for path in before if not np.array_equal(before[path], after[path])]
     assert len(moved) == len(before), sorted(set(before) - set(moved))
     for key in ("steer", "gear", "switches", "lamp"):
-        assert agent.get_actions(row(batch["states"], 0))[key].dtype == NESTED_ACTIONS[key].dtype
+        assert agent.get_actions(row(batch["observations"], 0))[key].dtype == NESTED_ACTIONS[key].dtype
 
 
 @pytest.mark.parametrize("backend", ["numpy", *LEARNING])
 def test_actions_lie_in_the_action_space(backend):
-    agent = make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV)
-    states = NESTED_STATES.with_batch_rank().sample(64, rng=0)
+    agent = make(backend, NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV)
+    observations = NESTED_OBSERVATIONS.with_batch_rank().sample(64, rng=0)
     for explore in (True, False):
-        actions = agent.get_actions(states, explore=explore)
+        actions = agent.get_actions(observations, explore=explore)
         assert agent.action_space.with_batch_rank().why_not(actions) is None
-    greedy = [agent.get_actions(states, explore=False) for _ in range(2)]
+    greedy = [agent.get_actions(observations, explore=False) for _ in range(2)]
     for key in greedy[0]:
         np.testing.assert_array_equal(greedy[0][key], greedy[1][key])
 
 
 def test_greedy_actions_agree_between_backends_and_travel_as_weights():
     agents = [
-        make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ["numpy", *LEARNING]
+        make(backend, NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ["numpy", *LEARNING]
     ]
-    states = NESTED_STATES.with_batch_rank().sample(16, rng=1)
+    observations = NESTED_OBSERVATIONS.with_batch_rank().sample(16, rng=1)
     agents[2].update(rollout(agents[2]))
     for agent in agents[:2]:
         agent.set_weights(agents[2].get_weights())
-    expected = agents[2].get_actions(states, explore=False)
+    expected = agents[2].get_actions(observations, explore=False)
     for agent in agents[:2]:
-        for key, value in agent.get_actions(states, explore=False).items():
+        for key, value in agent.get_actions(observations, explore=False).items():
             np.testing.assert_allclose(value, expected[key], atol=1e-5)
 
 
@@ -83,24 +83,24 @@ def test_greedy_actions_agree_between_backends_and_travel_as_weights():
 def test_observing_single_steps_gives_the_batch_that_was_played(backend):
     agent, twin = (make(backend, num_envs=2, epochs=1, minibatches=1) for _ in range(2))
     rng = np.random.default_rng(0)
-    states = {name: rng.normal(size=3).astype(np.float32) for name in "ab"}
+    observations = {name: rng.normal(size=3).astype(np.float32) for name in "ab"}
     played = {name: [] for name in "ab"}
     for step in range(7):
         for name in "ab":
-            action = agent.get_actions(states[name], env_ids=[name])
+            action = agent.get_actions(observations[name], env_ids=[name])
             reward, ended = float(rng.normal()), step == 3
             following = rng.normal(size=3).astype(np.float32)
             # the observation after is left out where the episode goes on
-            agent.observe(states[name], action, reward, ended, False, following if ended else None, env_id=name)
-            played[name].append((states[name], action, reward, following))
-            states[name] = rng.normal(size=3).astype(np.float32) if ended else following
+            agent.observe(observations[name], action, reward, ended, False, following if ended else None, env_id=name)
+            played[name].append((observations[name], action, reward, following))
+            observations[name] = rng.normal(size=3).astype(np.float32) if ended else following
         assert agent.ready() == (step == 6)
     trajectories = agent._trajectories.take(2)
     for column, name in enumerate("ab"):
         for t in range(6):
             state, action, reward, following = played[name][t]
-            np.testing.assert_array_equal(trajectories["states"][t, column], state)
-            np.testing.assert_array_equal(trajectories["next_states"][t, column], following)
+            np.testing.assert_array_equal(trajectories["observations"][t, column], state)
+            np.testing.assert_array_equal(trajectories["next_observations"][t, column], following)
             assert trajectories["actions"][t, column] == action
             assert trajectories["rewards"][t, column] == np.float32(reward)
     first, second = agent.update(trajectories), twin.update(trajectories)
@@ -132,7 +132,9 @@ def test_gradients_computed_and_applied_are_one_step_of_the_optimizer(backend):
 
 
 def test_gradients_agree_between_backends():
-    agents = [make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ("torch", "jax")]
+    agents = [
+        make(backend, NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ("torch", "jax")
+    ]
     rows = agents[0].postprocess(rollout(agents[0]))
     first, second = (agent.compute_gradients(rows) for agent in agents)
     for path, value in first.items():
@@ -165,8 +167,8 @@ def test_models_travel_between_backends_as_data(tmp_path):
     target.import_model(tmp_path / "model")
     for path, value in source.get_weights().items():
         np.testing.assert_array_equal(target.get_weights()[path], value)
-    with pytest.raises(CheckpointError, match="another state_space"):
-        make("torch", states=FloatBox(shape=(4,))).import_model(tmp_path / "model")
+    with pytest.raises(CheckpointError, match="another observation_space"):
+        make("torch", observations=FloatBox(shape=(4,))).import_model(tmp_path / "model")
     with pytest.raises(CheckpointError, match="mean something else"):
         make("torch", network=[{"type": "dense", "units": 9}]).import_model(tmp_path / "model")
     (tmp_path / "model" / "weights.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00garbage!")

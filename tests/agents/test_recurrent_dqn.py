@@ -9,7 +9,7 @@ from rlweave.envs.in_graph import CartPole
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.tree import tree_map
-from tests.agents.rollouts import NESTED_STATES, SMALL_CONV
+from tests.agents.rollouts import NESTED_OBSERVATIONS, SMALL_CONV
 
 LEARNING = ["torch", "jax", "tensorflow"]
 LSTM = [{"type": "dense", "units": 6, "activation": "tanh"}, {"type": "lstm", "units": 4}]
@@ -26,9 +26,9 @@ CONFIG = {
 }
 
 
-def make(backend, states=None, actions=None, **settings):
+def make(backend, observations=None, actions=None, **settings):
     return DQN(
-        FloatBox(shape=(3,)) if states is None else states,
+        FloatBox(shape=(3,)) if observations is None else observations,
         IntBox(3) if actions is None else actions,
         {**CONFIG, **settings},
         backend=backend,
@@ -49,15 +49,15 @@ def records(agent, rows, seed=0):
 
 
 def q_step_by_step(agent, weights, found):
-    """Q of the states and of what each step led to, (N, T, A): the acting graph, one step at a time."""
+    """Q of the observations and of what each step led to, (N, T, A): the acting graph, one step at a time."""
     agent.executor.set_weights(weights)
     state = found["initial_state"]
     steps, never = found["rewards"].shape[1], np.zeros(len(found["rewards"]), bool)
     now, after = [], []
     for t in range(steps):
-        q, state = agent.executor.q_values(found["states"][:, t], state, found["episode_start"][:, t])
+        q, state = agent.executor.q_values(found["observations"][:, t], state, found["episode_start"][:, t])
         now.append(q)
-        after.append(agent.executor.q_values(found["next_states"][:, t], state, never)[0])
+        after.append(agent.executor.q_values(found["next_observations"][:, t], state, never)[0])
     return np.stack(now, 1), np.stack(after, 1)
 
 
@@ -128,7 +128,7 @@ def test_burn_in_is_without_a_gradient_but_not_without_effect(backend):
     # the same without burn-in, from the state that it leads to
     state = found["initial_state"]
     for t in range(2):
-        _, state = agent.executor.q_values(found["states"][:, t], state, found["episode_start"][:, t])
+        _, state = agent.executor.q_values(found["observations"][:, t], state, found["episode_start"][:, t])
     rest = {k: tree_map(lambda x: x[:, 2:], v) for k, v in found.items() if k != "initial_state"}
     expected = later.compute_gradients({**rest, "initial_state": state})
     for path, value in agent.compute_gradients(found).items():
@@ -142,7 +142,7 @@ def test_burn_in_is_without_a_gradient_but_not_without_effect(backend):
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow), "tensorflow"])
 @pytest.mark.parametrize("place", ["host", "graph"])
 def test_any_observation_space_from_the_memory(backend, place):
-    agent = make(backend, NESTED_STATES, IntBox(high=[3, 3]), image_network=SMALL_CONV, memory_place=place)
+    agent = make(backend, NESTED_OBSERVATIONS, IntBox(high=[3, 3]), image_network=SMALL_CONV, memory_place=place)
     agent.insert(records(agent, 5))
     agent.count_steps(20)
     before = agent.get_weights()
@@ -187,11 +187,11 @@ def test_observed_steps_become_the_sequences_that_were_played(acting):
     assert [len(rows["rewards"]) for rows in stored] == [1] * 6  # 4, 8 and 12 steps of two environments
     for rows in stored:
         real = rows["mask"][0]
-        name = "a" if any(np.array_equal(rows["states"][0, -1], s) for s, _, _ in played["a"]) else "b"
-        last = next(t for t, (s, _, _) in enumerate(played[name]) if np.array_equal(s, rows["states"][0, -1]))
+        name = "a" if any(np.array_equal(rows["observations"][0, -1], s) for s, _, _ in played["a"]) else "b"
+        last = next(t for t, (s, _, _) in enumerate(played[name]) if np.array_equal(s, rows["observations"][0, -1]))
         for position in np.flatnonzero(real):
             s, action, began = played[name][last - 5 + position]
-            np.testing.assert_array_equal(rows["states"][0, position], s)
+            np.testing.assert_array_equal(rows["observations"][0, position], s)
             assert rows["actions"][0, position] == action
             assert rows["episode_start"][0, position] == began
         # the stored state is the one that acting began this sequence with
@@ -230,9 +230,9 @@ def test_a_step_that_is_refused_may_be_observed_again():
 @pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
 def test_a_state_of_another_number_of_rows_is_refused(backend):
     agent = make(backend)
-    states, start = np.zeros((2, 3), np.float32), np.zeros(2, bool)
+    observations, start = np.zeros((2, 3), np.float32), np.zeros(2, bool)
     for rows in (1, 3):
         with pytest.raises(ExecutionError, match="batch size"):
-            agent.act_recurrently(states, agent.initial_state(rows), start)
+            agent.act_recurrently(observations, agent.initial_state(rows), start)
     none = agent.get_actions(np.zeros((0, 3), np.float32), env_ids=[])
     assert none.shape == (0,)

@@ -8,7 +8,7 @@ from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.tree import leaves_of, tree_map
-from tests.agents.rollouts import NESTED_ACTIONS, NESTED_STATES, SMALL_CONV, row, stacked
+from tests.agents.rollouts import NESTED_ACTIONS, NESTED_OBSERVATIONS, SMALL_CONV, row, stacked
 
 LEARNING = ["torch", "jax", "tensorflow"]
 LSTM = [{"type": "dense", "units": 6, "activation": "tanh"}, {"type": "lstm", "units": 4}]
@@ -16,9 +16,9 @@ GRU = [{"type": "gru", "units": 4}, {"type": "dense", "units": 5}]
 CONFIG = {"network": LSTM, "rollout_steps": 6, "epochs": 2, "minibatches": 2}
 
 
-def make(backend, states=None, actions=None, num_envs=4, **settings):
+def make(backend, observations=None, actions=None, num_envs=4, **settings):
     return PPO(
-        FloatBox(shape=(3,)) if states is None else states,
+        FloatBox(shape=(3,)) if observations is None else observations,
         IntBox(3) if actions is None else actions,
         {**CONFIG, **settings},
         num_envs=num_envs,
@@ -31,19 +31,19 @@ def rollout(agent, seed=0, state=None):
     """A batch (T, B, ...) with actions of the agent, episodes that end at different times, and the state after it."""
     rng = np.random.default_rng(seed)
     steps, envs = agent.config.rollout_steps, agent.num_envs
-    space = agent.state_space.with_batch_rank().with_time_rank()
-    states, next_states = space.sample((steps, envs), rng=rng), space.sample((steps, envs), rng=rng)
+    space = agent.observation_space.with_batch_rank().with_time_rank()
+    observations, next_observations = space.sample((steps, envs), rng=rng), space.sample((steps, envs), rng=rng)
     terminated, truncated = rng.random((steps, envs)) < 0.2, rng.random((steps, envs)) < 0.2
     start = np.concatenate([rng.random((1, envs)) < 0.5, (terminated | truncated)[:-1]])
     initial = agent.initial_state(envs) if state is None else state
     state, actions, log_probs = initial, [], []
     for t in range(steps):
-        chosen, extra, state = agent.act_recurrently(row(states, t), state, start[t])
+        chosen, extra, state = agent.act_recurrently(row(observations, t), state, start[t])
         actions.append(chosen)
         log_probs.append(extra["log_probs"])
     batch = {
-        "states": states,
-        "next_states": next_states,
+        "observations": observations,
+        "next_observations": next_observations,
         "actions": stacked(actions),
         "log_probs": np.stack(log_probs),
         "rewards": rng.normal(size=(steps, envs)).astype(np.float32),
@@ -82,7 +82,7 @@ def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def test_the_ratio_is_one_in_every_minibatch_where_nothing_is_learned(backend):
-    """The sequences of a minibatch come with their own initial states."""
+    """The sequences of a minibatch come with their own initial observations."""
     agent = make(backend, epochs=2, minibatches=2, lr=1e-12)
     _, state = rollout(agent)
     metrics = agent.update(rollout(agent, 1, state)[0])
@@ -120,15 +120,15 @@ def values_step_by_step(agent, batch):
     h = batch["initial_state"]["value_function"][0]["hidden"]
     values, after = [], []
     for t in range(len(batch["rewards"])):
-        h = gru(batch["states"][t], np.where(batch["episode_start"][t][:, None], 0, h))
+        h = gru(batch["observations"][t], np.where(batch["episode_start"][t][:, None], 0, h))
         values.append(value(h))
-        after.append(value(gru(batch["next_states"][t], h)))
+        after.append(value(gru(batch["next_observations"][t], h)))
     return np.stack(values), np.stack(after)
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow), "tensorflow"])
 def test_any_observation_and_action_space(backend):
-    agent = make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV)
+    agent = make(backend, NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV)
     before = agent.get_weights()
     batch, _ = rollout(agent)
     metrics = agent.update(batch)
@@ -138,7 +138,9 @@ def test_any_observation_and_action_space(backend):
 
 
 def test_backends_agree():
-    agents = [make(backend, NESTED_STATES, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ("torch", "jax")]
+    agents = [
+        make(backend, NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV) for backend in ("torch", "jax")
+    ]
     columns = agents[0].postprocess(rollout(agents[0])[0])
     first, second = (agent.compute_gradients(columns) for agent in agents)
     for path, value in first.items():
@@ -152,7 +154,7 @@ def test_minibatches_are_whole_sequences(monkeypatch):
 
     def spy(root, rows, indices):
         chosen = take(root, rows, indices)
-        seen.append({name: str(chosen[name].space.axes[:2]) for name in ("log_probs", "states")})
+        seen.append({name: str(chosen[name].space.axes[:2]) for name in ("log_probs", "observations")})
         return chosen
 
     monkeypatch.setattr(RecurrentPPOGraph, "_take", spy)
@@ -169,13 +171,13 @@ def test_minibatches_are_whole_sequences(monkeypatch):
 def test_states_are_kept_by_environment_and_start_anew_with_episodes(acting):
     agent, twin = make("torch", num_envs=2, acting_backend=acting), make("torch", num_envs=2, acting_backend=acting)
     rng = np.random.default_rng(0)
-    states = rng.normal(size=(6, 2, 3)).astype(np.float32)
+    observations = rng.normal(size=(6, 2, 3)).astype(np.float32)
     ends = {2: "a", 4: "b"}
     state, start = twin.initial_state(2), np.ones(2, bool)
     for t in range(5):
         before, began = state, start
-        agent.get_actions(states[t], env_ids=["a", "b"])
-        _, _, state = twin.act_recurrently(states[t], state, start)
+        agent.get_actions(observations[t], env_ids=["a", "b"])
+        _, _, state = twin.act_recurrently(observations[t], state, start)
         start = np.zeros(2, bool)
         for column, name in enumerate("ab"):
             chosen, stored, _ = agent._acted[name]
@@ -183,8 +185,8 @@ def test_states_are_kept_by_environment_and_start_anew_with_episodes(acting):
             assert stored["episode_start"] == began[column]
             ended = ends.get(t) == name
             # a greedy look at the same environment in between disturbs nothing
-            agent.get_actions(states[t, column] + 1.0, env_ids=[name], explore=False)
-            agent.observe(states[t, column], chosen, 0.0, False, ended, states[t + 1, column], env_id=name)
+            agent.get_actions(observations[t, column] + 1.0, env_ids=[name], explore=False)
+            agent.observe(observations[t, column], chosen, 0.0, False, ended, observations[t + 1, column], env_id=name)
             start[column] = ended
 
 
@@ -203,19 +205,19 @@ def flat(structure):
 def test_observing_single_steps_gives_the_batch_that_was_played(backend):
     agent = make(backend, num_envs=2, epochs=1, minibatches=1)
     rng = np.random.default_rng(0)
-    states = {name: rng.normal(size=3).astype(np.float32) for name in "ab"}
+    observations = {name: rng.normal(size=3).astype(np.float32) for name in "ab"}
     for step in range(6):
         for name in "ab":
-            action = agent.get_actions(states[name], env_ids=[name])
+            action = agent.get_actions(observations[name], env_ids=[name])
             ended, following = step == 3 and name == "b", rng.normal(size=3).astype(np.float32)
-            agent.observe(states[name], action, 1.0, False, ended, following, env_id=name)
-            states[name] = rng.normal(size=3).astype(np.float32) if ended else following
+            agent.observe(observations[name], action, 1.0, False, ended, following, env_id=name)
+            observations[name] = rng.normal(size=3).astype(np.float32) if ended else following
     batch = agent._trajectories.take(2)
     np.testing.assert_array_equal(batch["episode_start"][:, 0], [True, *[False] * 5])
     np.testing.assert_array_equal(batch["episode_start"][:, 1], [True, False, False, False, True, False])
     agent = make(backend, num_envs=2, epochs=1, minibatches=1)
     metrics = agent.update(with_initial_state(batch))
-    assert abs(metrics["approx_kl"]) < 1e-6, "states and probabilities belong together"
+    assert abs(metrics["approx_kl"]) < 1e-6, "observations and probabilities belong together"
     assert metrics["clip_fraction"] == 0.0
 
 
@@ -235,8 +237,8 @@ def test_weights_for_workers_elsewhere_hold_the_value_function_whose_state_they_
     agent, worker = make("torch"), make("torch")
     agent.update(rollout(agent)[0])
     worker.set_weights(agent.get_weights())
-    states = np.ones((4, 3), np.float32)
+    observations = np.ones((4, 3), np.float32)
     start = agent.initial_state(4), np.ones(4, bool)
-    expected, found = (a.act_recurrently(states, *start, explore=False)[2] for a in (agent, worker))
+    expected, found = (a.act_recurrently(observations, *start, explore=False)[2] for a in (agent, worker))
     for network in ("policy", "value_function"):
         np.testing.assert_array_equal(*(next(leaves_of(after[network], np.ndarray)) for after in (expected, found)))

@@ -6,7 +6,7 @@ import pytest
 from rlweave.agents.sequences import SequenceAccumulator, sequence_space
 from rlweave.errors import ConfigError
 from rlweave.spaces import Dict, FloatBox, IntBox, Tuple
-from tests.agents.rollouts import NESTED_STATES
+from tests.agents.rollouts import NESTED_OBSERVATIONS
 
 
 def play(accumulator, steps, envs, invalid=()):
@@ -40,9 +40,9 @@ def play(accumulator, steps, envs, invalid=()):
 def flat(found):
     return {
         **{name: found[name] for name in ("actions", "rewards", "terminated", "truncated", "episode_start", "mask")},
-        "x": found["states"]["x"],
-        "second": found["states"]["pair"][1],
-        "next": found["next_states"]["x"],
+        "x": found["observations"]["x"],
+        "second": found["observations"]["pair"][1],
+        "next": found["next_observations"]["x"],
         "initial": found["initial_state"][0]["hidden"],
     }
 
@@ -91,10 +91,10 @@ def test_results_are_copies_and_a_reset_forgets():
 
 def test_the_space_has_time_within():
     state = Tuple(Dict(hidden=FloatBox(shape=(3,))))
-    space = sequence_space(NESTED_STATES, IntBox(high=[2, 3]), state, 4)
+    space = sequence_space(NESTED_OBSERVATIONS, IntBox(high=[2, 3]), state, 4)
     record = space.with_batch_rank().sample(2, rng=0)
-    assert record["states"]["image"].shape == (2, 4, 8, 8, 1)
-    assert record["states"]["image"].dtype == np.uint8
+    assert record["observations"]["image"].shape == (2, 4, 8, 8, 1)
+    assert record["observations"]["image"].dtype == np.uint8
     assert record["actions"].shape == (2, 4, 2)
     assert record["actions"][..., 1].max() <= 2
     assert record["initial_state"][0]["hidden"].shape == (2, 3)

@@ -15,7 +15,7 @@ STRANGE = Dict(
     outer=Dict(inner=Dict(speed=FloatBox(shape=(2,))), flag=BoolBox(shape=(2, 2))),
     zero=FloatBox(shape=(0,)),
 )
-STATES = {
+OBSERVATIONS = {
     "text": STRANGE["order"],
     "blackjack": STRANGE["cards"],
     "strange": STRANGE,
@@ -36,18 +36,20 @@ SETTINGS = {
 
 
 def cells():
-    for states in STATES:
+    for observations in OBSERVATIONS:
         for backend in ("torch", "jax"):
-            name = f"{states}-{{}}-{backend}"
-            yield pytest.param(states, FEED_FORWARD, backend, id=name.format("feed-forward"))
-            if backend == "torch" or states == "strange":  # which has all the others in it; JAX compiles for long
-                yield pytest.param(states, RECURRENT, backend, id=name.format("recurrent"), marks=pytest.mark.slow)
+            name = f"{observations}-{{}}-{backend}"
+            yield pytest.param(observations, FEED_FORWARD, backend, id=name.format("feed-forward"))
+            if backend == "torch" or observations == "strange":  # which has all the others in it; JAX compiles for long
+                yield pytest.param(
+                    observations, RECURRENT, backend, id=name.format("recurrent"), marks=pytest.mark.slow
+                )
 
 
-@pytest.mark.parametrize(("states", "network", "backend"), list(cells()))
+@pytest.mark.parametrize(("observations", "network", "backend"), list(cells()))
 @pytest.mark.parametrize("kind", [PPO, DQN])
-def test_acting_observing_and_learning(kind, states, network, backend):
-    space, rng = STATES[states], np.random.default_rng(0)
+def test_acting_observing_and_learning(kind, observations, network, backend):
+    space, rng = OBSERVATIONS[observations], np.random.default_rng(0)
     agent = kind(space, ACTIONS[kind], {**SETTINGS[kind], "network": network}, backend=backend, seed=0)
     state = space.sample(rng=rng)
     for step in range(12):

@@ -21,14 +21,14 @@ def test_acting_and_updating_compiled_as_one_graph_each():
     plain, compiled_agent = agents
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    states = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    observations = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
     for agent in agents:
         agent.insert(transitions(agent, 32))
         agent.count_steps(32)
     for _ in range(3):
-        np.testing.assert_array_equal(plain.get_actions(states), compiled_agent.get_actions(states))
+        np.testing.assert_array_equal(plain.get_actions(observations), compiled_agent.get_actions(observations))
         np.testing.assert_array_equal(
-            plain.get_actions(states, explore=False), compiled_agent.get_actions(states, explore=False)
+            plain.get_actions(observations, explore=False), compiled_agent.get_actions(observations, explore=False)
         )
         assert plain.update()["loss"] == pytest.approx(compiled_agent.update()["loss"], rel=1e-4)
     assert not torch._dynamo.utils.counters["graph_break"]

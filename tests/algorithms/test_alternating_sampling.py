@@ -75,9 +75,9 @@ def test_one_half_steps_while_the_other_acts_and_none_between_two_items():
     log = []
 
     class LoggedAgent(Agent):
-        def act(self, states, explore=True):
+        def act(self, observations, explore=True):
             log.append("act")
-            return super().act(states)
+            return super().act(observations)
 
     agent = LoggedAgent()
     worker = with_halves(
@@ -128,12 +128,12 @@ def test_rollouts_are_those_of_a_loop_over_the_halves(trainers, network):
                     actions, log_probs = agent.act(observations[half])
                 result = env.step(agent.env_actions(actions))
                 expected = {
-                    "states": observations[half],
+                    "observations": observations[half],
                     "actions": actions,
                     "log_probs": log_probs,
                     "rewards": result.rewards,
                     "terminated": result.terminated,
-                    "next_states": result.next_observations,
+                    "next_observations": result.next_observations,
                 }
                 for name, value in expected.items():
                     np.testing.assert_array_equal(batch[name][t, columns], value)

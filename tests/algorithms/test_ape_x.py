@@ -70,7 +70,7 @@ def test_workers_explore_by_their_epsilon_and_evaluation_does_not(trainers, monk
     given = []
     act = trainer.agent.actor.act
     monkeypatch.setattr(
-        trainer.agent.actor, "act", lambda states, epsilon: given.append(epsilon) or act(states, epsilon)
+        trainer.agent.actor, "act", lambda observations, epsilon: given.append(epsilon) or act(observations, epsilon)
     )
     for worker in trainer.parts.workers:
         worker.sample()

@@ -93,12 +93,12 @@ def test_a_reward_at_the_last_step_arrives_and_no_step_is_invented():
         assert trainer.plan.counters.env_steps_sampled == trainer.agent.env_steps == 64
     finally:
         trainer.close()
-    keys = ("states", "rewards", "terminated", "next_states")
+    keys = ("observations", "rewards", "terminated", "next_observations")
     joined = {key: np.concatenate([data[key] for data in seen]) for key in keys}
     steps = len(joined["rewards"])
     expected = np.arange(steps)[:, None] % 4 * np.ones((1, 2))
-    np.testing.assert_array_equal(joined["states"][..., 0], expected)
-    np.testing.assert_array_equal(joined["next_states"][..., 0], expected + 1)
+    np.testing.assert_array_equal(joined["observations"][..., 0], expected)
+    np.testing.assert_array_equal(joined["next_observations"][..., 0], expected + 1)
     np.testing.assert_array_equal(joined["rewards"], expected == 3)
     np.testing.assert_array_equal(joined["terminated"], expected == 3)
 

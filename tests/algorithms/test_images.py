@@ -77,8 +77,8 @@ def test_values_of_next_observations_are_those_they_led_to(backend):
     rng = np.random.default_rng(0)
     observations = rng.integers(0, 256, (6, 3, 8, 8, 1)).astype(np.uint8)
     batch = {
-        "states": observations[:5],
-        "next_states": observations[1:].copy(),
+        "observations": observations[:5],
+        "next_observations": observations[1:].copy(),
         "actions": np.zeros((5, 3), np.int32),
         "log_probs": np.full((5, 3), -0.7, np.float32),
         "rewards": np.zeros((5, 3), np.float32),
@@ -88,15 +88,15 @@ def test_values_of_next_observations_are_those_they_led_to(backend):
 
     def targets_and_expected():
         rows = agent.postprocess(batch)
-        following = agent.postprocess({**batch, "states": batch["next_states"]})["values"].reshape(5, 3)
+        following = agent.postprocess({**batch, "observations": batch["next_observations"]})["values"].reshape(5, 3)
         return rows["value_targets"].reshape(5, 3), 0.99 * following * ~batch["terminated"]
 
     np.testing.assert_allclose(*targets_and_expected(), rtol=1e-5)
     batch["terminated"][1, 0] = True  # and another episode begins
-    batch["next_states"][1, 0] = rng.integers(0, 256, (8, 8, 1))
+    batch["next_observations"][1, 0] = rng.integers(0, 256, (8, 8, 1))
     np.testing.assert_allclose(*targets_and_expected(), rtol=1e-5)
     batch["truncated"][2, 1] = True
-    batch["next_states"][2, 1] = rng.integers(0, 256, (8, 8, 1))
+    batch["next_observations"][2, 1] = rng.integers(0, 256, (8, 8, 1))
     np.testing.assert_allclose(*targets_and_expected(), rtol=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_pong_is_trained_with_its_name_alone(algorithm, settings):
         assert all(np.isfinite(value).all() for value in after.values())
         kernel = next(path for path in after if path.endswith("conv2d/kernel"))
         assert (before[kernel] != after[kernel]).any()
-        assert trainer.agent.state_space.layout == "frames_first"
+        assert trainer.agent.observation_space.layout == "frames_first"
     finally:
         trainer.close()
 

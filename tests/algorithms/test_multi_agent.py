@@ -144,7 +144,7 @@ def test_an_evaluation_that_never_ends_is_an_error():
         endless = [{"a": 0}, *[{"a": (1, 0.0, "")}] * 50]
         return MultiAgentEnv([lambda: Scripted(["a"], [endless])], apart, seed=seed, worker=worker)
 
-    play = {"a": lambda states, episode_start: np.zeros(len(states), np.int64)}
+    play = {"a": lambda observations, episode_start: np.zeros(len(observations), np.int64)}
     with pytest.raises(EnvError, match="has not ended after 10 steps"):
         evaluate_together(play, factory, 1, seed=0, max_episode_steps=10)
     assert evaluate_together(play, factory, 1, seed=0).lengths.tolist() == [50]

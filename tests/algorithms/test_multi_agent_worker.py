@@ -18,9 +18,9 @@ AGENTS = ["a", "b", "c"]
 N_STEP, DISCOUNT = 3, 0.9
 
 
-def chosen(states):
+def chosen(observations):
     """The action of every policy here: it says what was observed."""
-    return states[:, 0].astype(np.int32) % 5
+    return observations[:, 0].astype(np.int32) % 5
 
 
 class FakePPO(PPO):
@@ -29,9 +29,9 @@ class FakePPO(PPO):
 
     recurrent = False
 
-    def act(self, states):
-        self.asked.append(states.copy())
-        return chosen(states), -states[:, 0]
+    def act(self, observations):
+        self.asked.append(observations.copy())
+        return chosen(observations), -observations[:, 0]
 
     def env_actions(self, actions):
         return actions
@@ -47,9 +47,9 @@ class FakeDQN(DQN):
     __init__, recurrent = FakePPO.__init__, False
     env_actions, set_weights, reseed = FakePPO.env_actions, FakePPO.set_weights, FakePPO.reseed
 
-    def act(self, states, explore):
+    def act(self, observations, explore):
         assert explore
-        return chosen(states)
+        return chosen(observations)
 
     def make_accumulator(self, num_envs):
         return NStepAccumulator(N_STEP, DISCOUNT, num_envs)
@@ -100,7 +100,7 @@ def test_steps_of_random_episodes_reach_ppo_once_and_in_the_order_of_each_agent(
                     continue
                 for key, values in zip(STEP_KEYS, zip(*expected[agent], strict=True), strict=True):
                     np.testing.assert_array_equal(batch[key][rows], np.array(values), err_msg=key)
-                np.testing.assert_array_equal(batch["log_probs"][rows], -batch["states"][rows][:, 0])
+                np.testing.assert_array_equal(batch["log_probs"][rows], -batch["observations"][rows][:, 0])
                 assert batch["begins"][rows].tolist() == [True] + [False] * (len(expected[agent]) - 1)
 
 
@@ -145,7 +145,7 @@ def test_a_policy_is_asked_only_where_somebody_acts_and_in_batches_of_one_size()
     shared = FakePPO()
     worker_on([EPISODE], {"all": shared}, together, 3).sample()
     # rows of those who do not act hold what somebody else is asked about
-    assert [states[:, 0].tolist() for states in shared.asked] == [[10, 20, 10], [11, 11, 11], [12, 12, 12]]
+    assert [observations[:, 0].tolist() for observations in shared.asked] == [[10, 20, 10], [11, 11, 11], [12, 12, 12]]
 
 
 def test_items_follow_each_other_and_a_new_start_does_not_follow():

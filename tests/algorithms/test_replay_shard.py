@@ -10,7 +10,7 @@ from rlweave.components import PrioritizedReplay
 from rlweave.flow import SampleBatch
 from rlweave.spaces import Dict, FloatBox, IntBox
 
-RECORDS = Dict(states=FloatBox(shape=(2,)), actions=IntBox(3))
+RECORDS = Dict(observations=FloatBox(shape=(2,)), actions=IntBox(3))
 
 
 def shard(capacity=8, batch_size=16, alpha=1.0, seed=0):
@@ -19,8 +19,8 @@ def shard(capacity=8, batch_size=16, alpha=1.0, seed=0):
 
 def batch(values, priorities):
     values = np.asarray(values)
-    states = np.stack([values, -values], axis=1).astype(np.float32)
-    data = {"states": states, "actions": (values % 3).astype(np.int32)}
+    observations = np.stack([values, -values], axis=1).astype(np.float32)
+    data = {"observations": observations, "actions": (values % 3).astype(np.int32)}
     return SampleBatch({**data, "priorities": np.asarray(priorities, np.float32)})
 
 
@@ -30,7 +30,7 @@ def drawn(memory, count=200):
     for _ in range(count):
         sample = memory.sample()
         assert sample.num_steps == memory.batch_size
-        found += list(zip(sample["numbers"].tolist(), sample["records"]["states"][:, 0].tolist(), strict=True))
+        found += list(zip(sample["numbers"].tolist(), sample["records"]["observations"][:, 0].tolist(), strict=True))
     return found
 
 
@@ -49,7 +49,7 @@ def test_new_records_are_drawn_by_the_priorities_they_came_with():
 def test_what_is_kept_is_a_copy(size):
     """On Ray, an item is a view into the object store, which it would pin as long as somebody keeps it."""
     memory, given = shard(capacity=8), batch(np.arange(size), np.ones(size))
-    leaves = [given["states"], given["actions"], given["priorities"]]
+    leaves = [given["observations"], given["actions"], given["priorities"]]
     memory.insert(given)
     before = sorted(set(drawn(memory)))
     for leaf in leaves:
@@ -93,7 +93,7 @@ def test_numbers_of_a_replacement_are_new_and_so_are_its_draws():
     assert not set(old["numbers"].tolist()) & set(new["numbers"].tolist())
     assert second.update_priorities(old["numbers"], np.full(16, 100.0)) == 16
     assert second.update_priorities(new["numbers"], np.full(16, 100.0)) == 0
-    assert old["records"]["states"].tolist() != new["records"]["states"].tolist()
+    assert old["records"]["observations"].tolist() != new["records"]["observations"].tolist()
 
 
 def test_an_item_without_records_is_no_item():
@@ -112,8 +112,8 @@ def test_a_shard_goes_on_from_its_state_with_the_same_draws():
     for _ in range(3):
         one, other = memory.sample(), again.sample()
         np.testing.assert_array_equal(one["numbers"], other["numbers"])
-        np.testing.assert_array_equal(one["records"]["states"], other["records"]["states"])
+        np.testing.assert_array_equal(one["records"]["observations"], other["records"]["observations"])
         np.testing.assert_array_equal(one["weights"], other["weights"])
         for mine, sample in ((memory, one), (again, other)):
-            mine.update_priorities(sample["numbers"], np.abs(sample["records"]["states"][:, 0]))
+            mine.update_priorities(sample["numbers"], np.abs(sample["records"]["observations"][:, 0]))
             mine.insert(batch([20], [2.0]))

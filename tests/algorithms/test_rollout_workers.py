@@ -73,9 +73,9 @@ class Agent:
     def __init__(self):
         self.steps = 0
 
-    def act(self, states, explore=True):
-        actions = states[:, 0].astype(np.int32)
-        return (actions, -states[:, 0]) if self.pairs else actions
+    def act(self, observations, explore=True):
+        actions = observations[:, 0].astype(np.int32)
+        return (actions, -observations[:, 0]) if self.pairs else actions
 
     pairs = True
 
@@ -92,14 +92,14 @@ def test_trajectories_hold_the_next_transitions_of_each_environment(skip):
     columns = [[], [], []]
     for _ in range(10):
         batch = worker.sample()
-        assert batch["states"].shape == (4, 3, 1)
+        assert batch["observations"].shape == (4, 3, 1)
         for b in range(3):
-            env = int(batch["states"][0, b, 0]) // 100
+            env = int(batch["observations"][0, b, 0]) // 100
             assert skip or env == b
             columns[env] += list(
                 zip(
-                    batch["states"][:, b, 0].tolist(),
-                    batch["next_states"][:, b, 0].tolist(),
+                    batch["observations"][:, b, 0].tolist(),
+                    batch["next_observations"][:, b, 0].tolist(),
                     batch["rewards"][:, b].tolist(),
                     batch["terminated"][:, b].tolist(),
                     batch["actions"][:, b].tolist(),
@@ -122,9 +122,9 @@ class RecurrentAgent(Agent):
     def initial_state(self, num_envs):
         return {"count": np.zeros((num_envs, 1), np.float32)}
 
-    def act_recurrently(self, states, recurrent_state, episode_start, explore=True, preprocess=True):
+    def act_recurrently(self, observations, recurrent_state, episode_start, explore=True, preprocess=True):
         after = np.where(episode_start[:, None], 0, recurrent_state["count"]) + 1
-        extra = {"log_probs": -states[:, 0]} if self.pairs else {}
+        extra = {"log_probs": -observations[:, 0]} if self.pairs else {}
         return after[:, 0].astype(np.int32), extra, {"count": after}
 
 
@@ -136,7 +136,7 @@ def test_recurrent_state_starts_anew_with_each_episode_of_its_environment(skip):
         batch = worker.sample()
         assert batch.per_trajectory == {"initial_state"}
         for b in range(3):
-            env, position = divmod(int(batch["states"][0, b, 0]), 100)
+            env, position = divmod(int(batch["observations"][0, b, 0]), 100)
             inside = (position + np.arange(4)) % lengths[env]
             np.testing.assert_array_equal(batch["actions"][:, b], inside + 1)
             np.testing.assert_array_equal(batch["episode_start"][:, b], inside == 0)
@@ -157,7 +157,7 @@ def test_sequences_of_recurrent_agents_hold_the_state_that_was_acted_from(skip):
     for batch in (worker.sample() for _ in range(12)):
         for i in range(len(batch.data.get("rewards", ()))):
             rows = {name: value[i] for name, value in batch.data.items() if name != "initial_state"}
-            b, t = divmod(int(rows["states"][1, 0]), 100)
+            b, t = divmod(int(rows["observations"][1, 0]), 100)
             inside = (t + np.arange(-1, 4)) % lengths[b]
             real = rows["mask"]
             np.testing.assert_array_equal(rows["actions"][real], (inside + 1)[real])
@@ -174,8 +174,8 @@ def test_a_new_start_forgets_what_is_ahead_and_takes_the_seed():
     worker.sample()
     worker.start(seed=5)
     assert env.seed == 5
-    states = worker.sample()["states"][..., 0]
-    assert sorted(states[0].tolist()) == [0, 100] or states[0].tolist() == [100, 104]
+    observations = worker.sample()["observations"][..., 0]
+    assert sorted(observations[0].tolist()) == [0, 100] or observations[0].tolist() == [100, 104]
 
 
 class WatchedEnv(CountingEnv):
@@ -201,7 +201,7 @@ def test_no_environment_gets_ahead_without_bound(agent):
     steps, env = 4, WatchedEnv([1, 2, 10_000])
     worker = TrajectoryWorker(agent(), env, steps)
     for _ in range(300):
-        for state in worker.sample()["states"][..., 0].ravel().tolist():
+        for state in worker.sample()["observations"][..., 0].ravel().tolist():
             age = env.now - env.made.pop(divmod(int(state), 100_000))
             assert age <= 4 * steps
         assert len(env.made) < 2 * steps * env.num_envs, "what waits is bounded"
@@ -210,9 +210,9 @@ def test_no_environment_gets_ahead_without_bound(agent):
 def test_rollouts_are_arrays_of_their_own():
     worker = TrajectoryWorker(Agent(), CountingEnv([100]), 3)
     first = worker.sample()
-    kept = first["states"].copy()
+    kept = first["observations"].copy()
     worker.sample()
-    np.testing.assert_array_equal(first["states"], kept)
+    np.testing.assert_array_equal(first["observations"], kept)
 
 
 def test_episodes_are_reported_once():
@@ -232,12 +232,12 @@ def test_transitions_count_environment_steps_and_stop_at_episode_ends(skip):
     batches = [worker.sample() for _ in range(8)]
     assert sum(batch.num_steps for batch in batches) == agent.steps == int(env.clock.sum())
     rows = [batch.data for batch in batches if batch.data]
-    states = np.concatenate([data["states"][:, 0] for data in rows])
-    following = np.concatenate([data["next_states"][:, 0] for data in rows])
+    observations = np.concatenate([data["observations"][:, 0] for data in rows])
+    following = np.concatenate([data["next_observations"][:, 0] for data in rows])
     discounts = np.concatenate([data["discounts"] for data in rows])
     terminated = np.concatenate([data["terminated"] for data in rows])
     assert terminated.any()
-    for state, after, discount, ended in zip(states, following, discounts, terminated, strict=True):
+    for state, after, discount, ended in zip(observations, following, discounts, terminated, strict=True):
         b, t = divmod(int(state), 100)
         length = [2, 5][b]
         left = length - t % length

@@ -31,7 +31,7 @@ def test_training_and_evaluation_hash_text_alike(name, env_id):
     try:
         reports = list(trainer.train())
         assert np.isfinite(reports[-1]["evaluation_return"])
-        order = trainer.agent.state_space["order"]
+        order = trainer.agent.observation_space["order"]
         assert (order.shape, order.num_categories, order.layout) == ((5,), 77, "tokens")
         assert len(trainer.evaluate(3, seed=5).returns) == 3
     finally:

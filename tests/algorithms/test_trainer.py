@@ -413,16 +413,16 @@ def test_evaluation_carries_recurrent_state_and_starts_it_anew(trainers):
     """An agent that plays greedily acts as one that is run over each episode from zero."""
     trainer = trainers("ppo", backend="torch", evaluate_every=0, **{**RECURRENT, "steps": 64})
     play = trainer.agent.greedy_player()
-    states = np.random.default_rng(0).normal(size=(9, 2, 2)).astype(np.float32)
+    observations = np.random.default_rng(0).normal(size=(9, 2, 2)).astype(np.float32)
     start = np.zeros((9, 2), bool)
     start[0], start[4, 0], start[6, 1] = True, True, True
-    played = np.stack([play(states[t], start[t]) for t in range(9)])
+    played = np.stack([play(observations[t], start[t]) for t in range(9)])
     for column, begins in ((0, (0, 4)), (1, (0, 6))):
         for first, last in zip(begins, (*begins[1:], 9), strict=True):
             state = trainer.agent.initial_state(1)
             for t in range(first, last):
                 actions, _, state = trainer.agent.act_recurrently(
-                    states[t, [column]], state, np.zeros(1, bool), explore=False
+                    observations[t, [column]], state, np.zeros(1, bool), explore=False
                 )
                 assert actions[0] == played[t, column]
 
@@ -673,5 +673,5 @@ def test_images_declare_their_layout(trainers):
         "agent__normalize_observations": False,
     }
     trainer = trainers("ppo", backend="torch", agent__image_network=network, **sets)
-    assert trainer.agent.state_space.layout == "channels_last"
+    assert trainer.agent.observation_space.layout == "channels_last"
     assert finish(trainer)[-1]["env_steps_sampled"] >= 100

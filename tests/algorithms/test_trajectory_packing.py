@@ -11,15 +11,15 @@ from rlweave.flow import ABSORBED, Envelope, SampleBatch
 def steps(slots, numbers, begins=(), ended=(), cut=()):
     """Steps of rows: step n of row s is in state 100 s + n."""
     slots, numbers = np.array(slots), np.array(numbers)
-    states = (100.0 * slots + numbers).astype(np.float32)
+    observations = (100.0 * slots + numbers).astype(np.float32)
     names = list(zip(slots.tolist(), numbers.tolist(), strict=True))
     return SampleBatch(
         {
-            "states": {"x": states},
-            "rewards": states / 7,
+            "observations": {"x": observations},
+            "rewards": observations / 7,
             "terminated": np.array([name in ended for name in names]),
             "truncated": np.array([name in cut for name in names]),
-            "next_states": {"x": states + 0.5},
+            "next_observations": {"x": observations + 0.5},
             "slot": slots.astype(np.int32),
             "begins": np.array([name in begins for name in names]),
         }
@@ -29,7 +29,7 @@ def steps(slots, numbers, begins=(), ended=(), cut=()):
 def test_rows_that_make_all_steps_are_columns():
     rollout = packed(steps([0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 2, 2], begins={(0, 0), (1, 0)}), columns=2)
     assert (rollout.layout, rollout.leading) == ("trajectories", (3, 2))
-    np.testing.assert_array_equal(rollout["states"]["x"], [[0, 100], [1, 101], [2, 102]])
+    np.testing.assert_array_equal(rollout["observations"]["x"], [[0, 100], [1, 101], [2, 102]])
     np.testing.assert_array_equal(rollout["truncated"][:-1], np.zeros((2, 2), bool))
     assert "slot" not in rollout
     assert "begins" not in rollout
@@ -38,7 +38,7 @@ def test_rows_that_make_all_steps_are_columns():
 def test_a_step_where_rows_meet_is_cut():
     batch = steps([0, 1, 0, 1, 0, 0], [0, 0, 1, 1, 2, 3], ended={(0, 3)})
     rollout = packed(batch, columns=1)
-    np.testing.assert_array_equal(rollout["states"]["x"][:, 0], [0, 1, 2, 3, 100, 101])
+    np.testing.assert_array_equal(rollout["observations"]["x"][:, 0], [0, 1, 2, 3, 100, 101])
     # 3 is terminated already, and stays that
     np.testing.assert_array_equal(rollout["terminated"][:, 0], [0, 0, 0, 1, 0, 0])
     np.testing.assert_array_equal(rollout["truncated"][:, 0], [0, 0, 0, 0, 0, 0])
@@ -64,14 +64,17 @@ def test_advantages_of_a_packed_rollout_are_those_of_each_row_alone(columns):
         cut = {name for name in names if random.random() < 0.15}
         rollout = packed(steps(slots, numbers, ended=ended, cut=cut), columns)
         value, discount, lam = (lambda state: np.sin(state)), 0.9, 0.8
-        states, following = rollout["states"]["x"].astype(np.float64), rollout["next_states"]["x"].astype(np.float64)
-        values, next_values = value(states), value(following)  # as PPO has them
+        observations, following = (
+            rollout["observations"]["x"].astype(np.float64),
+            rollout["next_observations"]["x"].astype(np.float64),
+        )
+        values, next_values = value(observations), value(following)  # as PPO has them
         advantages, _ = generalized_advantages(
             rollout["rewards"].astype(np.float64), values, next_values, rollout["terminated"], rollout["truncated"],
             discount, lam,
         )  # fmt: skip
-        got = dict(zip(states.T.reshape(-1).tolist(), np.asarray(advantages).T.reshape(-1).tolist(), strict=True))
-        columns_of = {state: column for column, own in enumerate(states.T.tolist()) for state in own}
+        got = dict(zip(observations.T.reshape(-1).tolist(), np.asarray(advantages).T.reshape(-1).tolist(), strict=True))
+        columns_of = {state: column for column, own in enumerate(observations.T.tolist()) for state in own}
         for slot in range(4):
             mine = [name for name in names if name[0] == slot]
             running = 0.0
@@ -99,10 +102,10 @@ def test_it_waits_for_enough_steps_and_keeps_the_newest_for_later():
         steps([1, 1], [2, 3]),
     )
     assert first is ABSORBED
-    np.testing.assert_array_equal(second.payload["states"]["x"], [[0, 2], [1, 100]])
+    np.testing.assert_array_equal(second.payload["observations"]["x"], [[0, 2], [1, 100]])
     assert (second.weight_version, second.parts) == (0, (("worker/0", 0), ("worker/0", 1)))
     # what did not fit the last time, steps 101 and 3, is there now
-    np.testing.assert_array_equal(third.payload["states"]["x"], [[3, 102], [101, 103]])
+    np.testing.assert_array_equal(third.payload["observations"]["x"], [[3, 102], [101, 103]])
     assert third.weight_version == 1
     assert [item.payload.num_steps for item in (second, third)] == [4, 4]
 
@@ -121,7 +124,7 @@ def test_steps_do_not_follow_on_those_of_an_item_that_was_dropped():
     again.load_state_dict(operator.state_dict())
     for one in (operator, again):
         rollout = one.process(third).payload
-        np.testing.assert_array_equal(rollout["states"]["x"][:, 0], [0, 1, 4, 5, 100, 101, 102, 204])
+        np.testing.assert_array_equal(rollout["observations"]["x"][:, 0], [0, 1, 4, 5, 100, 101, 102, 204])
         np.testing.assert_array_equal(rollout["truncated"][:, 0], [0, 1, 0, 1, 0, 1, 1, 0])
 
 
@@ -135,7 +138,7 @@ def test_items_without_steps_and_the_end_of_a_stream():
     operator = PackTrajectories(steps=4, columns=2)
     assert feed(operator, SampleBatch({}), steps([0, 1, 0], [0, 0, 1])) == [ABSORBED, ABSORBED]
     (rest,) = operator.flush()
-    np.testing.assert_array_equal(rest.payload["states"]["x"], [[0], [1], [100]])
+    np.testing.assert_array_equal(rest.payload["observations"]["x"], [[0], [1], [100]])
     assert operator.flush() == []
 
 

@@ -10,17 +10,17 @@ from rlweave.components.action_boundary import own_space
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 
-STATES = FloatBox(shape=(3,), add_batch_rank=True)
+OBSERVATIONS = FloatBox(shape=(3,), add_batch_rank=True)
 BOXES = [(-1, 1), (100, 200), (-1e-6, 1e-6), (-3e38, 3e38), (-0.01, 0.03), (1e6, 3e6)]
 
 
 def log_probs(space, actions, squash=False):
     """Of the policy's own actions, at one observation: (N,)."""
     policy = Policy(mlp([4]), space, squash=squash, initial_log_std=-0.7)
-    spaces = {"states": STATES, "actions": own_space(policy.action_space, policy.leaves).with_batch_rank()}
+    spaces = {"observations": OBSERVATIONS, "actions": own_space(policy.action_space, policy.leaves).with_batch_rank()}
     test = ComponentTest(policy, spaces, "numpy")
-    states = np.repeat(test.sample("states", 1, seed=3), len(next(iter(flat(actions)))), 0)
-    return test.test("log_prob_and_entropy", states, actions)[0].astype(np.float64)
+    observations = np.repeat(test.sample("observations", 1, seed=3), len(next(iter(flat(actions)))), 0)
+    return test.test("log_prob_and_entropy", observations, actions)[0].astype(np.float64)
 
 
 def flat(actions):
@@ -47,10 +47,12 @@ def test_the_probabilities_of_all_that_can_be_counted_sum_to_one():
     }
     policy = Policy(mlp([4]), space)
     test = ComponentTest(
-        policy, {"states": STATES, "actions": own_space(policy.action_space, policy.leaves).with_batch_rank()}, "numpy"
+        policy,
+        {"observations": OBSERVATIONS, "actions": own_space(policy.action_space, policy.leaves).with_batch_rank()},
+        "numpy",
     )
-    states = np.repeat(test.sample("states", 1, seed=3), len(every), 0)
-    found = test.test("log_prob_and_entropy", states, actions)[0]
+    observations = np.repeat(test.sample("observations", 1, seed=3), len(every), 0)
+    found = test.test("log_prob_and_entropy", observations, actions)[0]
     assert np.exp(found.astype(np.float64)).sum() == pytest.approx(1, rel=1e-5)
 
 

@@ -11,16 +11,16 @@ from rlweave.testing import ComponentTest
 from tests.components.gradient_probes import BACKENDS
 
 RELU = [{"type": "dense", "units": 8, "activation": "relu"}]
-STATES = Dict(kind=IntBox(3), place=FloatBox(shape=(2, 2))).with_batch_rank()
+OBSERVATIONS = Dict(kind=IntBox(3), place=FloatBox(shape=(2, 2))).with_batch_rank()
 ACTIONS = Tuple(FloatBox(shape=(2,)), FloatBox()).with_batch_rank()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("count", [1, 2])
 def test_each_critic_is_a_network_of_its_own(backend, count):
-    test = ComponentTest(Critics(RELU * 2, count), {"states": STATES, "actions": ACTIONS}, backend)
-    weights, states, actions = test.variables(), test.sample("states", 5), test.sample("actions", 5)
-    features = [np.eye(3)[states["kind"]], states["place"].reshape(5, 4), actions[0], actions[1][:, None]]
+    test = ComponentTest(Critics(RELU * 2, count), {"observations": OBSERVATIONS, "actions": ACTIONS}, backend)
+    weights, observations, actions = test.variables(), test.sample("observations", 5), test.sample("actions", 5)
+    features = [np.eye(3)[observations["kind"]], observations["place"].reshape(5, 4), actions[0], actions[1][:, None]]
     columns = []
     for critic in range(count):
         x = np.concatenate(features, axis=1)
@@ -29,7 +29,7 @@ def test_each_critic_is_a_network_of_its_own(backend, count):
         columns.append(x @ weights["head/kernel"][critic] + weights["head/bias"][critic])
     expected = np.concatenate(columns, axis=1)
     assert expected.shape == (5, count)
-    test.test("call", states, actions, expected=expected, rtol=1e-4, atol=1e-5)
+    test.test("call", observations, actions, expected=expected, rtol=1e-4, atol=1e-5)
 
 
 def test_critics_begin_apart_and_each_as_a_layer_alone_would():

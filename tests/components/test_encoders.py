@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rlweave import ops
-from rlweave.components import Dense, StateEncoder, mlp
+from rlweave.components import Dense, ObservationEncoder, mlp
 from rlweave.components.encoders import MAX_CATEGORIES
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, build, from_spec, graph_fn, to_spec
@@ -15,12 +15,12 @@ SMALL_CNN = [{"type": "conv2d", "filters": 2, "kernel_size": 3, "activation": "r
 
 
 def encoder(space, backend="numpy", **options):
-    return ComponentTest(StateEncoder(**options), {"inputs": space.with_batch_rank()}, backend)
+    return ComponentTest(ObservationEncoder(**options), {"inputs": space.with_batch_rank()}, backend)
 
 
 @pytest.mark.parametrize("mode", ["compiled", "eager"])
 def test_a_vector_of_floats_passes_without_a_node(mode):
-    test = ComponentTest(StateEncoder(), {"inputs": FloatBox(shape=(4,), add_batch_rank=True)}, mode=mode)
+    test = ComponentTest(ObservationEncoder(), {"inputs": FloatBox(shape=(4,), add_batch_rank=True)}, mode=mode)
     assert all(not graph.nodes for graph in test.executor.graphs.values())
     x = test.sample("inputs", 3)
     test.test("call", x, expected=x)
@@ -77,7 +77,7 @@ def test_nested_observations_are_joined_in_the_order_of_their_paths(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_time_and_batch_ranks_stay(backend):
     space = Dict(a=IntBox(3), b=FloatBox(shape=(2, 2))).with_batch_rank().with_time_rank()
-    test = ComponentTest(StateEncoder(mlp([5])), {"inputs": space}, backend)
+    test = ComponentTest(ObservationEncoder(mlp([5])), {"inputs": space}, backend)
     assert test.test("call", test.sample("inputs", (4, 3))).shape == (4, 3, 5)
 
 
@@ -111,7 +111,7 @@ def test_images_and_numbers_together(backend):
     depth = FloatBox(0, 1, shape=(1, 4, 4), layout="channels_first")
     space = Dict(camera=PIXELS, depth=depth, speed=FloatBox(shape=(2,)))
     test = ComponentTest(
-        StateEncoder(mlp([7]), SMALL_CNN, state_space=space),
+        ObservationEncoder(mlp([7]), SMALL_CNN, observation_space=space),
         {"inputs": space.with_batch_rank().with_time_rank()},
         backend,
     )
@@ -127,7 +127,9 @@ def test_layers_given_as_components_are_copied_for_each_image():
     space = Dict(a=PIXELS, b=PIXELS)
     from rlweave.components import Conv2D
 
-    test = ComponentTest(StateEncoder(None, [Conv2D(2, 3)], state_space=space), {"inputs": space.with_batch_rank()})
+    test = ComponentTest(
+        ObservationEncoder(None, [Conv2D(2, 3)], observation_space=space), {"inputs": space.with_batch_rank()}
+    )
     v = test.variables()
     assert len(v) == 4
     assert not np.array_equal(v["image-a/conv2d/kernel"], v["image-b/conv2d/kernel"])
@@ -142,7 +144,7 @@ LEAVES = Dict(
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("image_network", [None, SMALL_CNN])
 def test_every_leaf_influences_the_features(backend, image_network):
-    test = encoder(LEAVES, backend, image_network=image_network, state_space=LEAVES, network=[Dense(8)])
+    test = encoder(LEAVES, backend, image_network=image_network, observation_space=LEAVES, network=[Dense(8)])
     base = LEAVES.with_batch_rank().zeros(1)
     before = test.test("call", base)
     flat = LEAVES.flatten_value(base)
@@ -174,9 +176,9 @@ class Pipeline(Component):
 
 
 @pytest.mark.parametrize("methods", [["direct", "piped"], ["piped", "direct"], ["piped"]])
-def test_a_declared_state_space_survives_components_that_know_no_bounds(methods):
+def test_a_declared_observation_space_survives_components_that_know_no_bounds(methods):
     space = Dict(codes=IntBox(3), image=IntBox(0, 256, shape=(1, 4, 4), dtype="uint8", layout="channels_first"))
-    root = Pipeline(StateEncoder(None, SMALL_CNN, state_space=space))
+    root = Pipeline(ObservationEncoder(None, SMALL_CNN, observation_space=space))
     executor = build(root, {"inputs": space.with_batch_rank()}, methods=methods)
     x = space.with_batch_rank().sample(3, rng=0)
     assert executor.piped(x).shape == (3, 3 + 2 * 2 * 2)
@@ -186,7 +188,7 @@ def test_a_declared_state_space_survives_components_that_know_no_bounds(methods)
 
 def test_observations_must_fit_the_declared_space():
     with pytest.raises(BuildError, match="do not fit the state space"):
-        encoder(FloatBox(shape=(3,)), state_space=FloatBox(shape=(4,)))
+        encoder(FloatBox(shape=(3,)), observation_space=FloatBox(shape=(4,)))
 
 
 @pytest.mark.parametrize(
@@ -204,20 +206,20 @@ def test_an_undeclared_image_is_not_guessed():
     with pytest.raises(BuildError, match="layout"):
         encoder(undeclared, image_network=SMALL_CNN)
     with pytest.raises(SpecError, match="declare layout"):
-        StateEncoder(None, SMALL_CNN, state_space=undeclared)
+        ObservationEncoder(None, SMALL_CNN, observation_space=undeclared)
     with pytest.raises(BuildError, match="2 images"):
         encoder(Dict(a=PIXELS, b=PIXELS), image_network=SMALL_CNN)
 
 
 def test_specs_round_trip():
-    made = StateEncoder(mlp([8]), SMALL_CNN, state_space=Dict(a=PIXELS, b=IntBox(3)))
+    made = ObservationEncoder(mlp([8]), SMALL_CNN, observation_space=Dict(a=PIXELS, b=IntBox(3)))
     again = from_spec(to_spec(made))
     assert to_spec(again) == to_spec(made)
-    assert again.state_space == made.state_space
+    assert again.observation_space == made.observation_space
 
 
 def test_one_encoder_serves_two_builds():
-    made = StateEncoder(mlp([4]))
+    made = ObservationEncoder(mlp([4]))
     for space in (FloatBox(shape=(3,)), Dict(a=IntBox(3), b=FloatBox())):
         executor = build(made, {"inputs": space.with_batch_rank()})
         assert executor.call(space.with_batch_rank().sample(2, rng=0)).shape == (2, 4)

@@ -145,7 +145,7 @@ def test_wrong_options_name_the_nearest_right_one(make, hint):
 def test_a_dense_layer_refuses_what_it_cannot_take(space, hint):
     with pytest.raises(BuildError, match=hint) as caught:
         ComponentTest(Dense(2), {"inputs": space})
-    assert "StateEncoder" in str(caught.value)
+    assert "ObservationEncoder" in str(caught.value)
 
 
 def test_a_spec_makes_an_equal_layer_and_is_not_changed():

@@ -3,14 +3,14 @@ import pytest
 
 from rlweave import ops
 from rlweave.backends import is_installed
-from rlweave.components import Policy, StateEncoder, ValueFunction, mlp
+from rlweave.components import ObservationEncoder, Policy, ValueFunction, mlp
 from rlweave.errors import BuildError, SpaceError, SpecError
 from rlweave.graph import Component, api, build, from_spec, gradients, graph_fn, shared, to_spec
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 from tests.components.gradient_probes import BACKENDS, DIFFERENTIABLE
 
-STATES = FloatBox(shape=(4,), add_batch_rank=True)
+OBSERVATIONS = FloatBox(shape=(4,), add_batch_rank=True)
 OBSERVATIONS = Dict(
     codes=IntBox(high=[2, 3]),
     flags=BoolBox(shape=(2,)),
@@ -20,9 +20,11 @@ OBSERVATIONS = Dict(
 ACTIONS = Dict(move=IntBox(high=[2, 3]), arm=Tuple(FloatBox(-1, 1, shape=(2,)), Dict(), FloatBox()), on=BoolBox())
 
 
-def policy_test(policy, states=STATES, actions=None, backend="numpy", **options):
+def policy_test(policy, observations=OBSERVATIONS, actions=None, backend="numpy", **options):
     actions = policy.action_space if actions is None else actions
-    return ComponentTest(policy, {"states": states, "actions": actions.with_batch_rank()}, backend, **options)
+    return ComponentTest(
+        policy, {"observations": observations, "actions": actions.with_batch_rank()}, backend, **options
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -30,18 +32,18 @@ def policy_test(policy, states=STATES, actions=None, backend="numpy", **options)
 def test_any_observation_and_any_action(backend, log_std):
     policy = Policy(mlp([8]), ACTIONS, log_std=log_std, initial_log_std=-0.5)
     test = policy_test(policy, OBSERVATIONS.with_batch_rank(), backend=backend)
-    states = test.sample("states", 3)
-    actions, log_prob = test.test("act", states, explore=True)
+    observations = test.sample("observations", 3)
+    actions, log_prob = test.test("act", observations, explore=True)
     flat = ACTIONS.flatten_value(actions)
     assert {path: (x.dtype.name, x.shape) for path, x in flat.items()} == {
         path: (leaf.dtype, (3, *leaf.shape)) for path, leaf in ACTIONS.flatten().items()
     }
-    again, entropy = test.test("log_prob_and_entropy", states, actions)
+    again, entropy = test.test("log_prob_and_entropy", observations, actions)
     np.testing.assert_allclose(log_prob, again, rtol=1e-4, atol=1e-4)
     assert log_prob.shape == entropy.shape == (3,)
-    best, _ = test.test("act", states, explore=False)
-    test.test("mode", states, expected=best)
-    parameters = test.test("parameters", states)
+    best, _ = test.test("act", observations, explore=False)
+    test.test("mode", observations, expected=best)
+    parameters = test.test("parameters", observations)
     assert parameters["move"].shape == (3, 2, 3)
     assert np.all(parameters["move"][:, 0, 2] < -1e8)
     assert parameters["arm"][0]["mean"].shape == parameters["arm"][0]["log_std"].shape == (3, 2)
@@ -53,7 +55,7 @@ def test_any_observation_and_any_action(backend, log_std):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_discrete_policy_equals_numpy(backend):
     test = policy_test(Policy(mlp([8, 8]), IntBox(3)), backend=backend)
-    v, x = test.variables(), test.sample("states", 5)
+    v, x = test.variables(), test.sample("observations", 5)
     h = np.tanh(np.tanh(x @ v["network/dense-0/kernel"]) @ v["network/dense-1/kernel"])
     logits = h @ v["head/kernel"]
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -77,7 +79,7 @@ def test_actions_are_clipped_for_the_environment_only(squash):
     space = FloatBox([-0.1, -np.inf, 3], [0.1, np.inf, 3])
     policy = Policy(mlp([4]), space, initial_log_std=1.0, squash=squash)
     test = policy_test(policy, actions=FloatBox(shape=(3,)))
-    actions, _ = test.test("act", test.sample("states", 200))
+    actions, _ = test.test("act", test.sample("observations", 200))
     outside = (np.abs(actions[:, 0]) > 1).mean()
     assert outside == 0 if squash else outside > 0.5
     sent = test.test("env_actions", actions)
@@ -92,7 +94,9 @@ def test_orthogonal_initialization():
         gram = kernel.T @ kernel if kernel.shape[0] >= kernel.shape[1] else kernel @ kernel.T
         np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)
     assert v["log_std"].shape == (2,)
-    value = ComponentTest(ValueFunction(mlp([16]), initializer="orthogonal"), {"states": STATES}).variables()
+    value = ComponentTest(
+        ValueFunction(mlp([16]), initializer="orthogonal"), {"observations": OBSERVATIONS}
+    ).variables()
     assert np.linalg.norm(value["head/kernel"]) == pytest.approx(1)
     # layers made from specs before the policy saw them
     spec = {"type": "policy", "network": mlp([16]), "action_space": IntBox(2).to_json(), "initializer": "orthogonal"}
@@ -118,22 +122,22 @@ class ActorCritic(Component):
         return ops.mean(ops.square(values - 1.0))
 
     @api
-    def outputs(self, states):
-        return self.policy.parameters(states), self.value_function.call(states)
+    def outputs(self, observations):
+        return self.policy.parameters(observations), self.value_function.call(observations)
 
     @api
-    def gradients(self, states, actions):
-        policy_loss = self._policy_loss(*self.policy.log_prob_and_entropy(states, actions))
-        value_loss = self._value_loss(self.value_function.call(states))
+    def gradients(self, observations, actions):
+        policy_loss = self._policy_loss(*self.policy.log_prob_and_entropy(observations, actions))
+        value_loss = self._value_loss(self.value_function.call(observations))
         return (
             gradients(policy_loss, self.policy.variables()),
             gradients(value_loss, self.value_function.variables()),
         )
 
     @api
-    def joint_gradients(self, states, actions):
+    def joint_gradients(self, observations, actions):
         """One pass through the trunk for both heads."""
-        features = self.policy.features(states)
+        features = self.policy.features(observations)
         parameters = self.policy.parameters_of_features(features)
         log_prob, entropy = self.policy.distribution.log_prob_and_entropy(parameters, actions)
         loss = self._policy_loss(log_prob, entropy) + self._value_loss(self.value_function.of_features(features))
@@ -142,15 +146,15 @@ class ActorCritic(Component):
 
 @pytest.mark.parametrize("backend", DIFFERENTIABLE)
 def test_a_shared_trunk_has_one_set_of_variables_and_the_sum_of_the_gradients(backend):
-    root = ActorCritic(StateEncoder(mlp([8]), scope="trunk"), IntBox(3))
-    executor = build(root, {"states": STATES, "actions": IntBox(3, add_batch_rank=True)}, backend=backend)
+    root = ActorCritic(ObservationEncoder(mlp([8]), scope="trunk"), IntBox(3))
+    executor = build(root, {"observations": OBSERVATIONS, "actions": IntBox(3, add_batch_rank=True)}, backend=backend)
     assert [path.removeprefix("root/") for path in executor.get_weights()] == [
         "trunk/dense/kernel", "trunk/dense/bias", "policy/head/kernel", "policy/head/bias",
         "value-function/head/kernel", "value-function/head/bias",
     ]  # fmt: skip
-    states, actions = STATES.sample(5, rng=0), np.array([0, 1, 2, 0, 1], np.int32)
-    of_policy, of_value = executor.gradients(states, actions)
-    both = executor.joint_gradients(states, actions)
+    observations, actions = OBSERVATIONS.sample(5, rng=0), np.array([0, 1, 2, 0, 1], np.int32)
+    of_policy, of_value = executor.gradients(observations, actions)
+    both = executor.joint_gradients(observations, actions)
     assert set(of_policy) & set(of_value) == {"root/trunk/dense/kernel", "root/trunk/dense/bias"}
     for path, gradient in both.items():
         expected = of_policy.get(path, 0) + of_value.get(path, 0)
@@ -167,8 +171,8 @@ class Learner(Component):
         return -ops.mean(log_prob) - ops.mean(entropy)
 
     @api
-    def gradients(self, states, actions):
-        return gradients(self._loss(*self.policy.log_prob_and_entropy(states, actions)), self.policy.variables())
+    def gradients(self, observations, actions):
+        return gradients(self._loss(*self.policy.log_prob_and_entropy(observations, actions)), self.policy.variables())
 
 
 @pytest.mark.parametrize("backend", DIFFERENTIABLE)
@@ -176,9 +180,9 @@ class Learner(Component):
 @pytest.mark.parametrize("squash", [False, True])
 def test_every_variable_gets_a_finite_gradient(backend, log_std, squash):
     policy = Policy(mlp([8]), ACTIONS, log_std=log_std, squash=squash)
-    states, actions = OBSERVATIONS.with_batch_rank(), ACTIONS.with_batch_rank()
-    executor = build(Learner(policy), {"states": states, "actions": actions}, backend=backend)
-    found = executor.gradients(states.sample(8, rng=0), actions.sample(8, rng=1))
+    observations, actions = OBSERVATIONS.with_batch_rank(), ACTIONS.with_batch_rank()
+    executor = build(Learner(policy), {"observations": observations, "actions": actions}, backend=backend)
+    found = executor.gradients(observations.sample(8, rng=0), actions.sample(8, rng=1))
     assert len(found) == (12 if log_std == "variable" else 10)
     for path, gradient in found.items():
         assert np.isfinite(gradient).all(), path
@@ -186,7 +190,7 @@ def test_every_variable_gets_a_finite_gradient(backend, log_std, squash):
 
 
 def test_the_same_seed_gives_the_same_policy_on_every_backend():
-    x = STATES.sample(3, rng=0)
+    x = OBSERVATIONS.sample(3, rng=0)
     results = [
         policy_test(Policy(mlp([8]), ACTIONS), backend=backend, seed=5).test("mode", x)
         for backend in filter(is_installed, BACKENDS)
@@ -197,7 +201,7 @@ def test_the_same_seed_gives_the_same_policy_on_every_backend():
 
 
 def test_portable_sampling_agrees_on_every_backend():
-    x = STATES.sample(6, rng=0)
+    x = OBSERVATIONS.sample(6, rng=0)
     results = [
         policy_test(Policy(mlp([8]), ACTIONS), backend=backend, seed=5, rng="portable").test("act", x)[0]
         for backend in filter(is_installed, BACKENDS)
@@ -215,11 +219,11 @@ def test_a_copy_starts_with_the_same_weights():
             self.target = self.policy.copy(scope="target", trainable=False)
 
         @api
-        def both(self, states):
-            return self.policy.parameters(states), self.target.parameters(states)
+        def both(self, observations):
+            return self.policy.parameters(observations), self.target.parameters(observations)
 
-    executor = build(Twins(), {"states": STATES})
-    first, second = executor.both(STATES.sample(2, rng=0))
+    executor = build(Twins(), {"observations": OBSERVATIONS})
+    first, second = executor.both(OBSERVATIONS.sample(2, rng=0))
     np.testing.assert_array_equal(first, second)
     assert len(executor.get_weights("root/target")) == 4
 
@@ -230,7 +234,11 @@ def test_a_copy_starts_with_the_same_weights():
         (lambda: Policy(mlp([4]), Dict()), SpaceError, "without actions"),
         (lambda: Policy(mlp([4]), IntBox(2), log_std="free"), SpecError, "'variable' or 'head'"),
         (lambda: Policy(mlp([4]), IntBox(2), initializer="ortho"), SpecError, "orthogonal"),
-        (lambda: Policy(StateEncoder(), IntBox(2), state_space=STATES), SpecError, "trunk's own constructor"),
+        (
+            lambda: Policy(ObservationEncoder(), IntBox(2), observation_space=OBSERVATIONS),
+            SpecError,
+            "trunk's own constructor",
+        ),
     ],
 )
 def test_wrong_options_are_explained(make, error, hint):
@@ -249,11 +257,11 @@ def test_two_observation_spaces_for_one_policy_are_refused():
             return self.policy.mode(a), self.policy.mode(b)
 
     with pytest.raises(BuildError, match="different spaces"):
-        build(Root(), {"a": STATES, "b": FloatBox(shape=(5,), add_batch_rank=True)})
+        build(Root(), {"a": OBSERVATIONS, "b": FloatBox(shape=(5,), add_batch_rank=True)})
 
 
 def test_specs_round_trip():
-    made = Policy(mlp([8], "relu"), ACTIONS, state_space=OBSERVATIONS, squash=True)
+    made = Policy(mlp([8], "relu"), ACTIONS, observation_space=OBSERVATIONS, squash=True)
     spec = to_spec(made)
     assert to_spec(from_spec(spec)) == spec
 
@@ -261,9 +269,9 @@ def test_specs_round_trip():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_zero_size_leaves(backend):
     actions = Dict(a=FloatBox(0, 1, shape=(0,)), b=IntBox(2, shape=(0,)), c=BoolBox(shape=(0,)), d=IntBox(1))
-    states = Dict(x=FloatBox(shape=(0,)), y=Dict(), add_batch_rank=True)
+    observations = Dict(x=FloatBox(shape=(0,)), y=Dict(), add_batch_rank=True)
     for options in ({"initializer": "orthogonal"}, {"log_std": "head", "squash": True}):
-        test = policy_test(Policy(mlp([4]), actions, **options), states, backend=backend)
-        chosen, log_prob = test.test("act", states.sample(3, rng=0))
+        test = policy_test(Policy(mlp([4]), actions, **options), observations, backend=backend)
+        chosen, log_prob = test.test("act", observations.sample(3, rng=0))
         assert actions.with_batch_rank().contains(chosen)
         np.testing.assert_allclose(log_prob, np.zeros(3), atol=1e-6)

@@ -9,25 +9,27 @@ from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 from tests.components.gradient_probes import BACKENDS, DIFFERENTIABLE
 
-STATES = FloatBox(shape=(4,), add_batch_rank=True)
+OBSERVATIONS = FloatBox(shape=(4,), add_batch_rank=True)
 ACTIONS = Dict(a=IntBox(high=[2, 3]), b=Tuple(IntBox(-1, 2), Dict()), c=BoolBox(shape=(2,)), d=IntBox(2, shape=(2, 2)))
 
 
 def policy_test(policy, backend="numpy", **options):
-    return ComponentTest(policy, {"states": STATES, "actions": ACTIONS.with_batch_rank()}, backend, **options)
+    return ComponentTest(
+        policy, {"observations": OBSERVATIONS, "actions": ACTIONS.with_batch_rank()}, backend, **options
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("cls", [QPolicy, DuelingPolicy])
 def test_any_discrete_action(backend, cls):
     test = policy_test(cls(mlp([8]), ACTIONS), backend)
-    states = test.sample("states", 5)
-    q = test.test("q_values", states)
+    observations = test.sample("observations", 5)
+    q = test.test("q_values", observations)
     shapes = {path: x.shape for path, x in ACTIONS.flatten_value(q).items()}
     assert shapes == {"a": (5, 2, 3), "b/0": (5, 3), "c": (5, 2, 2), "d": (5, 2, 2, 2)}
     assert np.all(q["a"][:, 0, 2] == np.float32(-1e9))
     assert np.all(np.abs(q["a"][:, 0, :2]) < 100)
-    greedy = test.test("greedy", states)
+    greedy = test.test("greedy", observations)
     assert greedy["c"].dtype == bool
     assert greedy["a"].dtype == np.int32
     expected = {path: x.argmax(-1) for path, x in ACTIONS.flatten_value(q).items()}
@@ -40,8 +42,8 @@ def test_any_discrete_action(backend, cls):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_q_values_equal_numpy(backend):
-    test = ComponentTest(QPolicy(mlp([8], "relu"), IntBox(3)), {"states": STATES}, backend)
-    v, x = test.variables(), test.sample("states", 5)
+    test = ComponentTest(QPolicy(mlp([8], "relu"), IntBox(3)), {"observations": OBSERVATIONS}, backend)
+    v, x = test.variables(), test.sample("observations", 5)
     q = np.maximum(x @ v["network/dense/kernel"], 0) @ v["head/kernel"]
     test.test("q_values", x, expected=q, rtol=1e-4, atol=1e-5)
     test.test("greedy", x, expected=q.argmax(-1))
@@ -52,7 +54,7 @@ def test_q_values_equal_numpy(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_dueling_oracle(backend):
     """V = 2, A = [1, 3, -1] gives Q = [2, 4, 0]."""
-    test = ComponentTest(DuelingPolicy(None, IntBox(3)), {"states": STATES}, backend)
+    test = ComponentTest(DuelingPolicy(None, IntBox(3)), {"observations": OBSERVATIONS}, backend)
     weights = {path: np.zeros_like(value) for path, value in test.executor.get_weights().items()}
     weights["policy/value-head/bias"][:] = 2
     weights["policy/head/bias"][:] = [1, 3, -1]
@@ -62,7 +64,7 @@ def test_dueling_oracle(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_dueling_means_are_per_component_and_skip_what_does_not_exist(backend):
-    test = ComponentTest(DuelingPolicy(None, IntBox(high=[2, 3])), {"states": STATES}, backend)
+    test = ComponentTest(DuelingPolicy(None, IntBox(high=[2, 3])), {"observations": OBSERVATIONS}, backend)
     weights = {path: np.zeros_like(value) for path, value in test.executor.get_weights().items()}
     weights["policy/value-head/bias"][:] = 10
     weights["policy/head/bias"][:] = [1, 3, 500, 1, 2, 6]
@@ -74,7 +76,7 @@ def test_dueling_means_are_per_component_and_skip_what_does_not_exist(backend):
 
 def test_dueling_streams_have_networks_of_their_own():
     policy = DuelingPolicy(mlp([8]), IntBox(3), value_network=mlp([5]), advantage_network=mlp([6]))
-    v = ComponentTest(policy, {"states": STATES}).variables()
+    v = ComponentTest(policy, {"observations": OBSERVATIONS}).variables()
     kernels = {path.removesuffix("/kernel"): value.shape for path, value in v.items() if path.endswith("kernel")}
     assert kernels == {
         "network/dense": (4, 8), "value-network/dense": (8, 5), "value-head": (5, 1),
@@ -95,8 +97,8 @@ class Learner(Component):
         return total
 
     @api
-    def gradients(self, states):
-        return gradients(self._loss(self.policy.q_values(states)), self.policy.variables())
+    def gradients(self, observations):
+        return gradients(self._loss(self.policy.q_values(observations)), self.policy.variables())
 
 
 def cells_of_gradients():
@@ -110,8 +112,8 @@ def cells_of_gradients():
 
 @pytest.mark.parametrize(("backend", "cls"), list(cells_of_gradients()))
 def test_every_variable_gets_a_finite_gradient(backend, cls):
-    executor = build(Learner(cls(mlp([8]), ACTIONS)), {"states": STATES}, backend=backend)
-    for path, gradient in executor.gradients(STATES.sample(32, rng=0)).items():
+    executor = build(Learner(cls(mlp([8]), ACTIONS)), {"observations": OBSERVATIONS}, backend=backend)
+    for path, gradient in executor.gradients(OBSERVATIONS.sample(32, rng=0)).items():
         assert np.isfinite(gradient).all(), path
         assert np.abs(gradient).max() > 0, path
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from rlweave import graph
-from rlweave.components import Network, Policy, PPOLoss, QPolicy, StateEncoder, ValueFunction
+from rlweave.components import Network, ObservationEncoder, Policy, PPOLoss, QPolicy, ValueFunction
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, build
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 from rlweave.tree import tree_map
-from tests.agents.rollouts import NESTED_STATES, SMALL_CONV, row
+from tests.agents.rollouts import NESTED_OBSERVATIONS, SMALL_CONV, row
 from tests.components.gradient_probes import BACKENDS, DIFFERENTIABLE
 
 LAYERS = [
@@ -32,16 +32,16 @@ class Both(Component):
         self.recurrent_space = trunk.recurrent_space
 
     @api
-    def sequence(self, states, state, episode_start):
-        return self.trunk.recur(states, state, episode_start)
+    def sequence(self, observations, state, episode_start):
+        return self.trunk.recur(observations, state, episode_start)
 
     @api
-    def step(self, states, state, episode_start):
-        return self.trunk.recur(states, state, episode_start)
+    def step(self, observations, state, episode_start):
+        return self.trunk.recur(observations, state, episode_start)
 
     @api
-    def ahead(self, states, next_states, state, episode_start):
-        return self.trunk.look_ahead(states, next_states, state, episode_start)
+    def ahead(self, observations, next_observations, state, episode_start):
+        return self.trunk.look_ahead(observations, next_observations, state, episode_start)
 
     @api(static=("batch_size",))
     def initial_state(self, batch_size):
@@ -54,9 +54,9 @@ def built(trunk, space, backend):
     return build(
         root,
         {
-            "states": sequences,
-            "next_states": sequences,
-            "step.states": space.with_batch_rank(),
+            "observations": sequences,
+            "next_observations": sequences,
+            "step.observations": space.with_batch_rank(),
             "state": root.recurrent_space.with_batch_rank(),
             "episode_start": BoolBox(add_batch_rank=True, add_time_rank=True),
             "step.episode_start": BoolBox(add_batch_rank=True),
@@ -84,24 +84,24 @@ def leaves(structure):
     ("make", "space"),
     [
         (lambda: Network(LAYERS), FloatBox(shape=(2,))),
-        (lambda: StateEncoder(LAYERS, SMALL_CONV, NESTED_STATES), NESTED_STATES),
+        (lambda: ObservationEncoder(LAYERS, SMALL_CONV, NESTED_OBSERVATIONS), NESTED_OBSERVATIONS),
     ],
 )
 def test_sequences_equal_single_steps_and_a_look_ahead_a_step_more(backend, make, space):
     executor = built(make(), space, backend)
     sequences = space.with_batch_rank().with_time_rank()
-    states, next_states = (sequences.sample((STEPS, ROWS), rng=seed) for seed in (0, 1))
+    observations, next_observations = (sequences.sample((STEPS, ROWS), rng=seed) for seed in (0, 1))
     start = np.random.default_rng(2).random((STEPS, ROWS)) < 0.3
     begin = executor.initial_state(batch_size=ROWS)
     assert [leaf.shape for leaf in leaves(begin)] == [(ROWS, 3), (ROWS, 3), (ROWS, 4)]
-    outputs, last = executor.sequence(states, begin, start)
-    ahead_outputs, following, ahead_last = executor.ahead(states, next_states, begin, start)
+    outputs, last = executor.sequence(observations, begin, start)
+    ahead_outputs, following, ahead_last = executor.ahead(observations, next_observations, begin, start)
     state = begin
     for t in range(STEPS):
-        output, state = executor.step(row(states, t), state, start[t])
+        output, state = executor.step(row(observations, t), state, start[t])
         close(output, outputs[t])
         # one more step, which does not go on
-        more, _ = executor.step(row(next_states, t), state, np.zeros(ROWS, bool))
+        more, _ = executor.step(row(next_observations, t), state, np.zeros(ROWS, bool))
         close(more, following[t])
     close(state, last)
     close((ahead_outputs, ahead_last), (outputs, last))
@@ -117,7 +117,7 @@ def test_a_recurrent_network_refuses_to_lose_its_state():
     assert not feedforward.is_recurrent
     assert [name for name in ("call", "recur", "look_ahead", "initial_state") if feedforward.offers(name)] == ["call"]
     with pytest.raises(SpecError, match="image network cannot be recurrent"):
-        StateEncoder([], [{"type": "flatten"}, {"type": "lstm", "units": 2}])
+        ObservationEncoder([], [{"type": "flatten"}, {"type": "lstm", "units": 2}])
 
 
 @pytest.mark.parametrize("layer", ["lstm", "gru"])
@@ -134,7 +134,9 @@ def test_policies_offer_methods_with_a_state_or_without(layer):
         assert not plain.offers("recur")
     assert QPolicy([{"type": layer, "units": 3}], IntBox(2)).offers("greedy_of")
     # a feed-forward one is built as before: with observations alone
-    test = ComponentTest(ValueFunction([{"type": "dense", "units": 3}]), {"states": FloatBox((2,)).with_batch_rank()})
+    test = ComponentTest(
+        ValueFunction([{"type": "dense", "units": 3}]), {"observations": FloatBox((2,)).with_batch_rank()}
+    )
     assert "recurrent_values" not in test.missing
 
 
@@ -169,11 +171,11 @@ class Learner(Component):
         return self.policy.variables() + self.value_function.variables()
 
     def _loss(self, batch, state, mask):
-        states, start = batch["states"], batch["episode_start"]
+        observations, start = batch["observations"], batch["episode_start"]
         log_probs, entropies = self.policy.recurrent_log_prob_and_entropy(
-            states, batch["actions"], state["policy"], start
+            observations, batch["actions"], state["policy"], start
         )
-        values, _ = self.value_function.recurrent_values(states, state["value_function"], start)
+        values, _ = self.value_function.recurrent_values(observations, state["value_function"], start)
         old, advantages, returns = batch["log_probs"], batch["advantages"], batch["returns"]
         return self.loss.loss(log_probs, old, advantages, values, returns, entropies, mask=mask)[0]
 
@@ -184,7 +186,7 @@ def test_padded_episodes_have_the_gradient_of_the_unpadded_ones(backend):
     root = Learner()
     fields = {name: FloatBox() for name in ("log_probs", "advantages", "returns")}
     batch_space = (
-        Dict(states=FloatBox(shape=(2,)), actions=IntBox(2), episode_start=BoolBox(), **fields)
+        Dict(observations=FloatBox(shape=(2,)), actions=IntBox(2), episode_start=BoolBox(), **fields)
         .with_batch_rank()
         .with_time_rank()
     )

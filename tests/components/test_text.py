@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from rlweave.components import HashText, Policy, StateEncoder, TokenEmbedding, hash_text
+from rlweave.components import HashText, ObservationEncoder, Policy, TokenEmbedding, hash_text
 from rlweave.errors import BuildError, SpaceError, SpecError
 from rlweave.graph import Component, api
 from rlweave.spaces import Dict, FloatBox, IntBox, TextBox
@@ -90,11 +90,11 @@ def test_text_becomes_the_mean_vector_of_its_words(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_policy_over_a_space_with_text(backend):
     space = Dict(order=TOKENS, position=FloatBox(shape=(2,)))
-    policy = Policy([{"type": "dense", "units": 8}], IntBox(3), state_space=space)
-    spaces = {"states": space.with_batch_rank(), "actions": IntBox(3, add_batch_rank=True)}
+    policy = Policy([{"type": "dense", "units": 8}], IntBox(3), observation_space=space)
+    spaces = {"observations": space.with_batch_rank(), "actions": IntBox(3, add_batch_rank=True)}
     order = np.array([[1, 2, 0, 0], [2, 1, 0, 0], [3, 0, 0, 0]], np.int32)
-    states = {"order": order, "position": np.zeros((3, 2), np.float32)}
-    logits = ComponentTest(policy, spaces, backend).test("parameters", states)
+    observations = {"order": order, "position": np.zeros((3, 2), np.float32)}
+    logits = ComponentTest(policy, spaces, backend).test("parameters", observations)
     np.testing.assert_allclose(logits[0], logits[1], rtol=1e-5, atol=1e-6)  # a bag of words
     assert np.abs(logits[0] - logits[2]).max() > 1e-3
 
@@ -105,8 +105,8 @@ def test_spaces_that_have_no_words_are_refused():
     with pytest.raises(BuildError, match="numbers of words"):
         ComponentTest(TokenEmbedding(), {"inputs": FloatBox(shape=(3,), add_batch_rank=True)})
     with pytest.raises(BuildError, match="needs its space beforehand"):
-        ComponentTest(StateEncoder(), {"inputs": TOKENS.with_batch_rank()})
+        ComponentTest(ObservationEncoder(), {"inputs": TOKENS.with_batch_rank()})
     with pytest.raises(BuildError, match="hash its words"):
-        ComponentTest(StateEncoder(), {"inputs": TextBox(add_batch_rank=True)})
+        ComponentTest(ObservationEncoder(), {"inputs": TextBox(add_batch_rank=True)})
     with pytest.raises(SpecError, match="whole number of units"):
         TokenEmbedding(0)

@@ -65,7 +65,7 @@ def test_lives_and_clipping_are_options():
 def test_an_evaluation_counts_the_games_own_score():
     # whoever does nothing loses every point of Pong
     factory = functools.partial(make_env, "ALE/Pong-v5", 2)
-    evaluation = evaluate(lambda states, _: np.zeros(len(states), np.int32), factory, 2, seed=0)
+    evaluation = evaluate(lambda observations, _: np.zeros(len(observations), np.int32), factory, 2, seed=0)
     assert evaluation.returns.tolist() == [-21.0, -21.0]
     assert (evaluation.lengths > 700).all()
 

@@ -92,14 +92,14 @@ def test_an_agent_learns_to_follow_text(backend):
         config = {"rollout_steps": 8, "minibatches": 1, "lr": 0.01, "network": [], "acting_backend": "numpy"}
         agent = PPO(env.observation_space, env.action_space, config, num_envs=8, backend=backend, seed=0)
         agent.build()
-        states = env.reset()
+        observations = env.reset()
         for step in range(8 * 30):
-            actions = agent.get_actions(states, env_ids=range(8))
+            actions = agent.get_actions(observations, env_ids=range(8))
             result = env.step(actions)
             for i in range(8):
-                row = [{"order": s["order"][i], "x": (s["x"][0][i],)} for s in (states, result.next_observations)]
+                row = [{"order": s["order"][i], "x": (s["x"][0][i],)} for s in (observations, result.next_observations)]
                 agent.observe(row[0], actions[i], result.rewards[i], result.terminated[i], False, row[1], env_id=i)
-            states = result.observations
+            observations = result.observations
             if step % 8 == 7:
                 agent.update()
         rewards = [env.step(agent.get_actions(env.reset(), explore=False)).rewards for _ in range(5)]

@@ -23,7 +23,7 @@ from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.spaces.gymnasium_spaces import Tokens, from_gymnasium
 
 IMAGE = IntBox(0, 256, shape=(12, 10, 3), dtype="uint8", layout="channels_last")
-STATES = Dict(image=IMAGE, gear=IntBox(-1, 3), speed=FloatBox(shape=(2,)))
+OBSERVATIONS = Dict(image=IMAGE, gear=IntBox(-1, 3), speed=FloatBox(shape=(2,)))
 ACTIONS = Tuple(
     IntBox(3), IntBox(-2, 2), IntBox(high=[2, 4], shape=(2,)), BoolBox((2,)), FloatBox([-2.0, 0.0], [2.0, 1.0])
 )
@@ -45,7 +45,7 @@ def recurrent_ppo(backend="numpy"):
         "image_network": CONVOLUTION,
         "normalize_observations": True,
     }
-    return PPO(STATES, ACTIONS, config, backend=backend, num_envs=4)
+    return PPO(OBSERVATIONS, ACTIONS, config, backend=backend, num_envs=4)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,19 @@ def test_what_was_loaded_acts_as_the_agent_does(tmp_path):
     agent = recurrent_ppo()
     description = export_agent(agent, "numpy", tmp_path / "policy")
     act = TARGETS["numpy"].load(tmp_path / "policy")
-    states = {name: np.zeros((5, *i["shape"][1:]), i["dtype"]) for i in description["inputs"] for name in [i["name"]]}
+    observations = {
+        name: np.zeros((5, *i["shape"][1:]), i["dtype"]) for i in description["inputs"] for name in [i["name"]]
+    }
     play, rng = agent.greedy_player(), np.random.default_rng(1)
     for step in range(4):
-        observation = STATES.with_batch_rank().sample(5, rng=rng)
+        observation = OBSERVATIONS.with_batch_rank().sample(5, rng=rng)
         start = np.full(5, step == 0)
-        given = {f"observation/{path}": x for path, x in STATES.flatten_value(observation).items()}
-        found = act({**states, **given, "episode_start": start})
+        given = {f"observation/{path}": x for path, x in OBSERVATIONS.flatten_value(observation).items()}
+        found = act({**observations, **given, "episode_start": start})
         for path, wanted in ACTIONS.flatten_value(play(observation, start)).items():
             np.testing.assert_allclose(found[f"action/{path}"], wanted, atol=1e-6)
         assert set(np.unique(found["action/1"])) <= {-2, -1, 0, 1}
-        states |= {name: found[after] for name, after in description["recurrent_state"].items()}
+        observations |= {name: found[after] for name, after in description["recurrent_state"].items()}
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ class DuelingPolicy(Component):
         self.advantage = Network([Dense(32), Dense(actions)], scope="advantage-head")
 
     @api
-    def q_values(self, states):
-        features = self.network.call(states)
+    def q_values(self, observations):
+        features = self.network.call(observations)
         return self._combine(self.value.call(features), self.advantage.call(features))
 
     @graph_fn
@@ -54,17 +54,17 @@ class Normalizer(Component):
     def __init__(self, scope="normalizer"):
         super().__init__(scope)
 
-    def create_variables(self, states):
-        self.mean = self.variable("mean", states.shape, 0.0, trainable=False)
+    def create_variables(self, observations):
+        self.mean = self.variable("mean", observations.shape, 0.0, trainable=False)
         self.count = self.variable("count", (), 0.0, trainable=False)
 
     @graph_fn
-    def call(self, states):
-        return states - self.mean.value
+    def call(self, observations):
+        return observations - self.mean.value
 
     @graph_fn
-    def learn(self, states):
-        self.mean.assign(self.mean.value + ops.mean(states, axis=0) * 0.01)
+    def learn(self, observations):
+        self.mean.assign(self.mean.value + ops.mean(observations, axis=0) * 0.01)
         self.count.assign(self.count.value + 1.0)
 
 
@@ -182,8 +182,8 @@ class Dqn(Component):
         self.optimizer = Sgd()
 
     @api
-    def act(self, states):
-        return self.exploration.choose(self.policy.q_values(self.normalizer.call(states)))
+    def act(self, observations):
+        return self.exploration.choose(self.policy.q_values(self.normalizer.call(observations)))
 
     @api
     def observe(self, records):
@@ -192,16 +192,16 @@ class Dqn(Component):
     @api(static=("batch_size",))
     def update(self, batch_size=32):
         batch, indices, weights = self.memory.sample(batch_size)
-        self.normalizer.learn(batch["states"])
-        states = self.normalizer.call(batch["states"])
-        next_states = self.normalizer.call(batch["next_states"])
+        self.normalizer.learn(batch["observations"])
+        observations = self.normalizer.call(batch["observations"])
+        next_observations = self.normalizer.call(batch["next_observations"])
         loss, errors = self.loss.td_loss(
-            self.policy.q_values(states),
+            self.policy.q_values(observations),
             batch["actions"],
             batch["rewards"],
             batch["terminals"],
-            self.target_policy.q_values(next_states),
-            self.policy.q_values(next_states),
+            self.target_policy.q_values(next_observations),
+            self.policy.q_values(next_observations),
             weights,
         )
         self.optimizer.step(loss, self.policy.variables())
@@ -220,8 +220,8 @@ class PolicyHead(Component):
         self.head = Dense(actions, scope="logits")
 
     @api
-    def logits(self, states):
-        return self.head.call(self.trunk.call(states))
+    def logits(self, observations):
+        return self.head.call(self.trunk.call(observations))
 
 
 class PpoLoss(Component):
@@ -244,8 +244,8 @@ class Ppo(Component):
         self.optimizer = Sgd()
 
     @api
-    def act(self, states):
-        return self._choose(self.policy.logits(states)), self.value_function.logits(states)
+    def act(self, observations):
+        return self._choose(self.policy.logits(observations)), self.value_function.logits(observations)
 
     @graph_fn
     def _choose(self, logits):
@@ -255,9 +255,9 @@ class Ppo(Component):
     def update(self, batch, epochs=3):
         def epoch(carry, _):
             loss = self.loss.call(
-                self.policy.logits(batch["states"]),
+                self.policy.logits(batch["observations"]),
                 batch["actions"],
-                self.value_function.logits(batch["states"]),
+                self.value_function.logits(batch["observations"]),
                 batch["returns"],
             )
             self.optimizer.step(loss, self.variables())
@@ -271,20 +271,22 @@ class Ppo(Component):
         return ops.mean(losses)
 
 
-STATES = FloatBox(shape=(4,), add_batch_rank=True)
+OBSERVATIONS = FloatBox(shape=(4,), add_batch_rank=True)
 
 
 def build_dqn(backend="numpy", **options):
     records = Dict(
-        states=STATES,
+        observations=OBSERVATIONS,
         actions=IntBox(3, add_batch_rank=True),
         rewards=FloatBox(add_batch_rank=True),
         terminals=BoolBox(add_batch_rank=True),
-        next_states=STATES,
+        next_observations=OBSERVATIONS,
     )
-    return build(Dqn(**options), {"states": STATES, "records": records}, backend=backend)
+    return build(Dqn(**options), {"observations": OBSERVATIONS, "records": records}, backend=backend)
 
 
 def build_ppo(backend="numpy"):
-    batch = Dict(states=STATES, actions=IntBox(3, add_batch_rank=True), returns=FloatBox(add_batch_rank=True))
-    return build(Ppo(), {"states": STATES, "batch": batch}, backend=backend)
+    batch = Dict(
+        observations=OBSERVATIONS, actions=IntBox(3, add_batch_rank=True), returns=FloatBox(add_batch_rank=True)
+    )
+    return build(Ppo(), {"observations": OBSERVATIONS, "batch": batch}, backend=backend)

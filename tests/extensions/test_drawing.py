@@ -16,7 +16,7 @@ from rlweave.extensions.drawing import draw
 from rlweave.extensions.drawing.dataflow import make_picture
 from rlweave.graph import Component, api, build, graph_fn
 from rlweave.spaces import FloatBox, IntBox
-from tests.extensions.drawn_agents import STATES, Dense, build_dqn, build_ppo
+from tests.extensions.drawn_agents import OBSERVATIONS, Dense, build_dqn, build_ppo
 
 SVG = "{http://www.w3.org/2000/svg}"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -214,7 +214,7 @@ def flows(executor, method=None):
 
 def test_data_flows_carry_names_and_spaces(executors):
     found = flows(executors["dqn"])
-    assert found["in:act", "dqn/normalizer"].labels == ["states f32[B,4]"]
+    assert found["in:act", "dqn/normalizer"].labels == ["observations f32[B,4]"]
     assert found["dqn/memory#gather", "dqn/loss"].labels == ["actions i32[B]", "rewards f32[B]", "terminals bool[B]"]
     assert found["dqn/policy#combine", "dqn/loss"].labels == ["q_values f32[B,3]", "next_q f32[B,3]"]
     assert found["dqn/loss", "dqn/memory#priority"].labels == ["errors f32[B]"]
@@ -235,7 +235,7 @@ def test_gradients_updates_and_syncs_are_flows_of_their_own(executors):
 
 def test_bodies_of_loops_are_looked_into(executors):
     found = flows(executors["ppo"], "update")
-    assert found["in:update", "ppo/trunk/dense-0"].labels == ["states f32[B,4]"]
+    assert found["in:update", "ppo/trunk/dense-0"].labels == ["observations f32[B,4]"]
     assert found["in:update", "ppo/loss"].labels == ["actions i32[B]", "returns f32[B]"]
     assert found["ppo/loss", "ppo/optimizer"].labels == ["8 gradients"]
     assert found["ppo/loss", "ppo#mean"].labels == ["losses f32[3]"]
@@ -286,7 +286,7 @@ def test_the_same_graph_gives_the_same_text(executors):
 
 
 def test_a_single_component_can_be_drawn():
-    executor = build(Dense(2, scope="only"), {"inputs": STATES})
+    executor = build(Dense(2, scope="only"), {"inputs": OBSERVATIONS})
     svg = draw(executor, "svg")
     ElementTree.fromstring(svg)
     assert "call(inputs)" in svg

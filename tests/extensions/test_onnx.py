@@ -39,7 +39,7 @@ CONVOLUTIONS = [
     {"type": "flatten"},
     {"type": "dense", "units": 64, "activation": "relu"},
 ]
-NESTED_STATES = Dict(
+NESTED_OBSERVATIONS = Dict(
     camera=IntBox(0, 256, shape=(14, 13, 3), dtype="uint8", layout="channels_last"),
     depth=FloatBox(shape=(1, 15, 12), layout="channels_first"),
     speed=FloatBox(shape=(3,)),
@@ -51,20 +51,20 @@ NESTED_ACTIONS = Dict(
 )
 #: What acts, and on what: (make, observations, method).
 ACTING: dict[str, tuple[Any, Space, str]] = {
-    "numbers": (lambda s: DuelingPolicy(DENSE, IntBox(3), state_space=s), FloatBox(shape=(4,)), "q_values"),
+    "numbers": (lambda s: DuelingPolicy(DENSE, IntBox(3), observation_space=s), FloatBox(shape=(4,)), "q_values"),
     "images": (
-        lambda s: DuelingPolicy(DENSE, IntBox(3), image_network=CONVOLUTIONS, state_space=s),
+        lambda s: DuelingPolicy(DENSE, IntBox(3), image_network=CONVOLUTIONS, observation_space=s),
         IntBox(0, 256, shape=(28, 28, 4), dtype="uint8", layout="channels_last"),
         "q_values",
     ),
     "box actions": (
-        lambda s: Policy(DENSE, FloatBox(-1.0, 1.0, shape=(2,)), state_space=s),
+        lambda s: Policy(DENSE, FloatBox(-1.0, 1.0, shape=(2,)), observation_space=s),
         FloatBox(shape=(3,)),
         "act",
     ),
     "nested": (
-        lambda s: Policy(DENSE, NESTED_ACTIONS, image_network=CONVOLUTIONS, state_space=s),
-        NESTED_STATES,
+        lambda s: Policy(DENSE, NESTED_ACTIONS, image_network=CONVOLUTIONS, observation_space=s),
+        NESTED_OBSERVATIONS,
         "act",
     ),
 }
@@ -73,10 +73,10 @@ ACTING: dict[str, tuple[Any, Space, str]] = {
 def built(name: str, backend: str, **options: Any) -> GraphExecutor:
     make, space, method = ACTING[name]
     options.setdefault("methods", (method,))
-    return build(make(space), {"states": space.with_batch_rank()}, backend=backend, **options)
+    return build(make(space), {"observations": space.with_batch_rank()}, backend=backend, **options)
 
 
-def states_of(name: str, size: int, seed: int = 0) -> Any:
+def observations_of(name: str, size: int, seed: int = 0) -> Any:
     space = ACTING[name][1]
     rng = np.random.default_rng([seed, size])
     return space.unflatten({path: leaf.sample(size, rng=rng) for path, leaf in space.flatten().items()})
@@ -111,8 +111,8 @@ def test_one_session_acts_as_others_do_for_all_batch_sizes_and_weights(name: str
         one.set_weights(weights)
         other.set_weights(weights)
         for size in SIZES:
-            states = states_of(name, size, seed)
-            expected, found = (executor.execute(method, states, **static) for executor in (one, other))
+            observations = observations_of(name, size, seed)
+            expected, found = (executor.execute(method, observations, **static) for executor in (one, other))
             assert_close(found, expected, 1e-5, 1e-5, f"{name}, {size} rows")
     assert run_of(other).sessions == 1
     assert other.compilations == 1
@@ -124,17 +124,17 @@ def test_samples_come_from_the_random_state_of_the_store(name: str, mode: str) -
     numbers, again, numpy = (built(name, backend, rng=mode, seed=3) for backend in ("onnx", "onnx", "numpy"))
     results = []
     for size in (1, 7, 2):
-        states = states_of(name, size)
-        results.append(numbers.act(states))
-        assert_close(again.act(states), results[-1], 0, 0, f"the same seed, {size} rows")
-        assert_close(numpy.act(states), results[-1], 1e-5, 1e-5, f"the numbers of NumPy, {size} rows")
+        observations = observations_of(name, size)
+        results.append(numbers.act(observations))
+        assert_close(again.act(observations), results[-1], 0, 0, f"the same seed, {size} rows")
+        assert_close(numpy.act(observations), results[-1], 1e-5, 1e-5, f"the numbers of NumPy, {size} rows")
     state = numbers.state_dict()
-    states = states_of(name, 7, 1)
-    first = numbers.act(states)
-    second = numbers.act(states)
+    observations = observations_of(name, 7, 1)
+    first = numbers.act(observations)
+    second = numbers.act(observations)
     assert any(not np.array_equal(x, y) for x, y in zip(leaves(first), leaves(second), strict=True))
     numbers.load_state_dict(state)
-    assert_close(numbers.act(states), first, 0, 0, "from the same state")
+    assert_close(numbers.act(observations), first, 0, 0, "from the same state")
     assert np.array_equal(numpy.state_dict()["random"], state["random"])
 
 
@@ -233,17 +233,17 @@ def test_blocks_are_used_where_onnx_runtime_itself_uses_them(tmp_path: Any) -> N
     itself = b"ReorderOutput" in (tmp_path / "optimized.onnx").read_bytes()
 
     onnx = built("images", "onnx")
-    onnx.q_values(states_of("images", 2))
+    onnx.q_values(observations_of("images", 2))
     assert (b"ReorderOutput" in run_of(onnx).content) is itself
 
 
 @pytest.mark.parametrize("size", [1, 2, 33])
 def test_large_kernels_are_those_of_numpy(size: int) -> None:
     space = FloatBox(shape=(300,))
-    policy = DuelingPolicy([{"type": "dense", "units": 200, "activation": "tanh"}], IntBox(4), state_space=space)
+    policy = DuelingPolicy([{"type": "dense", "units": 200, "activation": "tanh"}], IntBox(4), observation_space=space)
     x = np.random.default_rng(0).standard_normal((size, 300), np.float32)
     numpy, onnx = (
-        build(policy.copy(), {"states": space.with_batch_rank()}, backend=backend, methods=("q_values",))
+        build(policy.copy(), {"observations": space.with_batch_rank()}, backend=backend, methods=("q_values",))
         for backend in ("numpy", "onnx")
     )
     np.testing.assert_allclose(onnx.q_values(x), numpy.q_values(x), rtol=1e-5, atol=1e-5)
@@ -275,7 +275,7 @@ def test_no_rows_give_no_rows(name: str) -> None:
     method = ACTING[name][2]
     onnx = built(name, "onnx")
     for size in (0, 3, 0):
-        results = leaves(onnx.execute(method, states_of(name, size)))
+        results = leaves(onnx.execute(method, observations_of(name, size)))
         assert [len(x) for x in results] == [size] * len(results)
 
 
@@ -284,9 +284,9 @@ def test_arrays_of_nothing_and_read_only_ones() -> None:
     x = {path: leaf.sample(4, rng=0) for path, leaf in space.flatten().items()}
     for array in x.values():
         array.flags.writeable = False
-    policy = DuelingPolicy(DENSE, IntBox(4), state_space=space)
+    policy = DuelingPolicy(DENSE, IntBox(4), observation_space=space)
     numpy, onnx = (
-        build(policy.copy(), {"states": space.with_batch_rank()}, backend=backend, methods=("q_values",))
+        build(policy.copy(), {"observations": space.with_batch_rank()}, backend=backend, methods=("q_values",))
         for backend in ("numpy", "onnx")
     )
     np.testing.assert_allclose(onnx.q_values(x), numpy.q_values(x), rtol=1e-5, atol=1e-5)
@@ -294,22 +294,22 @@ def test_arrays_of_nothing_and_read_only_ones() -> None:
 
 def test_threads_that_act_and_one_that_sets_weights() -> None:
     onnx = built("numbers", "onnx")
-    states = {size: states_of("numbers", size) for size in (1, 2, 7)}
+    observations = {size: observations_of("numbers", size) for size in (1, 2, 7)}
     versions = [random_weights(onnx, seed) for seed in range(2)]
-    allowed: dict[int, list[np.ndarray]] = {size: [] for size in states}
+    allowed: dict[int, list[np.ndarray]] = {size: [] for size in observations}
     for weights in versions:
         onnx.set_weights(weights)
-        for size, x in states.items():
+        for size, x in observations.items():
             allowed[size].append(onnx.q_values(x))
     wrong: list[int] = []
 
     def act(size: int) -> None:
         for _ in range(200):
-            found = onnx.q_values(states[size])
+            found = onnx.q_values(observations[size])
             if not any(np.array_equal(found, one) for one in allowed[size]):
                 wrong.append(size)
 
-    threads = [threading.Thread(target=act, args=(size,)) for size in states]
+    threads = [threading.Thread(target=act, args=(size,)) for size in observations]
     for thread in threads:
         thread.start()
     for turn in range(50):
@@ -323,11 +323,11 @@ def test_sessions_get_the_threads_that_were_set(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(session, "_threads", None)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     onnx = built("numbers", "onnx")
-    onnx.q_values(states_of("numbers", 1))
+    onnx.q_values(observations_of("numbers", 1))
     assert run_of(onnx)._session.get_session_options().intra_op_num_threads == 2
     assert get_backend("onnx").set_threads(1)
     onnx = built("numbers", "onnx")
-    onnx.q_values(states_of("numbers", 1))
+    onnx.q_values(observations_of("numbers", 1))
     assert run_of(onnx)._session.get_session_options().intra_op_num_threads == 1
 
 

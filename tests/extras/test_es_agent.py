@@ -41,8 +41,8 @@ def test_members_stand_around_the_newest_weights_on_either_side(acting):
     generation = Generation(np.array([3, 90], np.int32), 4)
     agent.update({"offsets": np.array([1, 2], np.int32), "returns": np.array([[1, 2], [4, 3]], np.float32)})
     agent.perturb(generation)
-    states = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
-    actions = agent.act_perturbed(states)
+    observations = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    actions = agent.act_perturbed(observations)
     centre = agent.get_weights()
     length = flat(centre).size
     for member, (offset, sign) in enumerate([(3, 1), (3, -1), (90, 1), (90, -1)]):
@@ -50,7 +50,7 @@ def test_members_stand_around_the_newest_weights_on_either_side(acting):
         paths = sorted(centre)
         parts = np.split(shifted.astype(np.float32), np.cumsum([centre[path].size for path in paths])[:-1])
         agent.set_weights({path: part.reshape(centre[path].shape) for path, part in zip(paths, parts, strict=True)})
-        alone = agent.get_actions(states[member], explore=False)
+        alone = agent.get_actions(observations[member], explore=False)
         np.testing.assert_allclose(actions[member], alone, rtol=1e-4, atol=1e-5)
         agent.set_weights(centre)
 
@@ -58,20 +58,21 @@ def test_members_stand_around_the_newest_weights_on_either_side(acting):
 def test_it_learns_what_is_worth_more_from_numbers_alone():
     """Returns are minus the squared distance of a member's action from a target, that differs from state to state."""
     agent = make(actions=FloatBox(shape=(1,)), num_envs=32, sigma=0.1, lr=0.05, weight_decay=0.0, noise_size=100_000)
-    states = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
+    observations = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
     targets = np.array([0.8, -0.6], np.float32)
     rng = np.random.default_rng(0)
     for _ in range(150):
         generation = Generation(agent.draw_offsets(rng, 16), 32)
         agent.perturb(generation)
         errors = [
-            agent.act_perturbed(np.tile(state, (32, 1)))[:, 0] - y for state, y in zip(states, targets, strict=True)
+            agent.act_perturbed(np.tile(state, (32, 1)))[:, 0] - y
+            for state, y in zip(observations, targets, strict=True)
         ]
         for index, value in enumerate(-np.square(errors).sum(0)):
             generation.finish(index, float(value))
         assert generation.complete
         agent.update({"offsets": generation.offsets, "returns": generation.returns})
-    np.testing.assert_allclose(agent.get_actions(states, explore=False)[:, 0], targets, atol=0.1)
+    np.testing.assert_allclose(agent.get_actions(observations, explore=False)[:, 0], targets, atol=0.1)
 
 
 def test_offsets_leave_room_for_a_perturbation():

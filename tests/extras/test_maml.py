@@ -82,7 +82,7 @@ def test_both_rollouts_of_a_task_have_one_goal():
         worker.sample()
         goals = []
         for rollout in seen:
-            positions = rollout["states"][1:].astype(np.float64)
+            positions = rollout["observations"][1:].astype(np.float64)
             rewards = rollout["rewards"][:-1].astype(np.float64)
             found = []
             for task in range(4):  # |p|^2 + r = 2 p g - |g|^2 is linear in g and |g|^2

@@ -26,7 +26,7 @@ def _drawn(rng, shape):
 
 def regression_batch(seed=0, tasks=TASKS):
     rng = np.random.default_rng(seed)
-    rows = [{name: _drawn(rng, (SHOTS, tasks, 1)) for name in ("states", "targets")} for _ in range(2)]
+    rows = [{name: _drawn(rng, (SHOTS, tasks, 1)) for name in ("observations", "targets")} for _ in range(2)]
     return {"support": rows[0], "query": rows[1]}
 
 
@@ -35,7 +35,7 @@ def reinforcement_batch(seed=0, tasks=TASKS):
     rng = np.random.default_rng(seed)
     rows = [
         {
-            "states": _drawn(rng, (SHOTS, tasks, 1)),
+            "observations": _drawn(rng, (SHOTS, tasks, 1)),
             "actions": _drawn(rng, (SHOTS, tasks, 1)),
             "log_probs": _drawn(rng, (SHOTS, tasks)) - 1.0,
             "advantages": _drawn(rng, (SHOTS, tasks)),
@@ -69,7 +69,7 @@ class Oracle:
 
     def loss(self, vector, rows):
         weights = {name.replace("network/", ""): value for name, value in self.named(vector).items()}
-        hidden = np.tanh(rows["states"] @ weights["dense/kernel"] + weights["dense/bias"])
+        hidden = np.tanh(rows["observations"] @ weights["dense/kernel"] + weights["dense/bias"])
         mean = hidden @ weights["head/kernel"] + weights["head/bias"]
         if self.problem == "regression":
             return np.mean((mean - rows["targets"]) ** 2)
@@ -155,15 +155,17 @@ def test_adapted_policies_act_with_the_weights_of_the_inner_step(backend):
     agent, batch = make(backend, "regression"), regression_batch()
     oracle = Oracle("regression", agent.get_weights())
     agent.adapt(batch["support"])
-    states = batch["query"]["states"][0]
-    actions, _ = agent.act_adapted(states, explore=False)
+    observations = batch["query"]["observations"][0]
+    actions, _ = agent.act_adapted(observations, explore=False)
     untouched = agent.get_weights()
     for task in range(TASKS):
         rows = {name: value[:, task].astype(np.float64) for name, value in batch["support"].items()}
         adapted = oracle.adapted(oracle.start, rows)
-        error = oracle.loss(adapted, {"states": states[task : task + 1], "targets": actions[task : task + 1]})
+        error = oracle.loss(
+            adapted, {"observations": observations[task : task + 1], "targets": actions[task : task + 1]}
+        )
         assert error < 1e-8
-        before = agent.get_actions(states[task : task + 1], explore=False)
+        before = agent.get_actions(observations[task : task + 1], explore=False)
         assert not np.allclose(before, actions[task : task + 1], atol=1e-3)
     for path, value in agent.get_weights().items():
         np.testing.assert_array_equal(value, untouched[path])

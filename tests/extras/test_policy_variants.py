@@ -11,7 +11,7 @@ from rlweave.graph import Component, api, build, graph_fn
 from rlweave.spaces import Dict, FloatBox, IntBox
 
 BACKENDS = ("numpy", "torch", "jax", "tensorflow")
-STATES = Dict(position=FloatBox(shape=(3,)), kind=IntBox(2))
+OBSERVATIONS = Dict(position=FloatBox(shape=(3,)), kind=IntBox(2))
 ACTIONS = Dict(gear=IntBox(3), steer=FloatBox(low=-1.0, high=1.0, shape=(2,)))
 MEMBERS = 4
 
@@ -19,20 +19,22 @@ MEMBERS = 4
 class _Root(Component):
     def __init__(self):
         super().__init__("root")
-        self.policy = Policy([{"type": "dense", "units": 5, "activation": "tanh"}], ACTIONS, state_space=STATES)
+        self.policy = Policy(
+            [{"type": "dense", "units": 5, "activation": "tanh"}], ACTIONS, observation_space=OBSERVATIONS
+        )
         self.variants = PolicyVariants(self.policy)
 
     @api
-    def alone(self, states):
-        return self.policy.parameters(states)
+    def alone(self, observations):
+        return self.policy.parameters(observations)
 
     @api(static=("explore",))
-    def act_alone(self, states, explore=True):
-        return self.policy.act(states, explore=explore)
+    def act_alone(self, observations, explore=True):
+        return self.policy.act(observations, explore=explore)
 
     @api
-    def log_probs(self, states, actions):
-        return self.policy.log_prob_and_entropy(states, actions)[0]
+    def log_probs(self, observations, actions):
+        return self.policy.log_prob_and_entropy(observations, actions)[0]
 
     @api
     def assign(self, factors):
@@ -45,19 +47,19 @@ class _Root(Component):
         }
 
     @api
-    def together(self, states):
-        return self.variants.parameters(states)
+    def together(self, observations):
+        return self.variants.parameters(observations)
 
     @api(static=("explore",))
-    def act_together(self, states, explore=True):
-        return self.variants.act(states, explore=explore)
+    def act_together(self, observations, explore=True):
+        return self.variants.act(observations, explore=explore)
 
 
 def built(backend, members=MEMBERS):
     spaces = {
-        "states": STATES.with_batch_rank(),
-        "together.states": STATES.with_batch_rank(members),
-        "act_together.states": STATES.with_batch_rank(members),
+        "observations": OBSERVATIONS.with_batch_rank(),
+        "together.observations": OBSERVATIONS.with_batch_rank(members),
+        "act_together.observations": OBSERVATIONS.with_batch_rank(members),
         "actions": ACTIONS.with_batch_rank(),
         "factors": FloatBox(add_batch_rank=members),
     }
@@ -76,14 +78,17 @@ def test_all_members_at_once_are_each_alone(backend):
     executor.set_weights(before)
     factors = np.array([1.0, -0.5, 2.0, 0.3], np.float32)
     executor.assign(factors)
-    states = STATES.with_batch_rank().sample(MEMBERS, rng=1)
-    parameters, (greedy, greedy_log_probs) = executor.together(states), executor.act_together(states, explore=False)
-    drawn, log_probs = executor.act_together(states, explore=True)
+    observations = OBSERVATIONS.with_batch_rank().sample(MEMBERS, rng=1)
+    parameters, (greedy, greedy_log_probs) = (
+        executor.together(observations),
+        executor.act_together(observations, explore=False),
+    )
+    drawn, log_probs = executor.act_together(observations, explore=True)
     for path, value in executor.get_weights("root/policy").items():
         np.testing.assert_array_equal(value, before[path])  # the policy itself is as it was
     for member in range(MEMBERS):
         executor.set_weights({path: factors[member] * value for path, value in before.items()})
-        mine = {name: value[member : member + 1] for name, value in states.items()}
+        mine = {name: value[member : member + 1] for name, value in observations.items()}
         alone, (action, log_prob) = executor.alone(mine), executor.act_alone(mine, explore=False)
         np.testing.assert_allclose(parameters["gear"][member], alone["gear"][0], rtol=1e-4, atol=1e-5)
         for name in ("mean", "log_std"):

@@ -12,13 +12,13 @@ from rlweave.flow.protocols import require, steps_of
 
 def rows(start: int, stop: int) -> SampleBatch:
     steps = np.arange(start, stop)
-    return SampleBatch({"states": {"a": np.stack([steps, -steps], axis=1), "b": steps * 2}, "rewards": steps})
+    return SampleBatch({"observations": {"a": np.stack([steps, -steps], axis=1), "b": steps * 2}, "rewards": steps})
 
 
 def trajectories(t: int, b: int, first: int = 0) -> SampleBatch:
     values = np.arange(first, first + t * b).reshape(t, b)
     return SampleBatch(
-        {"rewards": values, "last": {"states": values[-1] + 1}}, layout="trajectories", per_trajectory=["last"]
+        {"rewards": values, "last": {"observations": values[-1] + 1}}, layout="trajectories", per_trajectory=["last"]
     )
 
 
@@ -26,17 +26,17 @@ def test_rows_are_counted_glued_and_cut() -> None:
     glued = SampleBatch.concat([rows(0, 3), rows(3, 7)])
     assert (glued.num_steps, len(glued)) == (7, 7)
     np.testing.assert_array_equal(glued["rewards"], np.arange(7))
-    np.testing.assert_array_equal(glued["states"]["a"][:, 1], -np.arange(7))
+    np.testing.assert_array_equal(glued["observations"]["a"][:, 1], -np.arange(7))
     part = glued.slice(2, 4)
     assert part.num_steps == 2
-    np.testing.assert_array_equal(part["states"]["b"], [4, 6])
+    np.testing.assert_array_equal(part["observations"]["b"], [4, 6])
 
 
 def test_concat_then_slice_is_the_identity() -> None:
     first, second = rows(0, 3), rows(3, 7)
     glued = SampleBatch.concat([first, second])
     for part, original in ((glued.slice(0, 3), first), (glued.slice(3, 7), second)):
-        np.testing.assert_array_equal(part["states"]["a"], original["states"]["a"])
+        np.testing.assert_array_equal(part["observations"]["a"], original["observations"]["a"])
         np.testing.assert_array_equal(part["rewards"], original["rewards"])
 
 
@@ -45,28 +45,30 @@ def test_trajectories_are_glued_side_by_side_and_counted_in_environment_steps() 
     assert glued.leading == (5, 5)
     assert glued.num_steps == 25
     np.testing.assert_array_equal(glued["rewards"][:, 2:], np.arange(100, 115).reshape(5, 3))
-    assert glued["last"]["states"].shape == (5,)
+    assert glued["last"]["observations"].shape == (5,)
     part = glued.slice(2, 5)
     assert part.num_steps == 15
-    np.testing.assert_array_equal(part["last"]["states"], [113, 114, 115])
+    np.testing.assert_array_equal(part["last"]["observations"], [113, 114, 115])
 
 
 def test_tuples_are_containers_too() -> None:
     def blackjack(n: int) -> SampleBatch:
-        return SampleBatch({"states": (np.arange(n), {"ace": np.ones((n, 2))}, ()), "rewards": np.zeros(n)})
+        return SampleBatch({"observations": (np.arange(n), {"ace": np.ones((n, 2))}, ()), "rewards": np.zeros(n)})
 
     glued = SampleBatch.concat([blackjack(2), blackjack(3)])
     assert glued.num_steps == 5
-    np.testing.assert_array_equal(glued["states"][0], [0, 1, 0, 1, 2])
-    assert glued["states"][1]["ace"].shape == (5, 2)
-    assert glued["states"][2] == ()
-    np.testing.assert_array_equal(glued.slice(3, 5)["states"][0], [1, 2])
-    assert "states/1/ace: float64[5, 2]" in repr(glued)
+    np.testing.assert_array_equal(glued["observations"][0], [0, 1, 0, 1, 2])
+    assert glued["observations"][1]["ace"].shape == (5, 2)
+    assert glued["observations"][2] == ()
+    np.testing.assert_array_equal(glued.slice(3, 5)["observations"][0], [1, 2])
+    assert "observations/1/ace: float64[5, 2]" in repr(glued)
     restored = decode(json_safe(encode(glued, "queue")))
-    np.testing.assert_array_equal(restored["states"][1]["ace"], glued["states"][1]["ace"])
-    assert restored["states"][2] == ()
-    with pytest.raises(SpaceError, match=r"leaf 'states/0'(?s:.*)leaf 'rewards'|leaf 'rewards'(?s:.*)leaf 'states/0'"):
-        SampleBatch({"states": (np.zeros(2),), "rewards": np.zeros(3)})
+    np.testing.assert_array_equal(restored["observations"][1]["ace"], glued["observations"][1]["ace"])
+    assert restored["observations"][2] == ()
+    with pytest.raises(
+        SpaceError, match=r"leaf 'observations/0'(?s:.*)leaf 'rewards'|leaf 'rewards'(?s:.*)leaf 'observations/0'"
+    ):
+        SampleBatch({"observations": (np.zeros(2),), "rewards": np.zeros(3)})
     with pytest.raises(SpaceError, match="different keys"):
         SampleBatch.concat([SampleBatch({"a": (np.zeros(1),)}), SampleBatch({"a": (np.zeros(1), np.zeros(1))})])
 
@@ -96,8 +98,8 @@ def test_declared_environment_steps_add_up_and_cannot_be_cut() -> None:
 def test_a_copy_shares_no_array() -> None:
     batch = rows(0, 3)
     other = batch.copy()
-    other["states"]["a"][0] = 99
-    assert batch["states"]["a"][0, 0] == 0
+    other["observations"]["a"][0] = 99
+    assert batch["observations"]["a"][0, 0] == 0
     assert other.num_steps == 3
 
 
@@ -159,7 +161,7 @@ def test_it_survives_a_checkpoint() -> None:
     state = encode((batch, [1, None, "x"], {"n": np.float32(2.0)}), "queue")
     restored, rest, numbers = decode(state)
     assert (restored.layout, restored.per_trajectory, restored.num_steps) == ("trajectories", {"last"}, 10)
-    np.testing.assert_array_equal(restored["last"]["states"], batch["last"]["states"])
+    np.testing.assert_array_equal(restored["last"]["observations"], batch["last"]["observations"])
     assert (rest, numbers) == ([1, None, "x"], {"n": 2.0})
     json.dumps(encode([1, {"a": (2, 3)}], "queue"))
 

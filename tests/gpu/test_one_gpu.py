@@ -8,7 +8,9 @@ from rlweave.agents.ppo import PPO
 from rlweave.spaces import Dict, FloatBox, IntBox
 from tests.agents.rollouts import SMALL, SMALL_CONV, rollout, transitions
 
-STATES = Dict(vector=FloatBox(shape=(3,)), image=IntBox(0, 256, shape=(8, 8, 1), dtype="uint8", layout="channels_last"))
+OBSERVATIONS = Dict(
+    vector=FloatBox(shape=(3,)), image=IntBox(0, 256, shape=(8, 8, 1), dtype="uint8", layout="channels_last")
+)
 NAMES = {"torch": "cuda:0", "jax": "gpu:0"}
 
 
@@ -47,13 +49,13 @@ def test_dqn_with_its_memory_on_the_host(backend, rng):
     }
     losses = []
     for device in ("cpu", gpu):
-        agent = DQN(STATES, IntBox(3), config, backend=backend, seed=1).build({"device": device, "rng": rng})
+        agent = DQN(OBSERVATIONS, IntBox(3), config, backend=backend, seed=1).build({"device": device, "rng": rng})
         agent.insert(transitions(agent, 32))
         agent.count_steps(1000)
         losses.append([agent.update()["loss"] for _ in range(8)])
         assert devices_of(agent.executor) == {device if backend == "torch" else device.partition(":")[0]}
-        states = STATES.with_batch_rank().sample(5, rng=0)
-        assert agent.get_actions(states).shape == (5,)
+        observations = OBSERVATIONS.with_batch_rank().sample(5, rng=0)
+        assert agent.get_actions(observations).shape == (5,)
         agent.load_state_dict(agent.state_dict())
         assert devices_of(agent.executor) == {device if backend == "torch" else device.partition(":")[0]}
     if rng == "portable":
@@ -67,7 +69,7 @@ def test_ppo_update(backend):
     weights = []
     batch = None
     for device in ("cpu", gpu):
-        agent = PPO(STATES, IntBox(3), config, num_envs=4, backend=backend, seed=1)
+        agent = PPO(OBSERVATIONS, IntBox(3), config, num_envs=4, backend=backend, seed=1)
         agent.build({"device": device, "rng": "portable"})
         batch = rollout(agent) if batch is None else batch
         metrics = agent.update(batch)

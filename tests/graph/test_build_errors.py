@@ -27,12 +27,12 @@ class Two(Component):
         self.linear = Linear(2, "linear")
 
     @api
-    def act(self, states):
-        return self.linear.call(states)
+    def act(self, observations):
+        return self.linear.call(observations)
 
     @api(static=("batch_size",))
-    def update(self, states, batch_size=4):
-        return self.linear.call(states)
+    def update(self, observations, batch_size=4):
+        return self.linear.call(observations)
 
 
 def root_with(body, parameters=("x",), parts=None, scope="root", **options):
@@ -66,23 +66,25 @@ def test_unknown_input():
         "unknown input 'state': no API method of the root has such a parameter",
         "where:    root",
         "received: FloatBox((B, 3) float32)",
-        "fix:      did you mean 'states'?",
+        "fix:      did you mean 'observations'?",
     ]
-    assert message(lambda: build(Two(), {"zzz": rows(3)}))[-1] == "fix:      parameters are ['batch_size', 'states']"
+    assert (
+        message(lambda: build(Two(), {"zzz": rows(3)}))[-1] == "fix:      parameters are ['batch_size', 'observations']"
+    )
 
 
 def test_missing_space():
     assert message(lambda: build(Two(), {})) == [
-        "no space for input 'states'",
+        "no space for input 'observations'",
         "where:    root.act",
         "received: input spaces for []",
-        'fix:      add {"states": <space>} to input_spaces, or leave the method out with methods=[...]',
+        'fix:      add {"observations": <space>} to input_spaces, or leave the method out with methods=[...]',
     ]
 
 
 def test_a_space_that_is_none():
-    assert message(lambda: build(Two(), {"states": (3,)})) == [
-        "the space of input 'states' is no space",
+    assert message(lambda: build(Two(), {"observations": (3,)})) == [
+        "the space of input 'observations' is no space",
         "where:    root.act",
         "received: (3,)",
         "fix:      pass a FloatBox, IntBox, BoolBox, Dict or Tuple",
@@ -90,7 +92,7 @@ def test_a_space_that_is_none():
 
 
 def test_a_space_for_a_static_argument():
-    lines = message(lambda: build(Two(), {"states": rows(3), "update.batch_size": SCALAR}))
+    lines = message(lambda: build(Two(), {"observations": rows(3), "update.batch_size": SCALAR}))
     assert lines == [
         "a space was given for the static argument 'batch_size'",
         "where:    root.update",
@@ -105,14 +107,14 @@ def test_space_mismatch_between_two_callers():
             self.linear = Linear(2, "linear")
 
         @api
-        def act(self, states):
-            return self.linear.call(states)
+        def act(self, observations):
+            return self.linear.call(observations)
 
         @api
         def learn(self, batch):
             return self.linear.call(batch)
 
-    assert message(lambda: build(Root(), {"states": rows(3), "batch": rows(5)})) == [
+    assert message(lambda: build(Root(), {"observations": rows(3), "batch": rows(5)})) == [
         "two callers pass different spaces as 'inputs'",
         "where:    root/linear.call, called from root.learn",
         "received: FloatBox((B, 5) float32); before: FloatBox((B, 3) float32) from root/linear.call, "
@@ -120,7 +122,7 @@ def test_space_mismatch_between_two_callers():
         "fix:      pass the same feature space, or use two components",
     ]
     # other ranks of the same features are fine
-    build(Root(), {"states": rows(3), "batch": sequences(3)})
+    build(Root(), {"observations": rows(3), "batch": sequences(3)})
 
 
 # -- calls -------------------------------------------------------------------------------------------------------
@@ -148,15 +150,16 @@ def test_wrong_number_or_names_of_arguments(call, problem, received):
 
 
 def test_wrong_arguments_of_an_executor():
-    executor = build(Two(), {"states": rows(3)})
+    executor = build(Two(), {"observations": rows(3)})
     x = np.zeros((1, 3), np.float32)
     assert (
-        message(lambda: executor.act(), ExecutionError)[0] == "wrong arguments: missing a required argument: 'states'"
+        message(lambda: executor.act(), ExecutionError)[0]
+        == "wrong arguments: missing a required argument: 'observations'"
     )
     assert message(lambda: executor.act(x, x), ExecutionError)[1:] == [
         "where:    root.act",
         "received: array of shape (1, 3), float32, array of shape (1, 3), float32",
-        "fix:      its parameters are ['states']",
+        "fix:      its parameters are ['observations']",
     ]
     executor.act(x)
     for wrong in (lambda: executor.act(), lambda: executor.act(x, state=x)):
@@ -194,12 +197,12 @@ def test_api_method_unknown_on_a_component():
 
 
 def test_api_method_unknown_in_a_build_and_on_an_executor():
-    assert message(lambda: build(Two(), {"states": rows(3)}, methods=["acts"])) == [
+    assert message(lambda: build(Two(), {"observations": rows(3)}, methods=["acts"])) == [
         "Two has no API method 'acts'",
         "where:    root",
         "fix:      did you mean 'act'?",
     ]
-    executor = build(Two(), {"states": rows(3)}, methods=["act"])
+    executor = build(Two(), {"observations": rows(3)}, methods=["act"])
     assert message(lambda: executor.acts, ExecutionError) == [
         "the graph has no API method 'acts'",
         "where:    root",
@@ -333,10 +336,10 @@ def test_a_static_argument_that_is_a_value():
             self.part = Two("part")
 
         @api
-        def learn(self, states, size):
-            return self.part.update(states, size)
+        def learn(self, observations, size):
+            return self.part.update(observations, size)
 
-    assert message(lambda: build(Root(), {"states": rows(3), "size": SCALAR})) == [
+    assert message(lambda: build(Root(), {"observations": rows(3), "size": SCALAR})) == [
         "static argument 'batch_size' is a symbolic value",
         "where:    root/part.update",
         "received: FloatBox(() float32)",
@@ -645,12 +648,12 @@ def test_stuck_because_create_variables_names_no_input():
             self.v = self.variable("v", stats.shape)
 
         @graph_fn
-        def call(self, states):
-            return states + self.v.value
+        def call(self, observations):
+            return observations + self.v.value
 
-    lines = message(lambda: build(Wrong("wrong"), {"states": rows(3)}))
+    lines = message(lambda: build(Wrong("wrong"), {"observations": rows(3)}))
     assert lines[3] == (
-        "wrong: create_variables needs 'stats', which is no parameter of its API methods; did you mean 'states'?"
+        "wrong: create_variables needs 'stats', which is no parameter of its API methods; did you mean 'observations'?"
     )
 
 
@@ -764,14 +767,14 @@ def test_options_that_contradict():
         ({"float_dtype": "float64", "backend": "torch"}, "float64 graphs run on NumPy only"),
         ({"torch_compile": True}, "torch_compile needs the torch backend"),
     ):
-        assert message(lambda options=options: build(Two(), {"states": rows(3)}, **options))[0] == first
-    lines = message(lambda: build(Two(), {"states": rows(3)}, static={"update": {"size": 3}}))
+        assert message(lambda options=options: build(Two(), {"observations": rows(3)}, **options))[0] == first
+    lines = message(lambda: build(Two(), {"observations": rows(3)}, static={"update": {"size": 3}}))
     assert lines == [
         "'size' is no static argument of 'update'",
         "where:    root",
         "fix:      choose one of: 'batch_size'",
     ]
-    lines = message(lambda: build(Two(), {"states": rows(3)}, device={"linaer": "host"}))
+    lines = message(lambda: build(Two(), {"observations": rows(3)}, device={"linaer": "host"}))
     assert lines[0] == "a device was given for no component"
     assert "linear" in lines[-1]
 
@@ -958,7 +961,7 @@ def test_missing_spec_key_and_other_specs_that_are_none():
 
 
 def test_weights_that_do_not_fit_change_nothing():
-    executor = built(Two(), {"states": rows(3)})
+    executor = built(Two(), {"observations": rows(3)})
     before = executor.get_weights()
     good = {"root/linear/kernel": np.ones((3, 2), np.float32)}
     wrong = [
@@ -982,15 +985,15 @@ def test_weights_that_do_not_fit_change_nothing():
 
 
 def test_inputs_that_do_not_fit():
-    executor = built(Two(), {"states": rows(3)})
+    executor = built(Two(), {"observations": rows(3)})
     assert message(lambda: executor.act(np.zeros((2, 4), np.float32)), ExecutionError) == [
-        "argument 'states' has the wrong shape",
+        "argument 'observations' has the wrong shape",
         "where:    root.act",
         "received: shape (2, 4)",
         "fix:      pass shape (B, 3) and B rows",
     ]
     assert message(lambda: executor.act(np.zeros((2, 3), complex)), ExecutionError) == [
-        "argument 'states' has the wrong dtype",
+        "argument 'observations' has the wrong dtype",
         "where:    root.act",
         "received: array of complex128, shape (2, 3)",
         "fix:      pass FloatBox((B, 3) float32)",
@@ -998,10 +1001,10 @@ def test_inputs_that_do_not_fit():
 
 
 def test_stores_of_another_kind():
-    executor = built(Two(), {"states": rows(3)})
-    lines = message(lambda: build(Two(), {"states": rows(3)}, backend="torch", store=executor.store))
+    executor = built(Two(), {"observations": rows(3)})
+    lines = message(lambda: build(Two(), {"observations": rows(3)}, backend="torch", store=executor.store))
     assert lines[0] == "a store belongs to graphs of another kind"
-    lines = message(lambda: build(Two(), {"states": rows(4)}, store=executor.store))
+    lines = message(lambda: build(Two(), {"observations": rows(4)}, store=executor.store))
     assert lines[:3] == [
         "a variable in a shared store has another shape",
         "where:    root/linear/kernel",

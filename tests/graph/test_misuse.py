@@ -167,11 +167,11 @@ def test_a_wrong_key_names_the_nearest(decorate):
     class Root(Component):
         @decorate
         def call(self, records, weight):
-            return records["state"] * weight
+            return records["observation"] * weight
 
-    records = Dict(states=rows(3), rewards=SCALAR, add_batch_rank=True)
-    with pytest.raises(BuildError, match="there is no entry 'state'") as error:
+    records = Dict(observations=rows(3), rewards=SCALAR, add_batch_rank=True)
+    with pytest.raises(BuildError, match="there is no entry 'observation'") as error:
         built(Root("root"), {"records": records, "weight": SCALAR})
     assert "where:    root.call, " in str(error.value)
-    assert 'return records["state"] * weight' in str(error.value)
-    assert "fix:      did you mean 'states'?" in str(error.value)
+    assert 'return records["observation"] * weight' in str(error.value)
+    assert "fix:      did you mean 'observations'?" in str(error.value)

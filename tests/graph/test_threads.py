@@ -63,7 +63,7 @@ def test_reads_go_on_while_another_thread_updates(backend):
         try:
             while not done.is_set() or not count:
                 found = read()
-                assert len(found) == 1, f"parts of several states: {found}"
+                assert len(found) == 1, f"parts of several observations: {found}"
                 assert last <= max(found) <= updates + 1
                 last, count = max(found), count + 1
         except BaseException as error:

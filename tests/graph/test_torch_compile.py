@@ -42,13 +42,13 @@ class _Agent(Component):
         self.count = Cell(0.0, scope="count", trainable=False)
 
     @api
-    def act(self, states):
-        return self._sample(self._q_values(states))
+    def act(self, observations):
+        return self._sample(self._q_values(observations))
 
     @api
-    def update(self, states, targets):
+    def update(self, observations, targets):
         self.count.add(1.0)
-        hidden = self._activate(self.first.call(states))
+        hidden = self._activate(self.first.call(observations))
         noisy = self._noise(targets, self.target.call(hidden))
         loss = self._loss(self.second.call(hidden), noisy)
         graph.metric("loss", loss)
@@ -57,8 +57,8 @@ class _Agent(Component):
         self.target.sync(self.second, tau=0.1)
         return loss, self.count.read()
 
-    def _q_values(self, states):
-        return self.second.call(self._activate(self.first.call(states)))
+    def _q_values(self, observations):
+        return self.second.call(self._activate(self.first.call(observations)))
 
     @graph_fn
     def _activate(self, x):
@@ -79,17 +79,17 @@ class _Agent(Component):
 
 @pytest.mark.long(minutes=1)
 def test_acting_and_an_update_by_gradient_descent(counters):
-    spaces = {"states": rows(3), "targets": rows(2)}
+    spaces = {"observations": rows(3), "targets": rows(2)}
     plain, compiled = (
         built(_Agent(), spaces, "torch", seed=1, rng="portable", torch_compile=flag) for flag in (False, True)
     )
     generator = np.random.default_rng(0)
     for _ in range(3):
-        states, targets = (generator.normal(size=(6, n)).astype(np.float32) for n in (3, 2))
-        for one, other in zip(plain.act(states), compiled.act(states), strict=True):
+        observations, targets = (generator.normal(size=(6, n)).astype(np.float32) for n in (3, 2))
+        for one, other in zip(plain.act(observations), compiled.act(observations), strict=True):
             assert np.array_equal(one, other)
-        (loss, count), metrics = compiled.update(states, targets, with_metrics=True)
-        expected, _ = plain.update(states, targets)
+        (loss, count), metrics = compiled.update(observations, targets, with_metrics=True)
+        expected, _ = plain.update(observations, targets)
         close(loss, expected, rtol=1e-4)
         assert metrics["loss"] == pytest.approx(float(loss))
         for path, value in plain.state_dict().items():
@@ -97,7 +97,7 @@ def test_acting_and_an_update_by_gradient_descent(counters):
     close(count, 3.0)
     assert not counters["graph_break"]
     compiled.load_state_dict(plain.state_dict())
-    close(compiled.update(states, targets)[0], plain.update(states, targets)[0], rtol=1e-4)
+    close(compiled.update(observations, targets)[0], plain.update(observations, targets)[0], rtol=1e-4)
 
 
 class _Meta(Component):
@@ -243,7 +243,7 @@ def test_bodies_of_loops_are_compiled_once_and_not_unrolled(counters, no_generat
 
 
 def test_a_torch_generator_in_a_compiled_run_is_refused():
-    executor = built(_Agent(), {"states": rows(3), "targets": rows(2)}, "torch", torch_compile=True)
+    executor = built(_Agent(), {"observations": rows(3), "targets": rows(2)}, "torch", torch_compile=True)
     with pytest.raises(BuildError) as error:
         executor.act(np.zeros((1, 3), np.float32))
     assert 'build with rng="portable"' in str(error.value)

@@ -76,13 +76,13 @@ class DQNLoss(Component):
         """The mean loss, and errors for priorities.
 
         Args:
-            q_values: Of the states, by the network that is trained, (B, *action_shape, A); of a nested action space
-                nested like it.
+            q_values: Of the observations, by the network that is trained, (B, *action_shape, A); of a nested action
+                space nested like it.
             actions: Taken ones, int or bool, (B, *action_shape), nested alike.
             rewards: Float, (B,); of n steps their discounted sum.
-            terminated: Bool, (B,): nothing comes after the next states. (Truncated ones are bootstrapped: False.)
-            target_q_next: Of the next states, by the target network, (B, *action_shape, A).
-            online_q_next: Of the next states, by the network that is trained; for double Q-learning only.
+            terminated: Bool, (B,): nothing comes after the next observations. (Truncated ones are bootstrapped: False.)
+            target_q_next: Of the next observations, by the target network, (B, *action_shape, A).
+            online_q_next: Of the next observations, by the network that is trained; for double Q-learning only.
             weights: Importance weights (B,), which multiply the per-item loss; None: 1.
             discounts: Float, (B,): discount^(steps used) of each item, where windows differ (they end at episode
                 ends); None: discount^n_step.
@@ -155,7 +155,7 @@ class DQNLoss(Component):
                 if self.double
                 else "online_q_next is of no use without double Q-learning",
                 where=self.path,
-                fix="pass the q-values of the next states by the trained network"
+                fix="pass the q-values of the next observations by the trained network"
                 if self.double
                 else "leave it out, or set double=True",
             )

@@ -65,8 +65,8 @@ class SequenceDQNLoss(DQNLoss):
         """The mean loss over all steps, and a priority for each sequence.
 
         Args:
-            q_values: Of the states, by the network that is trained, (T, B, *action_shape, A); nested like the action
-                space.
+            q_values: Of the observations, by the network that is trained, (T, B, *action_shape, A); nested like the
+                action space.
             actions: Taken ones, (T, B, *action_shape), nested alike.
             rewards: Float, (T, B), of single steps.
             terminated: Bool, (T, B): nothing comes after the step.

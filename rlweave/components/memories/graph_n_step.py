@@ -53,12 +53,13 @@ class NStepWindow(Component):
         """Takes one step of every environment in.
 
         Args:
-            steps: A dict of nested arrays (N, ...): `states`, `actions`, `rewards`, `terminated`, `truncated`,
-                `next_states` (final observations where an episode ended).
+            steps: A dict of nested arrays (N, ...): `observations`, `actions`, `rewards`, `terminated`, `truncated`,
+                `next_observations` (final observations where an episode ended).
 
         Returns:
-            The transitions that it completes, as `DQN.record_space` has them: `states`, `actions`, `rewards` (their
-            discounted sum), `terminated`, `discounts` (g to the number of steps; 0 where terminated), `next_states`.
+            The transitions that it completes, as `DQN.record_space` has them: `observations`, `actions`, `rewards`
+            (their discounted sum), `terminated`, `discounts` (g to the number of steps; 0 where terminated),
+            `next_observations`.
         """
         return graph.batch_rank(self._push(steps))
 
@@ -92,10 +93,10 @@ class NStepWindow(Component):
             discounts = ops.where(alive[k], self.discount ** (k + 1), discounts)
         terminated = of_last("terminated")
         return {
-            "states": tree_map(lambda path: window[path][0], self.nesting["states"]),
+            "observations": tree_map(lambda path: window[path][0], self.nesting["observations"]),
             "actions": tree_map(lambda path: window[path][0], self.nesting["actions"]),
             "rewards": rewards,
             "terminated": terminated,
             "discounts": ops.where(terminated, 0.0, discounts),
-            "next_states": tree_map(of_last, self.nesting["next_states"]),
+            "next_observations": tree_map(of_last, self.nesting["next_observations"]),
         }

@@ -56,41 +56,42 @@ class NStepAccumulator:
         self.reset()
 
     @staticmethod
-    def record_space(state_space: Space, action_space: Space) -> Dict:
+    def record_space(observation_space: Space, action_space: Space) -> Dict:
         """The space of the transitions that `add` returns, with a batch rank: what to build a memory with."""
         return Dict(
-            states=state_space.strip_ranks(),
+            observations=observation_space.strip_ranks(),
             actions=action_space.strip_ranks(),
             rewards=FloatBox(),
             terminated=BoolBox(),
-            next_states=state_space.strip_ranks(),
+            next_observations=observation_space.strip_ranks(),
             discounts=FloatBox(low=0.0, high=1.0),
         ).with_batch_rank()
 
     def add(
         self,
-        states: Nested,
+        observations: Nested,
         actions: Nested,
         rewards: npt.ArrayLike,
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
-        next_states: Nested,
+        next_observations: Nested,
         valid: npt.ArrayLike | None = None,
     ) -> dict[str, Any]:
         """Takes one step of all sub-environments; everything is copied.
 
         Args:
-            states: What the actions were chosen on, (B, ...) per leaf.
+            observations: What the actions were chosen on, (B, ...) per leaf.
             actions: (B, ...) per leaf.
             rewards: (B,).
             terminated: (B,), bool.
             truncated: (B,), bool.
-            next_states: What the actions led to, (B, ...) per leaf; final observations where an episode ended.
+            next_observations: What the actions led to, (B, ...) per leaf; final observations where an episode ended.
             valid: Rows that are transitions, bool (B,); the others are left out. None: all.
 
         Returns:
-            The N >= 0 transitions that became complete, as fresh arrays (N, ...): states and actions (of a window's
-            first step), rewards (`r_0 + g r_1 + ...`, float32), next_states and terminated (of its last step), and
+            The N >= 0 transitions that became complete, as fresh arrays (N, ...): observations and actions (of a
+            window's first step), rewards (`r_0 + g r_1 + ...`, float32), next_observations and terminated (of its last
+            step), and
             discounts: g^(steps used), 0 where terminated, float32. Windows that started earlier come first, those
             that started together in the order of the sub-environments.
 
@@ -104,7 +105,7 @@ class NStepAccumulator:
             self._refuse_gap(is_row)
             reward, is_end, is_cut = np.where(is_row, reward, 0.0), is_end & is_row, is_cut & is_row
         slot = self._step % self.n
-        self._write(slot, {"states": states, "actions": actions}, {"next_states": next_states})
+        self._write(slot, {"observations": observations, "actions": actions}, {"next_observations": next_observations})
         self._returns[slot] = 0.0
         self._returns += self._factors[slot] * reward
         self._open += is_row
@@ -132,7 +133,7 @@ class NStepAccumulator:
             return None
         if self._nesting is None:
             raise ExecutionError(
-                "the nesting of states and actions is not known yet",
+                "the nesting of observations and actions is not known yet",
                 where="NStepAccumulator.flush",
                 fix="after load_state_dict, add a step before flush",
             )

@@ -20,17 +20,17 @@ class Rollout:
 
     Attributes:
         data: Arrays (T, B, ...) by name: what was added, `rewards` (float32), `terminated`, `truncated`, and two
-            more: `episode_start`, True where `states` is the first observation of an episode (recurrent state starts
-            anew there), and `valid`, False where a row is no transition and has to stay out of every loss.
-        bootstrap_states: Observations (N, ...) whose values `next_values` wants: the B that the last steps led to,
-            then the final ones of episodes that were truncated before the last step, then zeros. N is a power of two,
-            so that a compiled value function sees few sizes.
+            more: `episode_start`, True where `observations` is the first observation of an episode (recurrent state
+            starts anew there), and `valid`, False where a row is no transition and has to stay out of every loss.
+        bootstrap_observations: Observations (N, ...) whose values `next_values` wants: the B that the last steps led
+            to, then the final ones of episodes that were truncated before the last step, then zeros. N is a power of
+            two, so that a compiled value function sees few sizes.
         final_steps: Steps of the truncated episodes' ends, int (K,).
         final_envs: Their sub-environments, int (K,).
     """
 
     data: dict[str, Any]
-    bootstrap_states: Nested
+    bootstrap_observations: Nested
     final_steps: npt.NDArray[np.int64]
     final_envs: npt.NDArray[np.int64]
 
@@ -38,8 +38,8 @@ class Rollout:
         """V of the observation that each step really led to, as the estimators in `returns` want it.
 
         Args:
-            values: V of `data["states"]`, (T, B).
-            bootstrap_values: V of `bootstrap_states`, (N,).
+            values: V of `data["observations"]`, (T, B).
+            bootstrap_values: V of `bootstrap_observations`, (N,).
 
         Returns:
             (T, B): `values` one step later; of the final observation where truncated. (At terminated steps there is
@@ -61,23 +61,23 @@ class RolloutStorage:
     Args:
         steps: Length T of a rollout.
         num_envs: Number of sub-environments B.
-        space: What is kept of every step besides rewards and flags, without ranks: `states` and anything else, for
-            instance `Dict(states=..., actions=..., log_probs=FloatBox(), values=FloatBox())`.
+        space: What is kept of every step besides rewards and flags, without ranks: `observations` and anything else,
+            for instance `Dict(observations=..., actions=..., log_probs=FloatBox(), values=FloatBox())`.
     """
 
     def __init__(self, steps: int, num_envs: int, space: Dict) -> None:
         if steps < 1 or num_envs < 1:
             raise ConfigError("a rollout has 1 step or more", received=f"steps={steps!r}, num_envs={num_envs!r}")
         taken = {"rewards", "terminated", "truncated", "valid", "episode_start"} & set(space)
-        if "states" not in space or taken:
+        if "observations" not in space or taken:
             raise ConfigError(
-                "the space of a rollout needs 'states', and no rewards or flags (they are always kept)",
+                "the space of a rollout needs 'observations', and no rewards or flags (they are always kept)",
                 received=f"keys {list(space)}",
-                fix=f"take out {sorted(taken)}" if taken else "add states=<observation space>",
+                fix=f"take out {sorted(taken)}" if taken else "add observations=<observation space>",
             )
         self.steps, self.num_envs, self.space = steps, num_envs, space.strip_ranks()
         self._leaves = self.space.flatten()
-        self._state_space: Space = self.space["states"]
+        self._observation_space: Space = self.space["observations"]
         self._start = np.ones(num_envs, np.bool_)
         self._last: dict[str, np.ndarray] = {}
         self._clear()
@@ -97,17 +97,17 @@ class RolloutStorage:
         rewards: npt.ArrayLike,
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
-        next_states: Nested,
+        next_observations: Nested,
         valid: npt.ArrayLike | None = None,
     ) -> None:
         """Takes one step of all sub-environments; everything is copied.
 
         Args:
-            fields: What `space` says, (B, ...) per leaf: `states` acted on, and the rest.
+            fields: What `space` says, (B, ...) per leaf: `observations` acted on, and the rest.
             rewards: (B,).
             terminated: (B,), bool.
             truncated: (B,), bool.
-            next_states: What the actions led to, (B, ...) per leaf; final observations where an episode ended.
+            next_observations: What the actions led to, (B, ...) per leaf; final observations where an episode ended.
             valid: Rows that are transitions, bool (B,). None: all.
 
         Raises:
@@ -143,13 +143,15 @@ class RolloutStorage:
         self._start = ended | ~flags["valid"][step]
         self._position += 1
         if self._position == self.steps:
-            self._last = {path: np.array(x) for path, x in self._state_space.flatten_value(next_states).items()}
+            self._last = {
+                path: np.array(x) for path, x in self._observation_space.flatten_value(next_observations).items()
+            }
         elif ended.any():
             envs = np.flatnonzero(flags["truncated"][step] & ~flags["terminated"][step])
             if len(envs):
                 self._final_steps.append(np.full(len(envs), step))
                 self._final_envs.append(envs)
-                flat = self._state_space.flatten_value(next_states)
+                flat = self._observation_space.flatten_value(next_observations)
                 self._finals.append({path: np.asarray(x)[envs] for path, x in flat.items()})
 
     def get(self) -> Rollout:
@@ -174,12 +176,12 @@ class RolloutStorage:
         for path, last in self._last.items():
             padding = np.zeros((rows - self.num_envs - count, *last.shape[1:]), last.dtype)
             bootstrap[path] = np.concatenate([last, *(final[path] for final in self._finals), padding]).astype(
-                self._arrays[f"states/{path}" if path else "states"].dtype, copy=False
+                self._arrays[f"observations/{path}" if path else "observations"].dtype, copy=False
             )
         empty = np.zeros(0, np.int64)
         rollout = Rollout(
             data={**self.space.unflatten(self._arrays), "rewards": self._rewards, **self._flags},
-            bootstrap_states=self._state_space.unflatten(bootstrap),
+            bootstrap_observations=self._observation_space.unflatten(bootstrap),
             final_steps=np.concatenate([empty, *self._final_steps]),
             final_envs=np.concatenate([empty, *self._final_envs]),
         )

@@ -20,7 +20,7 @@ class FlaxModule(NativeModule):
 
     Args:
         module: The module; its `__call__` takes the inputs of `call`, with one batch axis.
-        encodes_states: See `NativeModule`.
+        encodes_observations: See `NativeModule`.
         image_layout: See `NativeModule`.
         training: See `NativeModule`.
         scope: Name within the owner.
@@ -35,7 +35,7 @@ class FlaxModule(NativeModule):
     def __init__(
         self,
         module: Any,
-        encodes_states: bool = False,
+        encodes_observations: bool = False,
         image_layout: str = "channels_last",
         training: bool | None = None,
         scope: str = "flax-module",
@@ -61,7 +61,7 @@ class FlaxModule(NativeModule):
         super().__init__(
             {name: value for name, value in values.items() if name in trained},
             {name: value for name, value in values.items() if name not in trained},
-            encodes_states,
+            encodes_observations,
             image_layout,
             training,
             differing,

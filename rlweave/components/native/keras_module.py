@@ -22,7 +22,7 @@ class KerasModule(NativeModule):
     Args:
         module: The model, built (it has been called, or it knows its inputs); it takes the inputs of `call`, with one
             batch axis.
-        encodes_states: See `NativeModule`.
+        encodes_observations: See `NativeModule`.
         image_layout: See `NativeModule`.
         training: See `NativeModule`.
         scope: Name within the owner.
@@ -35,7 +35,7 @@ class KerasModule(NativeModule):
     def __init__(
         self,
         module: Any,
-        encodes_states: bool = False,
+        encodes_observations: bool = False,
         image_layout: str = "channels_last",
         training: bool | None = None,
         scope: str = "keras-module",
@@ -63,7 +63,7 @@ class KerasModule(NativeModule):
         super().__init__(
             {name_of(v): _array(v) for v in module.trainable_variables},
             {name_of(v): _array(v) for v in module.non_trainable_variables},
-            encodes_states,
+            encodes_observations,
             image_layout,
             training,
             drawing + norms,

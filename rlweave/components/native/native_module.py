@@ -26,8 +26,8 @@ class NativeModule(Component):
     Args:
         parameters: Initial values by name: trainable variables.
         statistics: Initial values by name of what else the module holds: variables that are not trained.
-        encodes_states: Whether it takes raw observations, so that policies use it as it is instead of putting it
-            behind a StateEncoder.
+        encodes_observations: Whether it takes raw observations, so that policies use it as it is instead of putting it
+            behind an ObservationEncoder.
         image_layout: Layout of images that the module takes; they come as (height, width, channels) and are handed to
             it as that ("channels_last"), or as (channels, height, width) ("channels_first").
         training: How layers behave that know two ways (dropout, batch normalization). False: as in evaluation, by the
@@ -49,7 +49,7 @@ class NativeModule(Component):
         self,
         parameters: dict[str, np.ndarray],
         statistics: dict[str, np.ndarray],
-        encodes_states: bool,
+        encodes_observations: bool,
         image_layout: str,
         training: bool | None,
         differing: Sequence[str],
@@ -75,7 +75,7 @@ class NativeModule(Component):
                 fix="leave these layers out, or training=False",
             )
         self.initial_parameters, self.initial_statistics = parameters, statistics
-        self.encodes_states, self.image_layout, self.training = encodes_states, image_layout, bool(training)
+        self.encodes_observations, self.image_layout, self.training = encodes_observations, image_layout, bool(training)
         object.__setattr__(self, "mixes_batch", self.training)  # rows meet in the statistics of a batch
 
     def create_variables(self, inputs: Space) -> None:

@@ -20,7 +20,7 @@ class TorchModule(NativeModule):
 
     Args:
         module: The module; its `forward` takes the inputs of `call`, with one batch axis.
-        encodes_states: See `NativeModule`.
+        encodes_observations: See `NativeModule`.
         image_layout: See `NativeModule`.
         training: See `NativeModule`.
         scope: Name within the owner.
@@ -35,7 +35,7 @@ class TorchModule(NativeModule):
     def __init__(
         self,
         module: Any,
-        encodes_states: bool = False,
+        encodes_observations: bool = False,
         image_layout: str = "channels_last",
         training: bool | None = None,
         scope: str = "torch-module",
@@ -53,7 +53,7 @@ class TorchModule(NativeModule):
         super().__init__(
             {name: _array(tensor) for name, tensor in module.named_parameters()},
             {name: _array(tensor) for name, tensor in module.named_buffers()},
-            encodes_states,
+            encodes_observations,
             image_layout,
             training,
             differing,

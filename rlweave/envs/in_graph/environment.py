@@ -92,7 +92,7 @@ class GraphEnvironment(Component):
             actions: Nested actions of `action_space`, (N, ...).
 
         Returns:
-            A dict: `next_states`, nested (N, ...), the final observation where an episode ended; `rewards`,
+            A dict: `next_observations`, nested (N, ...), the final observation where an episode ended; `rewards`,
             `terminated` and `truncated`, (N,); `episode_returns` and `episode_steps`, (N,), of the episodes so far,
             this step included.
         """
@@ -119,14 +119,14 @@ class GraphEnvironment(Component):
         if self.max_episode_steps is not None:
             truncated = ops.logical_and(steps >= self.max_episode_steps, ops.logical_not(terminated))
         ended = ops.logical_or(terminated, truncated)
-        next_states = self.observe(state)
+        next_observations = self.observe(state)
         for name, begun in self.initial().items():
             mask = ops.reshape(ended, (self.num_envs, *(1 for _ in begun.shape[1:])))
             self.state[name].assign(ops.where(mask, begun, state[name]))
         self.episode_steps.assign(ops.where(ended, 0, steps))
         self.episode_returns.assign(ops.where(ended, 0.0, returns))
         return {
-            "next_states": next_states,
+            "next_observations": next_observations,
             "rewards": rewards,
             "terminated": terminated,
             "truncated": truncated,

@@ -103,7 +103,7 @@ class ExternalEnvironment(Component):
         self.episode_steps.assign(np.where(result.episode_start, 0, steps).astype(np.int32))
         self.episode_returns.assign(np.where(result.episode_start, 0, returns).astype(np.float32))
         return {
-            "next_states": result.next_observations,
+            "next_observations": result.next_observations,
             "rewards": result.rewards,
             "terminated": result.terminated,
             "truncated": result.truncated,
@@ -116,7 +116,7 @@ class ExternalEnvironment(Component):
 
     def _step_space(self, actions: Space) -> Space:
         fields = {
-            "next_states": self.observation_space,
+            "next_observations": self.observation_space,
             "rewards": FloatBox(),
             "terminated": BoolBox(),
             "truncated": BoolBox(),

@@ -24,11 +24,11 @@ class EnvironmentStepper(Component):
 
     Args:
         environment: What is stepped.
-        policy: Has `act(states)`, which returns actions and their log-probabilities, and `env_actions(actions)`;
-            owned elsewhere. A recurrent one has `recurrent_act(states, recurrent_state, episode_start)`, which returns
-            the state after the step besides; the state stays here from one rollout to the next.
+        policy: Has `act(observations)`, which returns actions and their log-probabilities, and `env_actions(actions)`;
+            owned elsewhere. A recurrent one has `recurrent_act(observations, recurrent_state, episode_start)`, which
+            returns the state after the step besides; the state stays here from one rollout to the next.
         steps: Length T of a rollout.
-        preprocessor: Has `call(states)`; what the policy sees of observations. Owned elsewhere.
+        preprocessor: Has `call(observations)`; what the policy sees of observations. Owned elsewhere.
         scope: Name within the owner.
 
     Raises:
@@ -70,10 +70,11 @@ class EnvironmentStepper(Component):
         """T steps of every environment.
 
         Returns:
-            A dict of nested arrays (T, N, ...): `states`, `actions`, `log_probs`, and what `GraphEnvironment.step`
-            hands out: `next_states`, `rewards`, `terminated`, `truncated`, `episode_returns`, `episode_steps`. With a
-            recurrent policy also `episode_start` (T, N), True where `states` is the first of an episode, and
-            `initial_state`, the recurrent state before the first step, (N, ...).
+            A dict of nested arrays (T, N, ...): `observations`, `actions`, `log_probs`, and what
+            `GraphEnvironment.step` hands out: `next_observations`, `rewards`, `terminated`, `truncated`,
+            `episode_returns`, `episode_steps`. With a recurrent policy also `episode_start` (T, N), True where
+            `observations` is the first of an episode, and `initial_state`, the recurrent state before the first step,
+            (N, ...).
         """
         initial_state = None if self.recurrent_space is None else graph.batch_rank(self._recurrent_state())
 
@@ -97,17 +98,23 @@ class EnvironmentStepper(Component):
     @api
     def step(self) -> Any:
         """One step of every environment; as `rollout`, without the time rank and `initial_state`."""
-        states = self.environment.observations()
-        seen = states if self.preprocessor is None else self.preprocessor.call(states)
+        observations = self.environment.observations()
+        seen = observations if self.preprocessor is None else self.preprocessor.call(observations)
         if self.recurrent_space is None:
             actions, log_probs = self.policy.act(seen)
             taken = self.environment.step(self.policy.env_actions(actions))
-            return {"states": states, "actions": actions, "log_probs": log_probs, **taken}
+            return {"observations": observations, "actions": actions, "log_probs": log_probs, **taken}
         before, start = graph.batch_rank(self._recurrent_state()), graph.batch_rank(self._episode_start())
         actions, log_probs, after = self.policy.recurrent_act(seen, before, start)
         taken = self.environment.step(self.policy.env_actions(actions))
         self._keep(after, taken["terminated"], taken["truncated"])
-        return {"states": states, "actions": actions, "log_probs": log_probs, "episode_start": start, **taken}
+        return {
+            "observations": observations,
+            "actions": actions,
+            "log_probs": log_probs,
+            "episode_start": start,
+            **taken,
+        }
 
     @api
     def begin_episodes(self) -> Any:

@@ -12,7 +12,7 @@ from rlweave.testing.descriptors import Descriptor, Registry
 DESCRIPTORS = Registry()
 
 FEATURES = FloatBox(shape=(4,), add_batch_rank=True)
-STATES = Dict(position=FloatBox(shape=(2, 2)), kind=IntBox(1, 4), flag=BoolBox(shape=(2,))).with_batch_rank()
+OBSERVATIONS = Dict(position=FloatBox(shape=(2, 2)), kind=IntBox(1, 4), flag=BoolBox(shape=(2,))).with_batch_rank()
 SEQUENCE = FloatBox(add_batch_rank=True, add_time_rank=True)
 SEQUENCE_FLAGS = BoolBox(add_batch_rank=True, add_time_rank=True)
 #: Every kind of action: integers with several components of different sizes, a boolean, floats with and without bounds.

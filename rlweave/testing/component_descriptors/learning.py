@@ -39,7 +39,7 @@ for _name, _memory in _MEMORIES.items():
         _memory,
         lambda memory=_memory: memory(capacity=8),  # type: ignore[misc]
         {
-            "records": Dict(states=floats(2), actions=ints(3), terminated=bools()),
+            "records": Dict(observations=floats(2), actions=ints(3), terminated=bools()),
             "indices": ints(8),
             "td_errors": floats(),
         },
@@ -49,7 +49,7 @@ for _name, _memory in _MEMORIES.items():
         gradients=(),
     )
 
-_RECORDS = Dict(states=floats(2), actions=ints(3), terminated=bools())
+_RECORDS = Dict(observations=floats(2), actions=ints(3), terminated=bools())
 add(
     "fifo-queue",
     c.FIFOQueue,
@@ -75,12 +75,12 @@ add(
     lambda: NStepWindow(2, 0.9, num_envs=3),
     {
         "steps": Dict(
-            states=FloatBox(shape=(2,)),
+            observations=FloatBox(shape=(2,)),
             actions=IntBox(3),
             rewards=FloatBox(),
             terminated=BoolBox(),
             truncated=BoolBox(),
-            next_states=FloatBox(shape=(2,)),
+            next_observations=FloatBox(shape=(2,)),
         ).with_batch_rank(3)
     },
     calls=("push", "push", "push"),

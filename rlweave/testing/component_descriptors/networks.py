@@ -7,8 +7,8 @@ from rlweave.graph import Component
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space, TextBox, Tuple
 from rlweave.testing.component_descriptors.common import (
     FEATURES,
+    OBSERVATIONS,
     SEQUENCE_FLAGS,
-    STATES,
     add,
     floats,
 )
@@ -56,8 +56,8 @@ _RECURRENT = [{"type": "dense", "units": 3, "activation": "tanh"}, {"type": "lst
 _RECURRENT_INPUTS: dict[str, Space] = {
     "recurrent_state": Tuple(Dict(hidden=floats(3), cell=floats(3))),
     "episode_start": SEQUENCE_FLAGS,
-    "states": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True),
-    "next_states": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True),
+    "observations": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True),
+    "next_observations": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True),
 }
 add(
     "value-function-recurrent",
@@ -86,20 +86,27 @@ add(
     lambda: c.Network([{"type": "dense", "units": 5, "activation": "tanh"}, {"type": "dense", "units": 2}]),
     {"inputs": FEATURES},
 )
-add("state-encoder", c.StateEncoder, lambda: c.StateEncoder([{"type": "dense", "units": 3}]), {"inputs": STATES})
+add(
+    "state-encoder",
+    c.ObservationEncoder,
+    lambda: c.ObservationEncoder([{"type": "dense", "units": 3}]),
+    {"inputs": OBSERVATIONS},
+)
 TOKENS = IntBox(20, shape=(3,), layout="tokens")
 add("hash-text", c.HashText, lambda: c.HashText(4, 50), {"texts": TextBox(12, charset="ab ", add_batch_rank=True)})
 add("token-embedding", c.TokenEmbedding, lambda: c.TokenEmbedding(4), {"inputs": TOKENS.with_batch_rank()})
 add(
     "state-encoder-text",
-    c.StateEncoder,
-    lambda: c.StateEncoder([{"type": "dense", "units": 3}], state_space=Dict(order=TOKENS, speed=FloatBox())),
+    c.ObservationEncoder,
+    lambda: c.ObservationEncoder(
+        [{"type": "dense", "units": 3}], observation_space=Dict(order=TOKENS, speed=FloatBox())
+    ),
     {"inputs": Dict(order=TOKENS, speed=FloatBox()).with_batch_rank()},
 )
 add(
     "state-encoder-image",
-    c.StateEncoder,
-    lambda: c.StateEncoder(
+    c.ObservationEncoder,
+    lambda: c.ObservationEncoder(
         image_network=[{"type": "conv2d", "filters": 2, "kernel_size": 2, "activation": "tanh"}, {"type": "flatten"}]
     ),
     {

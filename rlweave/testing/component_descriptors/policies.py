@@ -10,7 +10,7 @@ from rlweave.testing.component_descriptors.common import (
     COUNTABLE_ACTIONS,
     FEATURES,
     HIDDEN,
-    STATES,
+    OBSERVATIONS,
     TAKEN_ACTIONS,
     add,
     bools,
@@ -94,36 +94,36 @@ add(
     "policy",
     c.Policy,
     lambda: c.Policy(HIDDEN, IntBox(3), initializer="orthogonal"),
-    {"states": FEATURES, "features": floats(5), "actions": ints(3)},
+    {"observations": FEATURES, "features": floats(5), "actions": ints(3)},
     calls=("features", "parameters_of_features", "act", "mode", "log_prob_and_entropy", "env_actions"),
 )
 add(
     "policy-nested",
     c.Policy,
     lambda: c.Policy(HIDDEN, ACTIONS, log_std="head", squash=True),
-    {"states": STATES, "features": floats(5), "actions": TAKEN_ACTIONS},
+    {"observations": OBSERVATIONS, "features": floats(5), "actions": TAKEN_ACTIONS},
     calls=("parameters", "act", "log_prob_and_entropy"),
 )
-MASKED_STATES = Dict(action_mask=BoolBox(shape=(3,)), x=FloatBox(shape=(2,)))
+MASKED_OBSERVATIONS = Dict(action_mask=BoolBox(shape=(3,)), x=FloatBox(shape=(2,)))
 add(
     "policy-masked",
     c.Policy,
-    lambda: c.Policy(HIDDEN, IntBox(3), state_space=MASKED_STATES, mask_leaf="action_mask"),
-    {"states": MASKED_STATES.with_batch_rank(), "actions": ints(3)},
+    lambda: c.Policy(HIDDEN, IntBox(3), observation_space=MASKED_OBSERVATIONS, mask_leaf="action_mask"),
+    {"observations": MASKED_OBSERVATIONS.with_batch_rank(), "actions": ints(3)},
     calls=("parameters", "act", "log_prob_and_entropy"),
 )
 add(
     "q-policy-masked",
     c.QPolicy,
-    lambda: c.QPolicy(HIDDEN, IntBox(3), state_space=MASKED_STATES, mask_leaf="action_mask"),
-    {"states": MASKED_STATES.with_batch_rank()},
+    lambda: c.QPolicy(HIDDEN, IntBox(3), observation_space=MASKED_OBSERVATIONS, mask_leaf="action_mask"),
+    {"observations": MASKED_OBSERVATIONS.with_batch_rank()},
     calls=("q_values", "greedy"),
 )
 add(
     "policy-greedy",
     c.Policy,
     lambda: c.Policy(HIDDEN, FloatBox(low=-1.0, high=2.0, shape=(2,))),
-    {"states": FEATURES, "actions": floats(2)},
+    {"observations": FEATURES, "actions": floats(2)},
     calls=("act", "log_prob_and_entropy"),
     static={"act": {"explore": False}},
 )
@@ -132,7 +132,7 @@ add(
     c.QPolicy,
     lambda: c.QPolicy(HIDDEN, COUNTABLE_ACTIONS),
     {
-        "states": FEATURES,
+        "observations": FEATURES,
         "q_values": Tuple(floats(3), Dict(pair=floats(2, 3), switch=floats(2))),
         "actions": COUNTABLE_ACTIONS.with_batch_rank(),
     },
@@ -141,20 +141,20 @@ add(
     "dueling-policy",
     c.DuelingPolicy,
     lambda: c.DuelingPolicy(HIDDEN, IntBox(3), value_network=HIDDEN),
-    {"states": FEATURES},
+    {"observations": FEATURES},
 )
 add(
     "dueling-policy-nested",
     c.DuelingPolicy,
     lambda: c.DuelingPolicy(HIDDEN, COUNTABLE_ACTIONS, advantage_network=HIDDEN),
-    {"states": FEATURES},
+    {"observations": FEATURES},
     calls=("q_values", "greedy"),
 )
 add(
     "value-function",
     c.ValueFunction,
     lambda: c.ValueFunction(HIDDEN, initializer="orthogonal"),
-    {"states": STATES, "features": floats(5)},
+    {"observations": OBSERVATIONS, "features": floats(5)},
 )
 add(
     "epsilon-greedy",
@@ -172,7 +172,7 @@ add(
 FLOAT_ACTIONS = Dict(free=FloatBox(), pair=FloatBox(low=-1.0, high=[1.0, 3.0], shape=(2,)))
 OWN_FLOATS = Dict(free=FloatBox(), pair=FloatBox(low=-1.0, high=1.0, shape=(2,))).with_batch_rank()
 add("stacked-dense", c.StackedDense, lambda: c.StackedDense(2, 3, "tanh"), {"inputs": FEATURES})
-add("critics", c.Critics, lambda: c.Critics(HIDDEN), {"states": STATES, "actions": OWN_FLOATS})
+add("critics", c.Critics, lambda: c.Critics(HIDDEN), {"observations": OBSERVATIONS, "actions": OWN_FLOATS})
 add(
     "temperature",
     c.Temperature,
@@ -192,6 +192,6 @@ add(
     "deterministic-policy",
     c.DeterministicPolicy,
     lambda: c.DeterministicPolicy(HIDDEN, FLOAT_ACTIONS),
-    {"states": STATES, "actions": OWN_FLOATS},
+    {"observations": OBSERVATIONS, "actions": OWN_FLOATS},
     calls=("parameters", "mode", "sample", "env_actions"),
 )

@@ -230,9 +230,9 @@ def test_nested_records_go_through(backend, kind):
     records = NESTED.sample(2, rng=0)
     (component.put if kind is FIFOQueue else component.insert)(records)
     found, _ = component.get(count=2) if kind is FIFOQueue else component.latest(count=2)
-    np.testing.assert_array_equal(found["states"]["image"], records["states"]["image"])
+    np.testing.assert_array_equal(found["observations"]["image"], records["observations"]["image"])
     np.testing.assert_array_equal(found["actions"][1], records["actions"][1])
-    assert found["states"]["image"].dtype == np.uint8
+    assert found["observations"]["image"].dtype == np.uint8
 
 
 @pytest.mark.parametrize("kind", [FIFOQueue, RingBuffer, GraphReplay])

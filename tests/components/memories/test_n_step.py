@@ -21,12 +21,12 @@ def stream(rng, steps, B, chance=0.2):
         following = where + np.array([0, 0, 1])
         result.append(
             {
-                "states": where.copy(),
+                "observations": where.copy(),
                 "actions": rng.integers(0, 5, B).astype(np.int32),
                 "rewards": rng.normal(size=B).astype(np.float32),
                 "terminated": terminated,
                 "truncated": truncated,
-                "next_states": following.copy(),
+                "next_observations": following.copy(),
             }
         )
         ended = terminated | truncated
@@ -48,10 +48,10 @@ def brute_force(steps, n, g, flushed):
                 if ended:
                     break
             if ended or used == n or flushed:
-                found[tuple(steps[t]["states"][b])] = (
+                found[tuple(steps[t]["observations"][b])] = (
                     int(steps[t]["actions"][b]),
                     total,
-                    tuple(step["next_states"][b]),
+                    tuple(step["next_observations"][b]),
                     bool(step["terminated"][b]),
                     0.0 if step["terminated"][b] else g**used,
                 )
@@ -62,12 +62,12 @@ def collected(batches):
     found = {}
     for batch in batches:
         for i in range(len(batch["rewards"])):
-            key = tuple(batch["states"][i])
+            key = tuple(batch["observations"][i])
             assert key not in found, "one step started two transitions"
             found[key] = (
                 int(batch["actions"][i]),
                 float(batch["rewards"][i]),
-                tuple(batch["next_states"][i]),
+                tuple(batch["next_observations"][i]),
                 bool(batch["terminated"][i]),
                 float(batch["discounts"][i]),
             )
@@ -109,12 +109,12 @@ def test_oracle():
 
 def test_order_is_by_start_then_by_environment():
     windows, no = NStepAccumulator(3, 1.0, 2), np.zeros(2, bool)
-    states = lambda t: np.array([10 + t, 20 + t])  # noqa: E731
+    observations = lambda t: np.array([10 + t, 20 + t])  # noqa: E731
     for t in range(2):
-        assert len(windows.add(states(t), no, no, no, no, states(t + 1))["states"]) == 0
-    batch = windows.add(states(2), no, no, np.array([False, True]), no, states(3))
-    np.testing.assert_array_equal(batch["states"], [10, 20, 21, 22])
-    np.testing.assert_array_equal(batch["next_states"], [13, 23, 23, 23])
+        assert len(windows.add(observations(t), no, no, no, no, observations(t + 1))["observations"]) == 0
+    batch = windows.add(observations(2), no, no, np.array([False, True]), no, observations(3))
+    np.testing.assert_array_equal(batch["observations"], [10, 20, 21, 22])
+    np.testing.assert_array_equal(batch["next_observations"], [13, 23, 23, 23])
     np.testing.assert_array_equal(batch["discounts"], [1, 0, 0, 0])
 
 
@@ -153,12 +153,12 @@ def test_training_in_two_halves():
                 ended = np.array([t % 8 == 7])
                 state = np.array([[0, t // 8, t % 8]])
                 step = {
-                    "states": state,
+                    "observations": state,
                     "actions": np.array([0]),
                     "rewards": rng.normal(size=1),
                     "terminated": ended,
                     "truncated": ~ended & False,
-                    "next_states": state + np.array([0, 0, 1]),
+                    "next_observations": state + np.array([0, 0, 1]),
                 }
                 steps.append(step)
                 batches.append(windows.add(**step))
@@ -174,8 +174,8 @@ def test_a_reset_between_halves_needs_a_flush():
     first = stream(np.random.default_rng(3), 5, 2, chance=0.0)
     second = stream(np.random.default_rng(4), 5, 2, chance=0.0)
     for step in second:
-        step["states"][:, 1] += 1  # episodes of their own
-        step["next_states"][:, 1] += 1
+        step["observations"][:, 1] += 1  # episodes of their own
+        step["next_observations"][:, 1] += 1
     windows = NStepAccumulator(3, 0.9, 2)
     batches = [windows.add(**step) for step in first] + [windows.flush()]
     batches += [windows.add(**step) for step in second] + [windows.flush()]
@@ -219,9 +219,9 @@ def test_nested_observations_that_are_mutated_in_place():
         following["a"][:], following["b"][0][:] = t + 1, t + 1
         batch = windows.add(state, np.array([t]), np.ones(1), no, no, following)
         if t:
-            assert space.with_batch_rank().contains(batch["states"])
-            np.testing.assert_array_equal(batch["states"]["a"], [[t - 1, t - 1]])
-            np.testing.assert_array_equal(batch["next_states"]["b"][0], [t + 1])
+            assert space.with_batch_rank().contains(batch["observations"])
+            np.testing.assert_array_equal(batch["observations"]["a"], [[t - 1, t - 1]])
+            np.testing.assert_array_equal(batch["next_observations"]["b"][0], [t + 1])
 
 
 def test_state_round_trip():

@@ -14,7 +14,7 @@ KINDS = (ReplayMemory, PrioritizedReplay)
 
 
 def space_of(observation):
-    return Dict(states=observation, rewards=FloatBox(), next_states=observation, add_batch_rank=True)
+    return Dict(observations=observation, rewards=FloatBox(), next_observations=observation, add_batch_rank=True)
 
 
 def executor_of(component, observation=STACK):
@@ -32,7 +32,7 @@ class Frames:
     def __init__(self, num_envs, mean_length, seed, observation=STACK):
         self.rng, self.num_envs, self.mean_length = np.random.default_rng(seed), num_envs, mean_length
         self.observation = observation
-        self.states = [self.first() for _ in range(num_envs)]
+        self.observations = [self.first() for _ in range(num_envs)]
 
     def frame(self):
         return self.rng.integers(0, 3, self.observation.shape[1:], dtype=np.uint8)
@@ -46,12 +46,12 @@ class Frames:
         return self.first() if self.observation is IMAGE else np.concatenate([state[1:], self.frame()[None]])
 
     def step(self):
-        """(states, rewards, terminated, truncated, next states)."""
-        before = np.stack(self.states)
-        after = np.stack([self.after(state) for state in self.states])
+        """(observations, rewards, terminated, truncated, next observations)."""
+        before = np.stack(self.observations)
+        after = np.stack([self.after(state) for state in self.observations])
         ended = self.rng.random(self.num_envs) < 1 / self.mean_length
         cut = ended & (self.rng.random(self.num_envs) < 0.5)
-        self.states = [self.first() if end else state for end, state in zip(ended, after, strict=True)]
+        self.observations = [self.first() if end else state for end, state in zip(ended, after, strict=True)]
         return before, self.rng.normal(size=self.num_envs).astype(np.float32), ended & ~cut, cut, after
 
 
@@ -59,9 +59,9 @@ def filled(memory, frames, steps, n_step=1):
     """Inserts what n-step windows make of steps; all records, in order."""
     windows, kept = NStepAccumulator(n_step, 0.9, frames.num_envs), []
     for _ in range(steps):
-        states, rewards, terminated, truncated, after = frames.step()
-        records = windows.add(states, np.zeros(len(rewards)), rewards, terminated, truncated, after)
-        records = {name: records[name] for name in ("states", "rewards", "next_states")}
+        observations, rewards, terminated, truncated, after = frames.step()
+        records = windows.add(observations, np.zeros(len(rewards)), rewards, terminated, truncated, after)
+        records = {name: records[name] for name in ("observations", "rewards", "next_observations")}
         if len(records["rewards"]):
             memory.insert(records)
             kept += [{name: value[i] for name, value in records.items()} for i in range(len(records["rewards"]))]
@@ -124,7 +124,7 @@ def test_equal_pictures_from_long_ago_are_stored_again():
     kept = []
     for i in range(400):
         stack = same if i % 90 == 0 else rng.integers(0, 256, STACK.shape, dtype=np.uint8)
-        record = {"states": stack, "rewards": np.float32(i), "next_states": stack}
+        record = {"observations": stack, "rewards": np.float32(i), "next_observations": stack}
         memory.insert({name: value[None] for name, value in record.items()})
         kept.append(record)
     check_contents(memory, kept, 60)

@@ -18,7 +18,7 @@ HOST_KINDS = (ReplayMemory, PrioritizedReplay)
 KINDS = (*HOST_KINDS, GraphReplay, GraphPrioritizedReplay)
 NUMBERS = Dict(number=FloatBox(), add_batch_rank=True)
 NESTED = Dict(
-    states=Dict(image=IntBox(0, 256, shape=(4, 4, 1), dtype="uint8"), vector=FloatBox(shape=(3,))),
+    observations=Dict(image=IntBox(0, 256, shape=(4, 4, 1), dtype="uint8"), vector=FloatBox(shape=(3,))),
     actions=Tuple(IntBox(3), FloatBox(shape=(2,))),
     rewards=FloatBox(),
     terminated=BoolBox(),
@@ -249,7 +249,7 @@ def test_an_empty_memory_takes_no_room(backend):
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-    space = Dict(states=IntBox(0, 256, shape=(84, 84, 1), dtype="uint8"), add_batch_rank=True)
+    space = Dict(observations=IntBox(0, 256, shape=(84, 84, 1), dtype="uint8"), add_batch_rank=True)
     memory_of(ReplayMemory(10), space, backend)  # loads what the backend needs
     before = resident()
     memory = memory_of(ReplayMemory(100_000), space, backend)

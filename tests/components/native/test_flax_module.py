@@ -91,5 +91,5 @@ def test_something_else_is_refused():
 
 
 def test_as_the_network_of_a_policy():
-    test = ComponentTest(Policy(FlaxModule(Layers(), training=False), IntBox(3)), {"states": VECTORS}, "jax")
+    test = ComponentTest(Policy(FlaxModule(Layers(), training=False), IntBox(3)), {"observations": VECTORS}, "jax")
     assert test.test("mode", VECTORS.sample(2, rng=0)).shape == (2,)

@@ -71,15 +71,15 @@ def test_as_the_network_of_a_policy_and_as_its_whole_trunk():
             super().__init__()
             self.layer = nn.Linear(3, 4)
 
-        def forward(self, states):
-            return self.layer(states["a"]) + states["b"][..., None]
+        def forward(self, observations):
+            return self.layer(observations["a"]) + observations["b"][..., None]
 
     space = Dict(a=FloatBox(shape=(3,)), b=FloatBox()).with_batch_rank()
     for policy in (
         Policy(TorchModule(nn.Linear(4, 4)), IntBox(3)),
-        Policy(TorchModule(Trunk(), encodes_states=True), IntBox(3)),
+        Policy(TorchModule(Trunk(), encodes_observations=True), IntBox(3)),
     ):
-        test = ComponentTest(policy, {"states": space}, "torch")
+        test = ComponentTest(policy, {"observations": space}, "torch")
         assert test.test("mode", space.sample(2, rng=0)).shape == (2,)
 
 

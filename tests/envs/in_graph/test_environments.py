@@ -1,4 +1,4 @@
-"""Environments in ops do what their Gymnasium counterparts do, from the same states and with the same actions."""
+"""Environments in ops do what their Gymnasium counterparts do, from the same observations and with the same actions."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_steps_equal_gymnasium_from_the_same_state(backend, component, name, set
             if name == "CartPole-v1":
                 env.steps_beyond_terminated = None
             after, reward, terminated, _, _ = env.step(actions[i])
-            np.testing.assert_allclose(result["next_states"][i], after, rtol=2e-5, atol=2e-5)
+            np.testing.assert_allclose(result["next_observations"][i], after, rtol=2e-5, atol=2e-5)
             np.testing.assert_allclose(result["rewards"][i], reward, rtol=2e-5, atol=2e-5)
             assert result["terminated"][i] == terminated
             if not terminated:
-                np.testing.assert_array_equal(executor.observations()[i], result["next_states"][i])
+                np.testing.assert_array_equal(executor.observations()[i], result["next_observations"][i])
             endings += terminated
-        assert observations.shape == result["next_states"].shape
+        assert observations.shape == result["next_observations"].shape
     assert endings > 5 or name == "Pendulum-v1"
 
 
@@ -74,7 +74,7 @@ def test_grid_world_equals_the_gymnasium_one(backend, world, one_hot):
         result = executor.step(actions)
         for i, env in enumerate(envs):
             after, reward, terminated, _, _ = env.step(actions[i])
-            np.testing.assert_array_equal(result["next_states"][i], after)
+            np.testing.assert_array_equal(result["next_observations"][i], after)
             assert result["rewards"][i] == np.float32(reward)
             assert result["terminated"][i] == terminated
             expected[i] = env.reset()[0] if terminated else after
@@ -96,7 +96,7 @@ def test_catch_equals_the_gymnasium_one(backend):
         result = executor.step(actions)
         for i, env in enumerate(envs):
             after, reward, terminated, _, _ = env.step(actions[i])
-            np.testing.assert_array_equal(result["next_states"][i], after)
+            np.testing.assert_array_equal(result["next_observations"][i], after)
             assert (result["rewards"][i], result["terminated"][i]) == (reward, terminated)
 
 
@@ -117,7 +117,7 @@ def test_cue_recall_equals_the_gymnasium_one(backend):
         result = executor.step(actions)
         for i, env in enumerate(envs):
             after, reward, terminated, _, _ = env.step(actions[i])
-            np.testing.assert_array_equal(result["next_states"][i], after)
+            np.testing.assert_array_equal(result["next_observations"][i], after)
             assert (result["rewards"][i], result["terminated"][i]) == (reward, terminated)
         rewards, begun = rewards + result["rewards"].sum(), result["terminated"]
     assert rewards > 5
@@ -137,9 +137,9 @@ def test_episodes_are_cut_counted_and_begun_anew(backend):
         np.testing.assert_array_equal(result["episode_steps"], in_episode)
         np.testing.assert_allclose(result["episode_returns"], total, rtol=1e-6)
         assert not result["terminated"].any()
-        moved_on = np.array_equal(executor.observations(), result["next_states"])
+        moved_on = np.array_equal(executor.observations(), result["next_observations"])
         assert moved_on == (in_episode < 3)  # the final observation is handed out, and never acted on
-        assert not np.array_equal(before, result["next_states"])
+        assert not np.array_equal(before, result["next_observations"])
 
 
 @every

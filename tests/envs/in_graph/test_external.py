@@ -21,7 +21,7 @@ class Root(Component):
     def __init__(self, environment, network=(("dense", 4),)):
         super().__init__("root")
         layers = [{"type": kind, "units": units} for kind, units in network]
-        self.policy = Policy(layers, environment.action_space, state_space=environment.observation_space)
+        self.policy = Policy(layers, environment.action_space, observation_space=environment.observation_space)
         self.stepper = EnvironmentStepper(environment, self.policy, STEPS)
 
     @api
@@ -42,22 +42,22 @@ def cart_poles():
 def test_a_rollout_is_what_a_loop_outside_collects(backend):
     with cart_poles() as env, cart_poles() as other:
         executor = build(Root(ExternalEnvironment(env)), {}, backend=backend, rng="portable")
-        states = other.reset()
+        observations = other.reset()
         lengths, returns = np.zeros(N, int), np.zeros(N)
         for _ in range(2):  # the second goes on where the first stopped
             batch = executor.rollout()
             assert batch["rewards"].shape == (STEPS, N)
             for t in range(STEPS):
-                np.testing.assert_array_equal(batch["states"][t], states)
+                np.testing.assert_array_equal(batch["observations"][t], observations)
                 result = other.step(batch["actions"][t])
                 lengths, returns = lengths + 1, returns + result.rewards
-                np.testing.assert_array_equal(batch["next_states"][t], result.next_observations)
+                np.testing.assert_array_equal(batch["next_observations"][t], result.next_observations)
                 np.testing.assert_array_equal(batch["terminated"][t], result.terminated)
                 np.testing.assert_array_equal(batch["truncated"][t], result.truncated)
                 np.testing.assert_array_equal(batch["episode_steps"][t], lengths)
                 np.testing.assert_array_equal(batch["episode_returns"][t], returns)
                 lengths, returns = (np.where(result.episode_start, 0, x) for x in (lengths, returns))
-                states = result.observations
+                observations = result.observations
             assert batch["truncated"].any()
         np.testing.assert_array_equal(executor.begin(), env.observations)
 
@@ -71,19 +71,21 @@ def test_recurrent_state_goes_along(backend):
     ended = batch["terminated"] | batch["truncated"]
     assert batch["episode_start"][0].all()
     np.testing.assert_array_equal(batch["episode_start"][1:], ended[:-1])
-    states = FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True)
+    observations = FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True)
     spaces = {
-        "states": states,
+        "observations": observations,
         "recurrent_state": root.policy.recurrent_space.with_batch_rank(),
         "episode_start": BoolBox(add_batch_rank=True, add_time_rank=True),
         "actions": root.policy.action_space.with_batch_rank().with_time_rank(),
     }
-    policy = Policy([{"type": "gru", "units": 3}], root.policy.action_space, state_space=states.strip_ranks())
+    policy = Policy(
+        [{"type": "gru", "units": 3}], root.policy.action_space, observation_space=observations.strip_ranks()
+    )
     alone = build(policy, spaces, backend=backend, methods=["recurrent_log_prob_and_entropy"])
     weights = executor.get_weights("root/policy")
     alone.set_weights({path.removeprefix("root/"): value for path, value in weights.items()})
     log_probs, _ = alone.recurrent_log_prob_and_entropy(
-        batch["states"], batch["actions"], batch["initial_state"], batch["episode_start"]
+        batch["observations"], batch["actions"], batch["initial_state"], batch["episode_start"]
     )
     np.testing.assert_allclose(log_probs, batch["log_probs"], rtol=1e-4, atol=1e-5)
 

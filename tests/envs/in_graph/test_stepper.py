@@ -21,7 +21,7 @@ class Root(Component):
     def __init__(self, environment, normalize=False):
         super().__init__("root")
         self.policy = Policy(
-            [{"type": "dense", "units": 4}], environment.action_space, state_space=environment.observation_space
+            [{"type": "dense", "units": 4}], environment.action_space, observation_space=environment.observation_space
         )
         self.normalization = RunningNormalization() if normalize else None
         self.stepper = EnvironmentStepper(environment, self.policy, STEPS, self.normalization)
@@ -52,7 +52,7 @@ def test_a_rollout_equals_single_steps(backend, make, normalize):
         np.testing.assert_allclose(array, np.stack([step[name] for step in steps]), rtol=1e-5, atol=1e-6)
     ended = batch["terminated"] | batch["truncated"]
     goes_on = ~ended[:-1]
-    np.testing.assert_array_equal(batch["states"][1:][goes_on], batch["next_states"][:-1][goes_on])
+    np.testing.assert_array_equal(batch["observations"][1:][goes_on], batch["next_observations"][:-1][goes_on])
     assert ended.any()
 
 
@@ -62,7 +62,7 @@ class RecurrentRoot(Root):
         self.policy = Policy(
             [{"type": "dense", "units": 4}, {"type": layer, "units": 3}, {"type": "dense", "units": 4}],
             environment.action_space,
-            state_space=environment.observation_space,
+            observation_space=environment.observation_space,
         )
         self.normalization = RunningNormalization() if normalize else None
         self.stepper = EnvironmentStepper(environment, self.policy, STEPS, self.normalization)
@@ -73,20 +73,20 @@ class RecurrentRoot(Root):
         return self.stepper.begin_episodes()
 
     @api
-    def act(self, states, recurrent_state, episode_start):
-        return self.policy.recurrent_act(states, recurrent_state, episode_start, explore=False)
+    def act(self, observations, recurrent_state, episode_start):
+        return self.policy.recurrent_act(observations, recurrent_state, episode_start, explore=False)
 
     @api
-    def likelihood(self, states, actions, recurrent_state, sequence_start):
-        return self.policy.recurrent_log_prob_and_entropy(states, actions, recurrent_state, sequence_start)
+    def likelihood(self, observations, actions, recurrent_state, sequence_start):
+        return self.policy.recurrent_log_prob_and_entropy(observations, actions, recurrent_state, sequence_start)
 
 
 def build_recurrent(environment, backend, layer, normalize=False):
     root = RecurrentRoot(environment, layer, normalize)
-    states, actions = (s.with_batch_rank() for s in (environment.observation_space, environment.action_space))
+    observations, actions = (s.with_batch_rank() for s in (environment.observation_space, environment.action_space))
     spaces = {
-        "act.states": states,
-        "likelihood.states": states.with_time_rank(),
+        "act.observations": observations,
+        "likelihood.observations": observations.with_time_rank(),
         "actions": actions.with_time_rank(),
         "recurrent_state": root.recurrent_space.with_batch_rank(),
         "episode_start": BoolBox(add_batch_rank=True),
@@ -116,14 +116,16 @@ def test_a_rollout_carries_recurrent_state(backend, layer):
     ended = np.concatenate([batch["terminated"] | batch["truncated"] for batch in batches])
     np.testing.assert_array_equal(start, np.concatenate([np.ones((1, N), bool), ended[:-1]]))
     assert (ended.any(1) & ~ended.all(1)).any(), "some end where others go on"
-    states = executor.root.recurrent_space.with_batch_rank().zeros(N)
+    observations = executor.root.recurrent_space.with_batch_rank().zeros(N)
     for batch in batches:
         for name, value in batch["initial_state"][0].items():
-            np.testing.assert_allclose(value, states[0][name], rtol=1e-4, atol=1e-6)
-        log_probs, _ = executor.likelihood(batch["states"], batch["actions"], states, batch["episode_start"])
+            np.testing.assert_allclose(value, observations[0][name], rtol=1e-4, atol=1e-6)
+        log_probs, _ = executor.likelihood(
+            batch["observations"], batch["actions"], observations, batch["episode_start"]
+        )
         np.testing.assert_allclose(batch["log_probs"], log_probs, rtol=1e-4, atol=1e-5)
         for t in range(STEPS):
-            _, _, states = executor.act(batch["states"][t], states, batch["episode_start"][t])
+            _, _, observations = executor.act(batch["observations"][t], observations, batch["episode_start"][t])
 
 
 def test_new_episodes_begin_without_the_old_state():
@@ -132,7 +134,7 @@ def test_new_episodes_begin_without_the_old_state():
     assert not executor.step()["episode_start"].any()
     first = executor.begin()
     step = executor.step()
-    np.testing.assert_array_equal(step["states"], first)
+    np.testing.assert_array_equal(step["observations"], first)
     assert step["episode_start"].all()
 
 

@@ -88,8 +88,8 @@ class Baselines:
 
     def counted(self):
         """Environment steps and gradient steps."""
-        observations = self.model.policy.optimizer.state.values()
-        return self.model.num_timesteps, max(int(state["step"]) for state in observations)
+        states = self.model.policy.optimizer.state.values()
+        return self.model.num_timesteps, max(int(state["step"]) for state in states)
 
 
 def training_rows(rounds):

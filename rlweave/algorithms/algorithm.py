@@ -10,7 +10,7 @@ from typing import Any
 
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.environments import describe_environment, evaluate_player, state_space_of
+from rlweave.algorithms.environments import describe_environment, evaluate_player, observation_space_of
 from rlweave.algorithms.fused import fused_parts
 from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
@@ -148,7 +148,7 @@ class Algorithm:
             seed: Of weights and exploration.
         """
         assert self.agent is not None
-        spaces = state_space_of(config, env), env.action_space
+        spaces = observation_space_of(config, env), env.action_space
         own = self.agent_arguments(config, env)
         agent = self.agent(*spaces, config.agent, backend=config.backend, seed=seed, **own)
         agent.made_for = describe_environment(config, env.gym_observation_space, env.gym_action_space)

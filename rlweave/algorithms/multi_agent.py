@@ -13,7 +13,7 @@ from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.dqn import GraphLearner, dqn_branch
-from rlweave.algorithms.environments import describe_environment, options_checked, state_space_of
+from rlweave.algorithms.environments import describe_environment, observation_space_of, options_checked
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.multi_agent_worker import MultiAgentWorker, PackTrajectories
 from rlweave.algorithms.parts import Parts
@@ -132,7 +132,7 @@ def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, s
     """
     group = env.groups[policy]
     settings = agent_config(config, policy, group, len(env.agents))
-    observation_space = state_space_of(config, group)
+    observation_space = observation_space_of(config, group)
     kwargs: dict[str, Any] = {"backend": config.backend, "seed": derived_seed(seed, f"policy {policy}")}
     agent: Agent
     if isinstance(settings, PPOConfig):

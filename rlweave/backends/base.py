@@ -41,6 +41,17 @@ class Cell:
         return tuple(self.value.shape)
 
 
+def values_of_cells(cells: Sequence[Cell]) -> tuple[Array, ...]:
+    """The arrays of cells."""
+    return tuple([cell.value for cell in cells])
+
+
+def set_cells(cells: Sequence[Cell], values: Sequence[Array]) -> None:
+    """Gives cells new arrays."""
+    for cell, value in zip(cells, values, strict=True):
+        cell.value = value
+
+
 class ArrayUseError(TypeError):
     """A graph function did with an array what only some backends could do: the same error on all of them.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlweave.backends.base import Cell, untouched
 from rlweave.tree import tree_leaves, tree_map
 
 
@@ -82,3 +83,46 @@ def scan_loop(
     if ys[0] is None:
         return carry, None
     return carry, tree_map(lambda *items: stack([asarray(item) for item in items]), *ys)
+
+
+def python_scan(
+    stack: Callable[[Any], Any],
+    zero_row: Callable[[Any], Any],
+    copy: Callable[[Any], Any],
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    carry: Any,
+    xs: Any,
+    length: int | None,
+    written: Sequence[Cell],
+) -> Any:
+    """`graph.scan` as a Python loop: cells are written as it goes.
+
+    Args:
+        stack: Joins rows along a new first axis.
+        zero_row: A row of zeros of an array that has none.
+        copy: A fresh array, for the trial step of a loop over nothing.
+        body: `carry, y = body(carry, x)`.
+        carry: The first carry.
+        xs: What is looped over, or None.
+        length: The number of steps, where there are no xs.
+        written: The cells that the body writes.
+    """
+    leaves = tree_leaves(xs)
+    steps = leaves[0].shape[0] if leaves else length
+    assert steps is not None
+    if steps == 0:
+        with untouched(written, copy):
+            _, y = body(carry, tree_map(zero_row, xs))
+        return carry, tree_map(lambda leaf: stack([leaf])[:0], y)
+    outputs = []
+    for step in range(steps):
+        carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
+        outputs.append(y)
+    return carry, tree_map(lambda *ys: stack(ys), *outputs)
+
+
+def python_while(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Sequence[Cell]) -> Any:
+    """`graph.while_` as a Python loop."""
+    while bool(test(carry)):
+        carry = body(carry)
+    return carry

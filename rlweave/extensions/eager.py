@@ -19,7 +19,7 @@ from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor, static_key
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import RANDOM, Call, Cond, Gradients, Graph, Node, Scan, Structure, Value, VMap, While, all_nodes
-from rlweave.graph.lowering.called import own
+from rlweave.graph.store import own
 from rlweave.graph.trace import Trace
 from rlweave.graph.values import make_inputs, spaces_of
 from rlweave.spaces import Dim

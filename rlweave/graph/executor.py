@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from rlweave.backends import Cell
+from rlweave.backends.base import set_cells, values_of_cells
 from rlweave.errors import ExecutionError, nearest
 from rlweave.graph.acting import refuse_learning
 from rlweave.graph.binding import bind_node_function
@@ -18,14 +19,13 @@ from rlweave.graph.component import Component, api_methods
 from rlweave.graph.guard import Guard, install_guard
 from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
-from rlweave.graph.lowering.called import own, set_cells, unshared, values_of_cells
 from rlweave.graph.lowering.program import Program, write_program
 from rlweave.graph.lowering.source import identifier
 from rlweave.graph.methods import LazyMethod, StaticMethod
 from rlweave.graph.passes.dead_nodes import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
 from rlweave.graph.session.inference import BUILD_LOCK, Session
-from rlweave.graph.store import Snapshot, Store, make_binder
+from rlweave.graph.store import Snapshot, Store, make_binder, own, unshared
 from rlweave.plugins import extension
 
 _serial = itertools.count()

@@ -15,6 +15,7 @@ from rlweave.backends.bound_ops import bind_ops
 from rlweave.errors import BuildError, ExecutionError, nearest
 from rlweave.graph.binding import Binder
 from rlweave.graph.ir import RANDOM_PATHS
+from rlweave.tree import tree_map
 
 
 def random_parts(backend: Backend, rng: str) -> tuple[Any, Any]:
@@ -305,6 +306,27 @@ class Store:
                 fix="convert them where they come from, or declare the variable with a wider dtype",
             )
         return value.astype(dtype, order="C", copy=True)
+
+
+def own(cell: Cell) -> None:
+    """Gives a cell an array of its own, after it was assigned one that somebody else may hold."""
+    value = cell.value
+    copy = value.clone() if hasattr(value, "clone") else value.copy()
+    cell.assign(copy)
+
+
+def unshared(result: Any, cells: tuple[Cell, ...]) -> Any:
+    """Copies what shares memory with a variable on the host: abstract evaluation has not seen this function."""
+
+    def fresh(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        held = any(
+            leaf is cell.value or (leaf.base is not None and np.may_share_memory(leaf, cell.value)) for cell in cells
+        )
+        return leaf.copy() if held else leaf
+
+    return tree_map(fresh, result)
 
 
 def _laid_out(value: np.ndarray, axis_order: tuple[int, ...]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`graph.scan` on JAX, and what becomes of loops that convolve on a CPU.
+"""The loop of `graph.scan` on JAX, and what becomes of loops that convolve on a CPU.
 
 XLA compiles a convolution inside a loop for CPUs to plain nested loops, some fifty times slower than the kernel that it
 calls elsewhere. So a loop whose body convolves is written out step by step; where that would make a program too large,
@@ -7,7 +7,7 @@ its convolutions are made of slices and one matrix product each, which are fast 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,32 +16,16 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from rlweave.backends.base import Cell
 from rlweave.backends.jax_.ops.neural import as_matrix_products
 
 #: A loop is written out up to so many steps and convolutions, those of gradients included: seconds of compilation.
 MAX_STEPS, MAX_CONVOLUTIONS = 32, 256
 
 
-def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
-    """`graph.scan` as `lax.scan`; the cells that the body writes are carried."""
-
-    def step(state: Any, x: Any) -> Any:
-        carry, values = state
-        bind(written, values)
-        carry, y = body(carry, x)
-        return (carry, values_of(written)), y
-
-    before = values_of(written)
-    try:
-        run, loop = step, lax.scan
-        if jax.default_backend() == "cpu":
-            run, loop = _for_cpu(step, (carry, before), xs, length)
-        (carry, values), ys = loop(run, (carry, before), xs, length)
-    finally:
-        bind(written, before)
-    bind(written, values)
-    return carry, ys
+def loop(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int | None) -> tuple[Any, Any]:
+    """`lax.scan`, or what takes its place on a CPU."""
+    run, chosen = _for_cpu(step, state, xs, length) if jax.default_backend() == "cpu" else (step, lax.scan)
+    return chosen(run, state, xs, length)
 
 
 def _for_cpu(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int | None) -> tuple[Any, Any]:
@@ -86,14 +70,3 @@ def _convolutions(jaxpr: Any) -> Iterator[int]:
 def loop_of_unknown_length() -> AbstractContextManager[None]:
     """What surrounds a loop that cannot be written out while it is traced."""
     return as_matrix_products() if jax.default_backend() == "cpu" else nullcontext()
-
-
-def values_of(cells: Sequence[Cell]) -> tuple[Any, ...]:
-    """What cells hold."""
-    return tuple(cell.value for cell in cells)
-
-
-def bind(cells: Sequence[Cell], values: Sequence[Any]) -> None:
-    """Has cells hold other values."""
-    for cell, value in zip(cells, values, strict=True):
-        cell.value = value

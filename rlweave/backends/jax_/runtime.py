@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
+from rlweave.backends import carrying
 from rlweave.backends.base import (
     Array,
     Backend,
@@ -24,7 +25,7 @@ from rlweave.backends.base import (
     truth_error,
 )
 from rlweave.backends.jax_ import ops
-from rlweave.backends.jax_.loops import bind, loop_of_unknown_length, scan, values_of
+from rlweave.backends.jax_.loops import loop, loop_of_unknown_length
 from rlweave.tree import tree_map
 
 
@@ -114,11 +115,11 @@ class JaxBackend(Backend):
 
     def runtime(self) -> dict[str, Any]:
         return {
-            "scan": scan,
-            "cond": cond,
-            "while_loop": while_loop,
+            "scan": functools.partial(carrying.scan, loop),
+            "cond": functools.partial(carrying.cond, lax.cond),
+            "while_loop": functools.partial(carrying.while_loop, _while),
             "vmap": vmap,
-            "vjp": vjp,
+            "vjp": functools.partial(carrying.vjp, jax.vjp),
             "copy": jnp.copy,
             "stop_gradient": lax.stop_gradient,
             "ones_like": jnp.ones_like,
@@ -249,78 +250,14 @@ def _location(equation: Any) -> str:
     return "unknown line"
 
 
-def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
-    """`graph.cond` as `lax.cond`; both branches hand out the written cells."""
-    before = values_of(written)
-
-    def branch(fn: Callable[[], Any]) -> Callable[[Any], Any]:
-        def run(values: Any) -> Any:
-            bind(written, values)
-            return fn(), values_of(written)
-
-        return run
-
-    try:
-        result, values = lax.cond(pred, branch(f), branch(g), before)
-    finally:
-        bind(written, before)
-    bind(written, values)
-    return result
-
-
-def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
-    """`graph.while_` as `lax.while_loop`."""
-    before = values_of(written)
-
-    def check(state: Any) -> Any:
-        bind(written, state[1])
-        return test(state[0])
-
-    def step(state: Any) -> Any:
-        bind(written, state[1])
-        carry = body(state[0])
-        return carry, values_of(written)
-
-    try:
-        with loop_of_unknown_length():
-            carry, values = lax.while_loop(check, step, (carry, before))
-    finally:
-        bind(written, before)
-    bind(written, values)
-    return carry
+def _while(check: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+    with loop_of_unknown_length():
+        return lax.while_loop(check, step, state)
 
 
 def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:
     """`graph.vmap` as `jax.vmap`."""
     return jax.vmap(body, in_axes=tuple(in_axes), axis_size=size)(*args)
-
-
-def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Cell], values: Sequence[Any]) -> Any:
-    """Evaluates a segment once and keeps its pull-back.
-
-    Args:
-        segment: Function of `values` that returns (outputs to differentiate, other results).
-        cells: Variables to differentiate by; the segment reads them.
-        written: Variables that the segment writes.
-        values: Values to differentiate by.
-
-    Returns:
-        (outputs, other results, pull-back from output cotangents to (cell cotangents, value cotangents)).
-    """
-    before, before_written = values_of(cells), values_of(written)
-
-    def pure(cell_values: Any, inner_values: Any) -> Any:
-        bind(cells, cell_values)
-        outputs, others = segment(*inner_values)
-        return outputs, (others, values_of(written))
-
-    try:
-        outputs, pull, (others, after) = jax.vjp(pure, before, tuple(values), has_aux=True)
-    finally:
-        bind(written, before_written)
-        bind(cells, before)
-    bind(written, after)
-    return outputs, others, pull
 
 
 BACKEND = JaxBackend()

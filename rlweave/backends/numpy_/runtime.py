@@ -19,9 +19,9 @@ from rlweave.backends.base import (
     is_user_file,
     number_error,
     truth_error,
-    untouched,
     user_location,
 )
+from rlweave.backends.pytree import python_scan, python_while
 from rlweave.errors import BackendError
 from rlweave.ops import OP_NAMES
 from rlweave.tree import tree_leaves, tree_map
@@ -210,7 +210,7 @@ class NumpyBackend(Backend):
         return {
             "scan": scan,
             "cond": cond,
-            "while_loop": while_loop,
+            "while_loop": python_while,
             "vmap": vmap,
             "copy": np.array,
             "gradient": _no_gradient,
@@ -228,32 +228,12 @@ def _no_gradient(*args: Any, **kwargs: Any) -> Any:
     )
 
 
-def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
-    """`graph.scan`: a Python loop; cells are written as it goes."""
-    leaves = tree_leaves(xs)
-    steps = len(leaves[0]) if leaves else length
-    assert steps is not None
-    if steps == 0:
-        with untouched(written, np.array):
-            _, y = body(carry, tree_map(lambda x: np.zeros(x.shape[1:], x.dtype), xs))
-        return carry, tree_map(lambda leaf: np.stack([leaf])[:0], y)
-    outputs = []
-    for step in range(steps):
-        carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
-        outputs.append(y)
-    return carry, tree_map(lambda *ys: np.stack(ys), *outputs)
+scan = functools.partial(python_scan, np.stack, lambda x: np.zeros(x.shape[1:], x.dtype), np.array)
 
 
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
     """`graph.cond`: runs one branch."""
     return f() if bool(pred) else g()
-
-
-def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
-    """`graph.while_`."""
-    while bool(test(carry)):
-        carry = body(carry)
-    return carry
 
 
 def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from rlweave.backends.base import Array, Cell, untouched
+from rlweave.backends.base import Array
+from rlweave.backends.pytree import python_scan
 from rlweave.backends.torch_.ops.control import readable
-from rlweave.tree import tree_leaves, tree_map
-
-
-def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Cell], values: Sequence[Any]) -> Any:
-    """Evaluates a segment once and keeps its pull-back, by `torch.func.vjp` (inside compiled runs)."""
-    before = tuple(cell.value for cell in cells)
-
-    def pure(cell_values: Any, inner_values: Any) -> Any:
-        for cell, value in zip(cells, cell_values, strict=True):
-            cell.value = value
-        outputs, others = segment(*inner_values)
-        return outputs, (others, tuple(cell.value for cell in written))
-
-    before_written = tuple(cell.value for cell in written)
-    try:
-        outputs, pull, (others, after) = torch.func.vjp(pure, before, tuple(values), has_aux=True)  # type: ignore[misc]
-    finally:
-        for cell, value in (*zip(written, before_written, strict=True), *zip(cells, before, strict=True)):
-            cell.value = value
-    for cell, value in zip(written, after, strict=True):
-        cell.value = value
-    return outputs, others, pull
+from rlweave.tree import tree_map
 
 
 def tracked(x: Array) -> Array:
@@ -65,20 +46,7 @@ def gradient(loss: Any, wrt: list[Any], retain_graph: bool, create_graph: bool) 
     return grads
 
 
-def scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int | None, written: Any) -> Any:
-    """`graph.scan`: a Python loop in eager torch."""
-    leaves = tree_leaves(xs)
-    steps = leaves[0].shape[0] if leaves else length
-    assert steps is not None
-    if steps == 0:
-        with untouched(written, torch.clone):
-            _, y = body(carry, tree_map(lambda x: x.new_zeros(x.shape[1:]), xs))
-        return carry, tree_map(lambda leaf: torch.stack([leaf])[:0], y)
-    outputs = []
-    for step in range(steps):
-        carry, y = body(carry, tree_map(lambda x, step=step: x[step], xs))
-        outputs.append(y)
-    return carry, tree_map(lambda *ys: torch.stack(ys), *outputs)
+scan = functools.partial(python_scan, torch.stack, lambda x: x.new_zeros(x.shape[1:]), torch.clone)
 
 
 def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
@@ -93,13 +61,6 @@ def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) ->
             cell.value = torch.where(pred, value, cell.value)
         return tree_map(lambda x, y: torch.where(pred, x, y), yes, no)
     return f() if bool(pred) else g()
-
-
-def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
-    """`graph.while_`."""
-    while bool(test(carry)):
-        carry = body(carry)
-    return carry
 
 
 def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:

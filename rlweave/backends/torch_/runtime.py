@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rlweave.backends import carrying
 from rlweave.backends.base import (
     Array,
     ArrayUseError,
@@ -26,9 +27,10 @@ from rlweave.backends.base import (
     truth_error,
     user_location,
 )
+from rlweave.backends.pytree import python_while
 from rlweave.backends.torch_ import ops
 from rlweave.backends.torch_.grad_mode import EnableGrad, NoGrad, inference_mode
-from rlweave.backends.torch_.loops import cond, gradient, scan, tracked, vjp, vmap, while_loop
+from rlweave.backends.torch_.loops import cond, gradient, scan, tracked, vmap
 from rlweave.backends.torch_.ops.arrays import DTYPES
 from rlweave.tree import tree_map
 
@@ -197,7 +199,7 @@ class TorchBackend(Backend):
         return {
             "scan": scan,
             "cond": cond,
-            "while_loop": while_loop,
+            "while_loop": python_while,
             "vmap": vmap,
             "copy": torch.clone,
             "gradient": gradient,
@@ -205,7 +207,7 @@ class TorchBackend(Backend):
             "stop_gradient": _stop_gradient,
             "no_grad": NoGrad,
             "enable_grad": EnableGrad,
-            "vjp": vjp,
+            "vjp": functools.partial(carrying.vjp, torch.func.vjp),
             "ones_like": torch.ones_like,
             "zeros_like": torch.zeros_like,
         }

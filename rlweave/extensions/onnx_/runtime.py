@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.base import Array, Cell
-from rlweave.backends.numpy_ import runtime as numpy_runtime
 from rlweave.backends.numpy_.runtime import NumpyBackend
+from rlweave.backends.pytree import python_while
 from rlweave.extensions.onnx_.run import OnnxRun
 from rlweave.extensions.onnx_.session import set_threads
 from rlweave.extensions.onnx_.symbol import Symbol
@@ -51,7 +51,7 @@ class OnnxBackend(NumpyBackend):
         return {
             "scan": scan,
             "cond": cond,
-            "while_loop": _without("graph.while_", numpy_runtime.while_loop),
+            "while_loop": _without("graph.while_", python_while),
             "vmap": vmap,
             "copy": lambda x: x if isinstance(x, Symbol) else np.array(x),
             "stop_gradient": lambda x: x,

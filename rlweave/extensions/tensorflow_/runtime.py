@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlweave.backends import carrying
 from rlweave.backends.base import (
     Array,
     Backend,
@@ -17,7 +19,9 @@ from rlweave.backends.base import (
     is_user_file,
     number_error,
     numpy_error,
+    set_cells,
     truth_error,
+    values_of_cells,
 )
 from rlweave.backends.portable_random import PortableRandom
 from rlweave.extensions.tensorflow_ import loops, ops
@@ -113,8 +117,8 @@ class TensorFlowBackend(Backend):
     def runtime(self) -> dict[str, Any]:
         return {
             "scan": scan,
-            "cond": cond,
-            "while_loop": while_loop,
+            "cond": functools.partial(carrying.cond, _choose),
+            "while_loop": functools.partial(carrying.while_loop, loops.loop),
             "vmap": vmap,
             "vjp": vjp,
             "copy": lambda x: x,
@@ -197,13 +201,8 @@ def _location(operation: Any) -> str:
     return "unknown line"
 
 
-def _values(cells: Sequence[Cell]) -> tuple[Any, ...]:
-    return tuple(cell.value for cell in cells)
-
-
-def _bind(cells: Sequence[Cell], values: Sequence[Any]) -> None:
-    for cell, value in zip(cells, values, strict=True):
-        cell.value = value
+def _choose(pred: Any, yes: Callable[[Any], Any], no: Callable[[Any], Any], values: Any) -> Any:
+    return loops.cond(pred, lambda: yes(values), lambda: no(values))
 
 
 def scan(
@@ -214,61 +213,8 @@ def scan(
     written: Any,
     rows: loops.Rows | None = None,
 ) -> Any:
-    """`graph.scan` as a while loop; the cells that the body writes are carried."""
-
-    def step(state: Any, x: Any) -> Any:
-        carry, values = state
-        _bind(written, values)
-        carry, y = body(carry, x)
-        return (carry, _values(written)), y
-
-    before = _values(written)
-    try:
-        (carry, values), ys = loops.scan(step, (carry, before), xs, length, rows=rows)
-    finally:
-        _bind(written, before)
-    _bind(written, values)
-    return carry, ys
-
-
-def cond(pred: Any, f: Callable[[], Any], g: Callable[[], Any], written: Any) -> Any:
-    """`graph.cond` as `tf.cond`; both branches hand out the written cells."""
-    before = _values(written)
-
-    def branch(function: Callable[[], Any]) -> Callable[[], Any]:
-        def run() -> Any:
-            _bind(written, before)
-            return function(), _values(written)
-
-        return run
-
-    try:
-        result, values = loops.cond(pred, branch(f), branch(g))
-    finally:
-        _bind(written, before)
-    _bind(written, values)
-    return result
-
-
-def while_loop(test: Callable[[Any], Any], body: Callable[[Any], Any], carry: Any, written: Any) -> Any:
-    """`graph.while_` as `tf.while_loop`."""
-    before = _values(written)
-
-    def check(state: Any) -> Any:
-        _bind(written, state[1])
-        return test(state[0])
-
-    def step(state: Any) -> Any:
-        _bind(written, state[1])
-        carry = body(state[0])
-        return carry, _values(written)
-
-    try:
-        carry, values = loops.loop(check, step, (carry, before))
-    finally:
-        _bind(written, before)
-    _bind(written, values)
-    return carry
+    """`graph.scan` as a while loop, which is told the rows of its results."""
+    return carrying.scan(loops.scan, body, carry, xs, length, written, rows=rows)
 
 
 def vmap(body: Callable[..., Any], in_axes: Sequence[int | None], size: int, args: Sequence[Any]) -> Any:
@@ -308,18 +254,18 @@ def vjp(segment: Callable[..., Any], cells: Sequence[Cell], written: Sequence[Ce
     Returns:
         (outputs, other results, pull-back from output cotangents to (cell cotangents, value cotangents)).
     """
-    before, before_written = _values(cells), _values(written)
+    before, before_written = values_of_cells(cells), values_of_cells(written)
     # nodes of their own, which nothing but this segment uses
     cell_sources = [tf.identity(tensor_of(value)) for value in before]
     value_sources = [tf.identity(tensor_of(value)) for value in values]
     try:
-        _bind(cells, [TensorFlowArray(x) for x in cell_sources])
+        set_cells(cells, [TensorFlowArray(x) for x in cell_sources])
         outputs, others = segment(*[TensorFlowArray(x) for x in value_sources])
-        after = _values(written)
+        after = values_of_cells(written)
     finally:
-        _bind(written, before_written)
-        _bind(cells, before)
-    _bind(written, after)
+        set_cells(written, before_written)
+        set_cells(cells, before)
+    set_cells(written, after)
 
     def pull(cotangents: Sequence[Any]) -> Any:
         found = tf.gradients(

@@ -10,12 +10,12 @@ import numpy as np
 
 from rlweave.backends.base import OpenArray
 from rlweave.errors import BuildError
+from rlweave.graph.current import BUILD_LOCK
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import Transfer
 from rlweave.graph.lowering.blocks import BlockWriter
 from rlweave.graph.lowering.program import open_array
 from rlweave.graph.lowering.source import Names, Writer, register_source
-from rlweave.graph.session.inference import BUILD_LOCK
 from rlweave.tree import flatten_tree, tree_map, unflatten_like
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from rlweave.extensions.placement import place_node
+from rlweave.graph.arguments import InputCheck, disagree
 from rlweave.graph.binding import fill_arguments
 from rlweave.graph.current import current_trace, tracing
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.executor import GraphExecutor, static_key
-from rlweave.graph.input_checks import InputCheck, disagree
 from rlweave.graph.ir import RANDOM, Call, Cond, Gradients, Graph, Node, Scan, Structure, Value, VMap, While, all_nodes
 from rlweave.graph.store import own
 from rlweave.graph.trace import Trace

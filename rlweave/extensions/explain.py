@@ -10,7 +10,7 @@ from typing import Any
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Node, Structure, Value, all_nodes
 from rlweave.graph.passes.ordering import by_place
-from rlweave.graph.session.completeness import Round
+from rlweave.graph.session.components import Round
 from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Store
 from rlweave.graph.variable import VariableCollection

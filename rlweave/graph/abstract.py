@@ -15,7 +15,7 @@ from rlweave.backends import Backend
 from rlweave.backends.base import ArrayUseError, Evaluation, Suspect
 from rlweave.errors import BuildError
 from rlweave.graph.ir import Structure
-from rlweave.graph.no_array import NoArray
+from rlweave.graph.stand_ins import NoArray
 from rlweave.spaces import Box, Dim, from_axes
 from rlweave.spaces.dim import fixed_size
 from rlweave.tree import tree_map

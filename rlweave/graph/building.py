@@ -11,17 +11,16 @@ from typing import Any
 from rlweave.backends import compiled_backend, get_backend
 from rlweave.backends.base import WIDE
 from rlweave.errors import BuildError, nearest
-from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.composition import ComponentBase
-from rlweave.graph.current import tracing
+from rlweave.graph.current import BUILD_LOCK, collection_paused, tracing
 from rlweave.graph.decorators import describe
 from rlweave.graph.executor import EXECUTOR_ATTRIBUTES, GraphExecutor
 from rlweave.graph.failures import failed_method
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Graph, NotReady, Structure, Unknown, all_nodes, gradients_of
 from rlweave.graph.passes.partition import random_travels
-from rlweave.graph.session.completeness import Round
-from rlweave.graph.session.inference import BUILD_LOCK, Session
+from rlweave.graph.session.components import Round
+from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Store
 from rlweave.graph.trace import Trace
 from rlweave.graph.values import make_inputs, nested_boxes

@@ -10,8 +10,7 @@ from rlweave.graph.current import current_session, current_trace
 from rlweave.graph.decorators import ApiMethod, GraphFunction
 from rlweave.graph.ir import NotReady
 from rlweave.graph.specs import from_spec
-from rlweave.graph.sync import sync_variables
-from rlweave.graph.variable import Initializer, Variable, VariableCollection, variable_space
+from rlweave.graph.variable import Initializer, Variable, VariableCollection, sync_variables, variable_space
 from rlweave.tree import leaves_of
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlweave.errors import BuildError
-from rlweave.graph.no_array import NoArray
+from rlweave.graph.stand_ins import NoArray
 from rlweave.spaces import Space
 from rlweave.tree import has_leaf, leaves_of
 

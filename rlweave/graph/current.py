@@ -1,7 +1,9 @@
-"""The trace and the build in progress in this thread, for what stands below both."""
+"""What is in progress: the trace and the build of this thread, for what stands below both; builds are one at a time."""
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +13,9 @@ from rlweave.errors import BuildError
 
 TRACE: ContextVar[Any] = ContextVar("rlweave_trace", default=None)
 SESSION: ContextVar[Any] = ContextVar("rlweave_session", default=None)
+
+#: One build (or lowering) at a time: components hold what their last build gave them.
+BUILD_LOCK = threading.RLock()
 
 
 def current_trace() -> Any:
@@ -40,3 +45,20 @@ def tracing(trace: Any) -> Iterator[None]:
     finally:
         TRACE.reset(token)
         SESSION.reset(session_token)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pauses the cyclic garbage collector.
+
+    A build makes many objects that stay, and each collection goes through those of the frameworks as well: up to a
+    third of the time of a build. Where somebody else has switched the collector off, it stays off.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -9,22 +9,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlweave.backends import Cell
+from rlweave.backends import Backend, Cell
 from rlweave.backends.base import set_cells, values_of_cells
-from rlweave.errors import ExecutionError, nearest
-from rlweave.graph.acting import refuse_learning
+from rlweave.errors import BuildError, ExecutionError, nearest
+from rlweave.graph.arguments import InputCheck, LazyMethod, StaticMethod, disagree
 from rlweave.graph.binding import bind_node_function
-from rlweave.graph.collection import collection_paused
 from rlweave.graph.component import Component, api_methods
+from rlweave.graph.current import BUILD_LOCK, collection_paused
 from rlweave.graph.guard import Guard, install_guard
-from rlweave.graph.input_checks import InputCheck, disagree
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Graph, Node, Structure
+from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Gradients, Graph, Node, Structure, all_nodes
 from rlweave.graph.lowering.program import Program, write_program
 from rlweave.graph.lowering.source import identifier
-from rlweave.graph.methods import LazyMethod, StaticMethod
-from rlweave.graph.passes.dead_nodes import drop_dead_nodes
+from rlweave.graph.passes.ordering import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
-from rlweave.graph.session.inference import BUILD_LOCK, Session
+from rlweave.graph.session.inference import Session
 from rlweave.graph.store import Snapshot, Store, make_binder, own, unshared
 from rlweave.plugins import extension
 
@@ -216,7 +214,7 @@ class GraphExecutor:
         """Takes a traced graph in; it is lowered when it is first called."""
         drop_dead_nodes(graph)
         if self.backend.acts_only:
-            refuse_learning(graph, self.root.path, self.backend)
+            _refuse_learning(graph, self.root.path, self.backend)
         for change in self._passes:
             change(graph, self)
         partition(graph, self.store)
@@ -379,9 +377,30 @@ class GraphExecutor:
         return picture
 
 
+def _refuse_learning(graph: Graph, root: str, backend: Backend) -> None:
+    """Checks that a graph neither writes variables nor takes gradients.
+
+    Args:
+        graph: A traced method.
+        root: Path of the root component.
+        backend: One that only acts.
+
+    Raises:
+        BuildError: It does; names the first node that does, and what to do.
+    """
+    for node in all_nodes(graph):
+        written = [path for path in node.writes if path not in RANDOM_PATHS]
+        if not isinstance(node, Gradients) and not written:
+            continue
+        raise BuildError(
+            f"the {backend.name} backend only acts, and {graph.name!r} learns",
+            where=f"{root}.{graph.name}",
+            received=f"{node.label} writes {written[0]}" if written else f"{node.label} takes a gradient",
+            fix='learn on backend="jax", "torch" or "tensorflow"; act on this one with build(..., methods=[...]) of '
+            f"methods that only act, or with acting_backend={backend.name!r} of an agent",
+        )
+
+
 def static_key(values: Iterable[Any]) -> tuple[tuple[type, Any], ...]:
     """Static arguments as a key: 1, 1.0 and True are three variants."""
     return tuple([(type(value), value) for value in values])
-
-
-__all__ = ["GraphExecutor"]

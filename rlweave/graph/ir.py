@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rlweave.backends.base import operator_for, user_location
 from rlweave.errors import BuildError
-from rlweave.graph.no_array import Symbolic
+from rlweave.graph.stand_ins import Symbolic
 from rlweave.spaces import Box, Dim
 from rlweave.tree import leaves_of, tree_map
 

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from rlweave.graph import Component, api, build, graph_fn
-from rlweave.graph.collection import collection_paused
+from rlweave.graph.current import collection_paused
 from rlweave.spaces import FloatBox
 
 

@@ -1,4 +1,4 @@
-"""Dependencies between nodes, and orders that nobody can tell from program order."""
+"""Which nodes run and in which order: dead ones go, and no order may be told from program order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlweave.graph.differentiation import full_path
-from rlweave.graph.ir import Gradients, Node
+from rlweave.graph.ir import Gradients, Graph, Node
+
+
+def drop_dead_nodes(graph: Graph) -> Graph:
+    """Drops dead nodes of a graph and of its bodies, in place."""
+    used = {id(value) for value in graph.output_values()}
+    kept = []
+    for node in reversed(graph.nodes):
+        for body in node.bodies.values():
+            drop_dead_nodes(body)
+        if node.writes or not used.isdisjoint(map(id, node.values())):
+            kept.append(node)
+            used.update(map(id, node.inputs()))
+    graph.nodes = kept[::-1]
+    return graph
 
 
 def dependencies(nodes: Sequence[Node]) -> list[set[int]]:

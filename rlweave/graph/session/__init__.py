@@ -1,1 +1,1 @@
-"""One build, by phase: composition, completeness of components, inference of what calls return and touch."""
+"""One build: its components, and inference of what calls return and touch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,16 +19,13 @@ from rlweave.graph.decorators import GraphFunction
 from rlweave.graph.failures import failed_call
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Call, Structure, Value, unique
 from rlweave.graph.replay import Recording
-from rlweave.graph.session.completeness import Completeness
+from rlweave.graph.session.components import BuiltComponents
 from rlweave.graph.session.fingerprints import PLAIN, Key, frozen
 from rlweave.graph.store import make_binder, scratch_state
 from rlweave.graph.values import make_result, nested_boxes, to_space, variables_of_arguments
 from rlweave.graph.variable import Variable
 from rlweave.spaces import Box
 from rlweave.tree import has_leaf, leaves_of
-
-#: One build (or lowering) at a time: components hold what their last build gave them.
-BUILD_LOCK = threading.RLock()
 
 #: Results of abstract evaluation, for the process; the functions and classes in the keys stay alive with them.
 _CACHE: dict[Any, Inference] = {}
@@ -50,7 +46,7 @@ class _Effects:
     integer_writes: tuple[str, ...]
 
 
-class Session(Completeness):
+class Session(BuiltComponents):
     """One build.
 
     Args:

@@ -20,7 +20,7 @@ from rlweave.envs.parallel_api import make_parallel_env
 from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.errors import EnvError
-from rlweave.runs.observations import join_arrays, split_arrays
+from rlweave.runs.states import join_arrays, split_arrays
 from tests.envs.faulty_envs import Counting, Mutating
 from tests.envs.parallel_fakes import together
 from tests.envs.test_transitions import KINDS

@@ -99,7 +99,7 @@ class DeterministicGraph(ReplayGraph):
     def _targets(self, records: Any) -> Any:
         actions = self.target_policy.mode(records["next_observations"])
         if self.smoothing is not None:
-            actions = self.smoothing.call(actions)
+            actions, _ = self.smoothing.call(actions)
         values = self.target_critics.call(records["next_observations"], actions)
         return self.loss.targets(records["rewards"], records["terminated"], records["discounts"], values)
 

@@ -1,7 +1,7 @@
 """The parts that algorithms are composed of."""
 
 from rlweave.components.action_distribution import Joint
-from rlweave.components.action_noise import GaussianNoise
+from rlweave.components.action_noise import GaussianNoise, OrnsteinUhlenbeckNoise
 from rlweave.components.beta import Beta
 from rlweave.components.convolution import Conv2D
 from rlweave.components.critics import Critics, StackedDense
@@ -82,6 +82,7 @@ __all__ = [
     "Normal",
     "ObservationEncoder",
     "Optimizer",
+    "OrnsteinUhlenbeckNoise",
     "PPOLoss",
     "Policy",
     "PrioritizedReplay",

@@ -47,7 +47,7 @@ class NoisyAction(ActionDistribution):
     @api
     def sample(self, parameters: Any) -> Any:
         """The actions with noise, nested (..., *shape)."""
-        return self.noise.call(self.mode(parameters))
+        return self.noise.call(self.mode(parameters))[0]
 
     @graph_fn(returns=1)
     def _mode(self, parameters: dict[str, Any]) -> Any:

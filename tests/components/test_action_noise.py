@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rlweave.components import GaussianNoise, NoisyAction
+from rlweave.components import GaussianNoise, NoisyAction, OrnsteinUhlenbeckNoise
 from rlweave.errors import ConfigError, SpaceError
-from rlweave.spaces import Dict, FloatBox, IntBox
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 from tests.components.gradient_probes import BACKENDS
 
@@ -20,17 +20,60 @@ def zeros():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_deviation_and_limit(backend):
-    free = ComponentTest(GaussianNoise(SPACE, 0.2), {"actions": OWN}, backend).test("call", zeros())
+    free = ComponentTest(GaussianNoise(SPACE, 0.2), {"actions": OWN}, backend).test("call", zeros())[0]
     for noise in (free["free"], free["wide"][:, 0], free["wide"][:, 1]):
         assert noise.std() == pytest.approx(0.2, rel=0.05)
         assert abs(noise.mean()) < 0.02
-    limited = ComponentTest(GaussianNoise(SPACE, 0.2, 0.3), {"actions": OWN}, backend).test("call", zeros())
+    limited = ComponentTest(GaussianNoise(SPACE, 0.2, 0.3), {"actions": OWN}, backend).test("call", zeros())[0]
     assert np.abs(limited["free"]).max() == pytest.approx(0.3)
     # clipped after the noise, where there are bounds
     ends = {name: np.ones_like(values) for name, values in zeros().items()}
-    at_the_end = ComponentTest(GaussianNoise(SPACE, 0.2), {"actions": OWN}, backend).test("call", ends)
+    at_the_end = ComponentTest(GaussianNoise(SPACE, 0.2), {"actions": OWN}, backend).test("call", ends)[0]
     assert at_the_end["wide"].max() == 1
     assert at_the_end["free"].max() > 1.3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ornstein_uhlenbeck_noise_has_the_moments_of_the_process(backend):
+    deviation, rate, steps = 0.2, 0.3, 12
+    noise = OrnsteinUhlenbeckNoise(SPACE, deviation, rate)
+    spaces = {"actions": OWN, "state": noise.recurrent_space.with_batch_rank()}
+    test = ComponentTest(noise, {**spaces, "episode_start": BoolBox(add_batch_rank=True)}, backend)
+    begun = np.zeros(ROWS, np.bool_)
+    state = {name: values + 7.0 for name, values in zeros().items()}  # of an episode before
+    course = []
+    for step in range(steps):
+        actions, state = test.test("call", zeros(), state, begun if step else ~begun)
+        np.testing.assert_allclose(actions["free"], state["free"], rtol=1e-6)
+        course.append(np.column_stack([state["free"], state["wide"]]))
+    course = np.array(course)  # (T, rows, components)
+    for step in range(steps):
+        variance = deviation**2 * (1 - np.exp(-2 * rate * (step + 1)))
+        np.testing.assert_allclose(course[step].var(axis=0), variance, rtol=0.1)
+        np.testing.assert_allclose(course[step].mean(axis=0), 0, atol=5 * np.sqrt(variance / ROWS))
+        if step >= 3:  # covariance of two noises: what is left of the earlier one
+            earlier = course[step - 3]
+            expected = np.exp(-3 * rate) * earlier.var(axis=0)
+            np.testing.assert_allclose((course[step] * earlier).mean(axis=0), expected, atol=0.003)
+    np.testing.assert_allclose(np.corrcoef(course[-1].T), np.eye(3), atol=0.07)  # components are independent
+    # an episode that begins leaves the others alone
+    start = np.arange(ROWS) < ROWS // 2
+    _, after = test.test("call", zeros(), {name: np.full_like(v, 9.0) for name, v in zeros().items()}, start)
+    innovation = deviation * np.sqrt(1 - np.exp(-2 * rate))
+    assert after["free"][start].mean() == pytest.approx(0, abs=5 * innovation / np.sqrt(ROWS / 2))
+    assert after["free"][~start].mean() == pytest.approx(9 * np.exp(-rate), abs=5 * innovation / np.sqrt(ROWS / 2))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ornstein_uhlenbeck_noise_stays_within_the_box_and_is_kept_beyond(backend):
+    noise = OrnsteinUhlenbeckNoise(SPACE, 0.1, 0.1)
+    spaces = {"actions": OWN, "state": noise.recurrent_space.with_batch_rank()}
+    test = ComponentTest(noise, {**spaces, "episode_start": BoolBox(add_batch_rank=True)}, backend)
+    far = {name: np.full_like(values, 5.0) for name, values in zeros().items()}
+    actions, state = test.test("call", zeros(), far, np.zeros(ROWS, np.bool_))
+    assert (actions["wide"] == 1).all()
+    assert state["wide"].mean() == pytest.approx(5 * np.exp(-0.1), abs=0.01)
+    assert actions["free"].mean() == pytest.approx(5 * np.exp(-0.1), abs=0.01)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -50,3 +93,5 @@ def test_what_is_refused():
         GaussianNoise(IntBox(3))
     with pytest.raises(ConfigError, match="deviation"):
         GaussianNoise(SPACE, -0.1)
+    with pytest.raises(ConfigError, match="rate"):
+        OrnsteinUhlenbeckNoise(SPACE, rate=0.0)

@@ -183,6 +183,13 @@ add(
 )
 add("gaussian-noise", c.GaussianNoise, lambda: c.GaussianNoise(FLOAT_ACTIONS, 0.2, 0.5), {"actions": OWN_FLOATS})
 add(
+    "ornstein-uhlenbeck-noise",
+    c.OrnsteinUhlenbeckNoise,
+    lambda: c.OrnsteinUhlenbeckNoise(FLOAT_ACTIONS),
+    {"actions": OWN_FLOATS, "state": OWN_FLOATS, "episode_start": bools()},
+    constants={"call": ("state",)},
+)
+add(
     "noisy-action",
     c.NoisyAction,
     lambda: c.NoisyAction(FLOAT_ACTIONS),

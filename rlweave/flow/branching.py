@@ -1,4 +1,4 @@
-"""Operators where streams part, meet, wait and end."""
+"""Operators where streams split, join, queue and end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Split(Operator):
 def _copied(payload: Any) -> Any:
     """A copy that shares no array with the original: branches must not see each other's mutations."""
     own_copy = getattr(payload, "copy", None)
-    if own_copy is not None and not isinstance(payload, dict | list | set):  # whose own copy is shallow
+    if own_copy is not None and not isinstance(payload, dict | list | set):  # their own copy is shallow
         return own_copy()
     return copy.deepcopy(payload)
 
@@ -187,7 +187,7 @@ def _share(weight: Any) -> Fraction:
 
 
 class Queue(Operator):
-    """A bounded queue: upstream goes on while downstream is busy elsewhere, as far as capacity and policy allow.
+    """A bounded queue: upstream goes on while downstream is busy, as far as its capacity and ``when_full`` allow.
 
     The scheduler gives every queue one chance to take an item in each step, before it pulls the end of the plan. An
     item in a queue is done as far as its source is concerned.

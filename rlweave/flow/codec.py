@@ -38,11 +38,11 @@ def encode(value: Any, operator: str) -> Any:
     Args:
         value: A JSON value, an array, an object of a class that is ``saved_as`` a kind, or lists, deques, tuples and
             dicts (with string keys) of them.
-        operator: Who keeps it, for the error message.
+        operator: Name of the operator that keeps it, for the error.
 
     Raises:
         CheckpointError: If it is of another type.
-        ActorLost: If an item was only referred to, and is lost; says which.
+        ActorLost: If a referenced item is lost; names it.
     """
     for base in type(value).__mro__:
         if (kind := _KINDS.get(base)) is not None:

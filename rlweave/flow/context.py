@@ -1,4 +1,4 @@
-"""What a running plan shares with its operators: actors and the clock, counters, and the ways of weights."""
+"""What a running plan shares with its operators: actors and clock, counters, and the channels of weights."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Turn:
 
     Attributes:
         number: Of the step.
-        only_source: Whether everything in the plan waits for one gather.
-        patience: Seconds that the step may wait at that gather, where nothing else could move meanwhile.
-        waits_until: When that time is over, once the step has begun to wait.
+        only_source: Whether the plan has one gather for which all else waits.
+        patience: Seconds that the step may wait at that gather.
+        waits_until: End of that time, once the step has begun to wait.
     """
 
     def __init__(self, only_source: bool = False) -> None:
@@ -35,14 +35,14 @@ class Turn:
 
 
 class Counting:
-    """What operators count, and tell in reports.
+    """What operators count, and what reports are made of.
 
     Attributes:
         counters: The plan's absolute counters.
-        metrics: Where learners put their metrics until the next report.
+        metrics: Metrics of learners until the next report.
         train_lag: Weight lag of items when a learner trains on them, in updates of that learner.
         train_lags: The same by the operator that trains.
-        episodes: Episodes that came with items, by worker group, until the next report: the newest of each.
+        episodes: The newest episodes that came with items, by worker group, until the next report.
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -81,7 +81,7 @@ class Actors:
         clock: Where the time is read.
         stages: Operators that run beside the workers of a group, by name.
         fragments: Items that the workers of a group make per call.
-        stopped: Says of each actor of a group whether it is stopped and not there again.
+        stopped: Tells of each actor of a group whether it is stopped and not restarted yet.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -95,7 +95,7 @@ class Actors:
         """The actors of a group, made at the first call.
 
         Raises:
-            PlanError: If they are to live elsewhere, and exist here.
+            PlanError: If the engine runs actors in other processes, but the workers are objects of this one.
         """
         if group.key not in self._actors:
             if group.exists() and not self.engine.in_process:
@@ -127,8 +127,8 @@ class Actors:
             group: The group.
             method: Of the actors.
             arguments: Of each actor's call; None for one that is not to be called.
-            operator: Who asks, for errors.
-            source: Whose actors they are, for errors.
+            operator: Name of the operator that asks, for errors.
+            source: Name of the actors' source, for errors.
 
         Returns:
             The answers in order; None for those who were not called, were stopped and are not there again, or are lost.
@@ -147,7 +147,7 @@ class Actors:
 
 
 class Context(Actors, Counting):
-    """Made by the plan when it starts, and given to every operator: also learners, and the ways of their weights.
+    """Everything that operators get from a running plan: also learners, and the channels of their weights.
 
     Attributes:
         turn: The scheduler's present step.
@@ -163,7 +163,7 @@ class Context(Actors, Counting):
         self._source_of: dict[str, tuple[WeightChannel, int]] = {}
 
     def restart_actor(self, group: WorkerGroup, index: int, replaces: int) -> Call:
-        """Restarts an actor in place: it knows what its predecessor knew before it is asked for an item.
+        """Restarts an actor in place; it gets its predecessor's weights and messages before it is asked for an item.
 
         Returns:
             A call that is done when the actor is there.
@@ -174,7 +174,7 @@ class Context(Actors, Counting):
         return self.engine.call(actor, "shares_weights")
 
     def channel(self, group: WorkerGroup) -> WeightChannel:
-        """The way of weights to a group of workers."""
+        """The weight channel to a group of workers."""
         if group.key not in self._channels:
             name = f"{len(group)} workers"
             actors, made = self.actors(group), not group.exists()
@@ -224,12 +224,12 @@ class Context(Actors, Counting):
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """What was counted and is unreported; not what belongs to actors, learners and memories."""
+        """Counts and unreported metrics, without the states of actors, learners and memories."""
         lags = [channel.gather_lag.state_dict() for channel in self.channels()]
         return {**self.counting_state(), "gather_lag": lags}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state, which may have more in it."""
+        """Takes over a state; other keys in it are ignored."""
         self.load_counting_state(state)
         for channel, lag in zip(self.channels(), state["gather_lag"], strict=True):
             channel.gather_lag.load_state_dict(lag)

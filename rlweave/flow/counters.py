@@ -22,10 +22,10 @@ class Counters:
         updates: Calls of a learner's ``update`` (one weight version each).
         items: Items that reached the end of the plan.
         drops: Items thrown away as declared, per operator.
-        failures: Failures that the plan went on after, per operator.
+        failures: Failures after which the plan went on, per operator.
         replacements: Actors that were restarted, per operator.
-        lost_items: Items that were asked of actors which failed then, or that a learner failed on, per operator.
-        lost_updates: Updates that a learner lost which was restarted from an older state, per operator.
+        lost_items: Items lost with actors that failed, or on which a learner failed, per operator.
+        lost_updates: Updates lost because a learner was restarted from an older state, per operator.
     """
 
     env_steps_sampled: int = 0
@@ -49,7 +49,7 @@ class Counters:
         self.drops[operator] = self.drops.get(operator, 0) + 1
 
     def fail(self, operator: str) -> None:
-        """Counts a failure of ``operator`` that the plan goes on after."""
+        """Counts a failure of ``operator`` after which the plan goes on."""
         self.failures[operator] = self.failures.get(operator, 0) + 1
 
     def replace(self, operator: str) -> None:
@@ -62,7 +62,7 @@ class Counters:
             self.lost_items[operator] = self.lost_items.get(operator, 0) + items
 
     def lose_updates(self, operator: str, updates: int) -> None:
-        """Counts updates of a learner that nobody has any more."""
+        """Counts lost updates of a learner."""
         if updates:
             self.lost_updates[operator] = self.lost_updates.get(operator, 0) + updates
 

@@ -252,7 +252,7 @@ FORMS = {"mermaid": to_mermaid, "svg": to_svg}
 def draw(graph: PlanGraph, form: str = "mermaid", seconds: float | None = None) -> str:
     """Draws a plan: operators with their settings, coloured by where they run, and what flows between them.
 
-    Solid arrows are streams, with item type, capacity and policy; thick ones are still at their sources. Dashed arrows
+    Solid arrows are streams, with item type, capacity and what happens when full; thick ones are parallel. Dashed ones
     are messages: weights, priorities, what `notify` sends. Dotted ones are items that a memory keeps and gives out.
 
     Args:

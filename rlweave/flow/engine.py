@@ -92,7 +92,7 @@ class Call(Protocol):
 
 
 class Engine(Protocol):
-    """The few things a plan asks of the place it runs on.
+    """The few operations that a plan needs of the place it runs on.
 
     Calls of one actor are carried out in the order in which they were started. ``wait`` is the only one that blocks,
     beside ``kill``, which is bounded. Nothing is ever tried twice: a call may have changed its actor.
@@ -145,7 +145,7 @@ class Engine(Protocol):
         ...
 
     def fetch(self, calls: Sequence[Call]) -> None:
-        """Brings the results of calls that are done all at once, where that costs less than each by itself."""
+        """Fetches the results of calls that are done, all at once if that costs less."""
         ...
 
     def put(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What travels through a plan: items in envelopes, references to items, and what there is in place of an item."""
+"""What travels through a plan: items in envelopes, references to items, and signals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlweave.flow.protocols import Episode, steps_of
 
 @saved_as("signal")
 class Signal(enum.Enum):
-    """What pulling an operator gives when it does not give an item."""
+    """The answer of an operator that gives no item."""
 
     NOT_READY = "not ready"
     """Nothing can move here now: the caller passes over this branch, and never spins on it."""
@@ -42,7 +42,7 @@ END: Literal[Signal.END] = Signal.END
 
 @saved_as("absorbed_at")
 class AbsorbedAt(int):
-    """What a source actor sends in place of an item that stayed with its n-th operator, counted from 0."""
+    """Sent by a source actor in place of an item that its n-th operator absorbed, counted from 0."""
 
     def state_dict(self) -> dict[str, Any]:
         """Number of the operator."""
@@ -74,7 +74,7 @@ class RoundMark(NamedTuple):
 
 @saved_as("envelope")
 class Envelope(NamedTuple):
-    """One item of a stream together with where it comes from. Immutable.
+    """One item of a stream with its origin. Immutable.
 
     Attributes:
         payload: The item itself.
@@ -162,15 +162,15 @@ def _common_round(envelopes: Sequence[Envelope]) -> RoundMark | None:
 ItemT = TypeVar("ItemT")
 
 _NONE = (Signal, AbsorbedAt)
-"""What stands in place of an item that there is not."""
+"""Payloads that stand for a missing item."""
 
 
 @saved_as("item_reference")
 class ItemReference(Generic[ItemT]):
-    """Stands for an item that is still where it was made. Immutable.
+    """Refers to an item that is still at the actor that made it. Immutable.
 
-    What only needs the number of steps, or passes the item on to another actor, takes it as it is: `StoreToBuffer`
-    into shards, `UpdateWeights`, unions, queues. The item is kept as long as its reference is.
+    Operators that only need the number of steps, or pass the item on to another actor, take it as it is:
+    `StoreToBuffer` into shards, `UpdateWeights`, unions, queues. The item is kept as long as its reference is.
 
     Attributes:
         num_steps: Environment steps in the item.
@@ -190,14 +190,14 @@ class ItemReference(Generic[ItemT]):
 
     @property
     def argument(self) -> Any:
-        """What to give to ``Engine.call`` for the actor to get the item."""
+        """The argument for ``Engine.call`` by which an actor gets the item."""
         return self._item if self._call is None else self._call
 
     def fetch(self) -> ItemT:
         """The item itself; it belongs to the caller. As an operator: ``for_each(ItemReference.fetch)``.
 
         Raises:
-            ActorLost: It was lost with the place where it was.
+            ActorLost: It was lost with its actor.
         """
         item: ItemT = self._item if self._call is None else self._call.result()  # type: ignore[assignment]
         return item

@@ -1,4 +1,4 @@
-"""Failures of the actors of a gather's source: which the plan goes on after, and who does not answer."""
+"""Failures of the actors of a gather's source: after which of them the plan goes on, and which actors hang."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Survived(NamedTuple):
 
     Attributes:
         error: Names operator, actor and item; its cause is the original error.
-        skipped: Whether the actor goes on, and only its item is left out.
-        actor_lost: Whether the actor is dead or hangs, and with it all that it had made of its call.
+        skipped: Whether only the item is skipped, and the actor goes on.
+        actor_lost: Whether the actor is dead or hangs, so that all items of its call are lost.
     """
 
     error: PlanError
@@ -33,11 +33,11 @@ class Survived(NamedTuple):
 class Failures:
     """The failures of the actors of a source, for the gather that asks them.
 
-    The gather has every error judged (`judge`), and forgets what it held of the actor where that one is not to go on
-    (`note`, then `stop`). It asks who can be asked (`stopped`), and the supervisor who is there again.
+    The gather passes every error to `judge`. Where the actor is not to go on, it drops the actor's pending items
+    (`note`, then `stop`). `stopped` tells which actors it may ask.
 
     Args:
-        source: Whose actors they are.
+        source: The source of the actors.
         stages: The operators that run beside them.
         context: Of the plan.
     """
@@ -54,29 +54,29 @@ class Failures:
             context,
             source.name,
             self._restart,
-            # who were made without a learner would act on weights that nobody trained
+            # actors that were made without a learner would act on untrained weights
             lambda look: not self._channel.lacks_learner(look),
         )
         context.stopped[source.group.key] = self.supervisor.stopped
         self.last_error: PlanError | None = None
-        """The newest failure that the plan went on after. Without one, nobody is stopped or restarting."""
+        """The newest failure after which the plan went on. Without one, no actor is stopped or restarting."""
         self.heard_of = [0.0] * len(source.group)
         """When each actor delivered last."""
         self.hangs_at = 0.0
-        """Before this time nobody counts as hanging."""
+        """Before this time no actor counts as hanging."""
 
     # -- what the rules say ----------------------------------------------------------------------------------
 
     def judge(self, error: Exception, item: Envelope, version: float) -> Survived | None:
-        """Finds out what the rule says about an actor that failed, and counts it.
+        """Applies the rule to a failure of an actor, and counts it.
 
         Args:
-            error: What came of it.
-            item: What it was to make.
+            error: The error.
+            item: The item that it was asked for.
             version: Of the weights that it was asked for it with.
 
         Returns:
-            What the plan goes on after; None if nothing was made and nothing is lost, because there were no weights.
+            The failure after which the plan goes on; None if nothing is lost, because there were no weights yet.
 
         Raises:
             PlanError: If the plan is to stop, naming operator, actor and item, with the original error as its cause.
@@ -98,7 +98,7 @@ class Failures:
         return Survived(survived, rule.on_error == "skip", actor_lost)
 
     def note(self, index: int, survived: Survived) -> bool:
-        """Notes a failure of an actor; whether the actor is to be stopped.
+        """Notes a failure of an actor; returns whether the actor is to be stopped.
 
         Raises:
             PlanError: If the rule is to skip, and too many were skipped in a row.
@@ -110,10 +110,10 @@ class Failures:
         return not survived.skipped
 
     def check_alive(self, over: Sequence[bool]) -> None:
-        """Raises the last error when no actor is left that could work.
+        """Raises the last error if no actor is left that could work.
 
         Args:
-            over: Which of them have come to their end.
+            over: Numbers of the actors that have no more items.
 
         Raises:
             PlanError: If all others were given up, and one was.
@@ -132,15 +132,15 @@ class Failures:
     # -- actors that are restarted ------------------------------------------------------------------------------
 
     def stopped(self, index: int) -> bool:
-        """Whether an actor cannot be asked: it is given up, or its successor is not there yet."""
+        """Whether an actor cannot be asked: it is given up, or not restarted yet."""
         return self.last_error is not None and self.supervisor.stopped(index)
 
     def restarting(self) -> bool:
-        """Whether any actor is to come."""
+        """Whether any actor is being restarted."""
         return self.last_error is not None and self.supervisor.restarting()
 
     def stop(self, index: int) -> None:
-        """Ends an actor, and plans its restart or gives it up."""
+        """Ends an actor, and schedules its restart or gives it up."""
         self._context.stop_actor(self._source.group, index)
         self.supervisor.stop(index)
         self._source.stopped(index)
@@ -151,17 +151,17 @@ class Failures:
     # -- actors that do not answer ------------------------------------------------------------------------------
 
     def hanging(self, unanswered: Sequence[Requested], now: float) -> list[tuple[Requested, Hanging]]:
-        """Those requests whose actors have not answered for too long."""
-        # a learner that hangs keeps those waiting who wait for its weights: it is to be found out first
+        """Requests whose actors have not answered in time."""
+        # a hanging learner delays the workers that wait for its weights, so it is detected first
         patience = self.rule.timeout * (2.0 if self._channel.awaits_weights() else 1.0)
         silent = [(request, now - self._since(request)) for request in unanswered]
         return [(request, Hanging(f"no answer for {time:.1f} seconds")) for request, time in silent if time > patience]
 
     def look_again(self, requested: Sequence[Requested], now: float) -> None:
-        """Sets when actors are to be looked at again; what is asked for later hangs later."""
+        """Sets when actors are checked again; later requests time out later."""
         self.hangs_at = min(map(self._since, requested), default=now) + self.rule.timeout
         if self.hangs_at < now:
-            self.hangs_at = now + self.rule.timeout / 10.0  # somebody is waiting for weights: looked at again soon
+            self.hangs_at = now + self.rule.timeout / 10.0  # an actor waits for weights: it is checked again soon
 
     def _since(self, request: Requested) -> float:
         return max(request.asked_at, self.heard_of[request.actor])

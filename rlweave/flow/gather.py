@@ -1,4 +1,4 @@
-"""What both gathers do: ask sources for items, and take delivery of them."""
+"""The part that both gathers share: they ask sources for items, and receive them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rlweave.flow.workers import Arrival, Requested, SourceItem
 
 
 class Gather(Operator):
-    """Asks sources for items, and takes delivery of them."""
+    """Asks sources for items, and receives them."""
 
     state: ClassVar[tuple[str, ...]] = ("_sequence", "_over")
     may_wait = True
@@ -61,27 +61,27 @@ class Gather(Operator):
         self.outputs = [Port(self, 0, upstream.item_type)]
         self._requested: deque[Requested] = deque()
         self._ready: set[int] = set()
-        """Identities of the calls that are known to be done."""
+        """Identities of calls that are known to be done."""
         self._arrived: deque[Arrival] = deque()
         self._sequence = [0] * len(source.group)
         self._over = [False] * len(source.group)
         self._may_skip_look = False
         self._right: set[type] = {Signal}
-        """Types that items may have, as far as they were seen."""
+        """Types of items that passed the check."""
         self.calls_per_source = 1
         """Calls of one source that may be under way at a time."""
         self.waits_for_all = True
-        """Whether an item of each source that was asked is waited for, however long that takes."""
+        """Whether it waits for an item of every source that was asked, without a time limit."""
         self._blocking: list[Call] = []
         self._blocked_in_step = -1
 
     def prepare(self, context: Context) -> None:
-        """Tells the actors what to do with each item before it leaves them."""
+        """Tells the actors which operators each item goes through before it leaves them."""
         context.fragments[self.source.group.key] = self.source.fragments
         context.stages[self.source.group.key] = [(stage.name, stage) for stage in self.stages]
 
     def start(self, context: Context) -> None:
-        """Binds actors and the way of weights to them."""
+        """Looks up the actors and their weight channel."""
         self._engine = context.engine
         self._actors = context.actors(self.source.group)
         self._channel = context.channel(self.source.group)
@@ -129,24 +129,24 @@ class Gather(Operator):
         if found is not None:
             return found
         turn, failures = self._context.turn, self._failures
-        patience = 0.0  # none unless all that could move is what it looks for
+        patience = 0.0  # it may wait only if nothing else in the plan could move
         if turn.patience and self.waits_for_all and (failures.last_error is None or not failures.restarting()):
             now, until = self._now(), failures.hangs_at
-            if turn.waits_until is None:  # all looks of a step together, so that stop() is heeded
+            if turn.waits_until is None:  # bounded over all waits of a step, so that stop() takes effect
                 turn.waits_until = now + turn.patience
             if turn.waits_until < until:
                 until = turn.waits_until
             if until > now:
                 patience = until - now
         if self._may_skip_look and not patience:
-            # The scheduler waits next, and waiting looks as well. Who steps again without waiting gets a look.
+            # The scheduler waits next, which looks as well. A caller that steps again without waiting gets a look here.
             self._may_skip_look = False
             return None
         requested = self._requested
         unknown = [request.call for request in requested if id(request.call) not in ready]
         done = self._engine.wait(unknown, patience) if unknown else []
         if len(done) == 1 and not ready and admitted is None and self.calls_per_source == 1:
-            (call,) = done  # nothing to choose among, and this runs for every item
+            (call,) = done  # no choice, and this runs for every item
             for request in requested:
                 if request.call is call:
                     return request
@@ -154,7 +154,7 @@ class Gather(Operator):
         return self._known_done(admitted)
 
     def _known_done(self, admitted: Callable[[Requested], bool] | None) -> Requested | None:
-        passed: set[int] = set()  # an actor's calls are done in order, but an engine may tell of a later one first
+        passed: set[int] = set()  # an actor's calls are done in order, but an engine may report a later one first
         for request in self._requested:
             if request.actor not in passed:
                 if id(request.call) in self._ready and (admitted is None or admitted(request)):
@@ -166,10 +166,10 @@ class Gather(Operator):
         self._requested.remove(request)
         self._ready.discard(id(request.call))
 
-    # -- taking delivery ----------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------------
 
     def _take(self, request: Requested) -> list[Arrival] | None:
-        """Takes over the items of a call that is done; None if there is none, because it failed or was the end."""
+        """Receives the items of a call that is done; None if there are none, because it failed or was the end."""
         self._requested.remove(request)
         if self._ready:
             self._ready.discard(id(request.call))
@@ -185,7 +185,7 @@ class Gather(Operator):
         if failures.last_error is not None:
             failures.supervisor.delivered(index)
         name, sequence, left = self._names[index], self._sequence[index], len(items)
-        if left < self.source.fragments:  # it ended, or one of them failed, which the next call says
+        if left < self.source.fragments:  # the source ended, or an item failed, which the next call reports
             self.source.lost(self.source.fragments - left)
         arrivals = []
         for payload, num_steps, version, episodes in items:
@@ -215,10 +215,10 @@ class Gather(Operator):
         return arrivals
 
     def _check_item(self, payload: Any, item: Envelope) -> None:
-        """Checks what came, once for each type.
+        """Checks an item, once for each type.
 
         Raises:
-            PlanError: If it is not what the worker, or the last operator beside it, is annotated to give.
+            PlanError: If it is not of the type that the worker, or the last operator beside it, declares.
         """
         if not self.by_reference:
             maker = self.inputs[0].node
@@ -229,7 +229,7 @@ class Gather(Operator):
         self._right.add(type(payload))
 
     def _through_stages(self, payload: Any) -> Any:
-        """Counts an item at the operators beside its source that it came to."""
+        """Counts an item at each operator beside its source that it reached."""
         absorbed = type(payload) is AbsorbedAt
         for stage in self.stages[: payload + 1] if absorbed else self.stages:
             stage.timer.items += 1
@@ -239,23 +239,23 @@ class Gather(Operator):
         return arrivals
 
     def _deliver(self, arrival: Arrival) -> Envelope:
-        """Lets an item out, and counts it."""
+        """Delivers an item, and counts it."""
         self._absorb(arrival)
         self.timer.items += 1
         return arrival.envelope
 
     def _lag(self, envelope: Envelope) -> int:
-        """How old the weights are that an item was made with; 0 if that is unknown."""
+        """The weight lag of an item; 0 if that is unknown."""
         version = envelope.weight_version
         return 0 if version == UNKNOWN_VERSION else self._channel.lag(version, envelope.versions)
 
     def _note_lag(self, envelope: Envelope) -> None:
-        """Counts how old the weights are that an item was made with, when it leaves, if that is known and it counts."""
+        """Counts the weight lag of an item that leaves, if it is known and the item counts."""
         if envelope.weight_version != UNKNOWN_VERSION and self.source.counts:
             self._channel.note_lag(envelope.weight_version, envelope.versions)
 
     def _absorb(self, arrival: Arrival) -> None:
-        """Counts what an item took."""
+        """Counts the environment steps of an item."""
         source = self.source
         source.timer.items += 1
         source.count(self._counters, arrival.num_steps)
@@ -269,12 +269,12 @@ class Gather(Operator):
     # -- failures -----------------------------------------------------------------------------------------------
 
     def _failed(self, index: int, error: Exception, asked: bool = True, version: float = math.inf) -> None:
-        """Does what the rule says about an actor that failed.
+        """Handles a failure of an actor as its rule says.
 
         Args:
             index: Its number.
-            error: What came of it.
-            asked: Whether it failed on an item that was asked for.
+            error: The error.
+            asked: Whether it failed on a requested item.
             version: Of the weights that it was asked for it with.
 
         Raises:
@@ -286,14 +286,14 @@ class Gather(Operator):
             return
         items = (self.source.fragments if survived.actor_lost else 1) if asked else 0
         self._counters.lose(self.source.name, items)
-        self.source.lost(self.source.fragments if asked else 0)  # nothing comes of the whole call
+        self.source.lost(self.source.fragments if asked else 0)  # the whole call is lost
         self._sequence[index] += items
         if self._failures.note(index, survived):
             self._forget_all_of(index)
             self._failures.stop(index)
 
     def _forget_all_of(self, index: int) -> None:
-        """Forgets what an actor was asked for and what came of it, all of which is lost."""
+        """Drops the requests and the items of an actor, all of which are lost."""
         purged = [request for request in self._requested if request.actor == index]
         purged_items = [arrival for arrival in self._arrived if arrival.actor == index]
         for request in purged:
@@ -308,7 +308,7 @@ class Gather(Operator):
         self.source.lost(items)
 
     def _replace_due(self) -> None:
-        """Has the actors restarted whose time has come, and asks those for items that are there."""
+        """Restarts actors whose delay is over, and asks those that are there for items."""
         failures = self._failures
         for index in self.source.take_dead():
             if not failures.stopped(index):
@@ -323,19 +323,19 @@ class Gather(Operator):
                 self._failed(index, error, asked=False)
 
     def _asked_of_new_actor(self, index: int) -> None:
-        """Asks a new actor for what its predecessor owed."""
+        """Asks a restarted actor for the items that its predecessor owed."""
 
     def _check_alive(self) -> None:
-        """Raises the last error when no actor is left that could work."""
+        """Raises the last error if no actor is left that could work."""
         if self._failures.last_error is not None and not self._requested and not self._arrived:
             self._failures.check_alive(self._over)
 
     def _check_hanging(self) -> list[Call]:
-        """Does what the rule says about actors that do not answer; the calls that were found to be done instead."""
+        """Handles actors that do not answer as their rule says; returns calls that turned out to be done."""
         failures, now = self._failures, self._now()
         if now < failures.hangs_at:
             return []
-        # nobody may have looked for long: the driver was busy, or the look was left out
+        # the last look may be long ago: the driver was busy, or the look was left out
         unknown = [request.call for request in self._requested if id(request.call) not in self._ready]
         found = self._engine.wait(unknown, 0) if unknown else []
         self._ready.update(map(id, found))
@@ -348,10 +348,10 @@ class Gather(Operator):
         return found
 
     def _not_ready(self) -> Pulled:
-        """Remembers which calls hold this node up in this step, and answers NOT_READY."""
+        """Remembers the calls that hold this node up in this step, and returns NOT_READY."""
         found = self._check_hanging()
         self._check_alive()
-        # One that is done and held back must not be waited for: the plan would spin.
+        # Waiting for a call that is done and held back would make the plan spin.
         ready = self._ready
         self._blocking = found + [request.call for request in self._requested if id(request.call) not in ready]
         if self._failures.last_error is not None:
@@ -360,11 +360,11 @@ class Gather(Operator):
         return NOT_READY
 
     def waits_on(self) -> Iterator[Call]:
-        """The items that held it up in the last step; none if it was not asked or had an item to give."""
+        """The calls that held it up in the last step; none if it was not asked or had an item."""
         return iter(self._blocking if self._blocked_in_step == self._context.turn.number else ())
 
     def wakes_at(self) -> float | None:
-        """When an actor is to be restarted, or counts as hanging."""
+        """The time at which an actor is to be restarted, or counts as hanging."""
         if self._blocked_in_step != self._context.turn.number:
             return None
         failures = self._failures
@@ -374,26 +374,26 @@ class Gather(Operator):
         return min((at for at in (hangs_at, failures.supervisor.wakes_at()) if at is not None), default=None)
 
     def obstacle(self) -> str:
-        """Items that did not arrive yet."""
+        """Items that have not arrived yet."""
         late = ", ".join(f"{self._names[request.actor]}#{self._sequence[request.actor]}" for request in self._requested)
         return f"waiting for {late}" if late else ""
 
     def progress(self) -> str:
-        """How old the weights were that its items were made with."""
+        """Weight lags of its items."""
         lag = self._channel.gather_lag
         return f"lag {lag.mean:.1f} (at most {lag.maximum})" if lag.counts else ""
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Waits until all calls that were started are done, and takes delivery of nothing: they come as they would."""
+        """Waits until all started calls are done, without receiving their items."""
         patience = min(1.0, self._failures.rule.timeout)
         while unknown := [request.call for request in self._requested if id(request.call) not in self._ready]:
             self._ready.update(map(id, self._engine.wait(unknown, patience)))
             self._check_hanging()
 
     def state_dict(self) -> dict[str, Any]:
-        """Sequence numbers, sources that are over, and items that were asked for or made, and not delivered."""
+        """Sequence numbers, sources that have ended, and items that were requested or made, and not delivered."""
         self.drain()
         requested, failed = self._answers()
         arrived = self._kept_arrivals()
@@ -408,7 +408,7 @@ class Gather(Operator):
     def _answers(self) -> tuple[list[Any], list[int]]:
         """The answers of calls that are done and not delivered, and the sources of those that failed.
 
-        The gather finds out about these when it would have; who resumes asks again.
+        The gather detects these failures as if nothing had been saved; a resumed plan asks again.
         """
         kept: list[Any] = []
         failed: list[int] = []
@@ -422,7 +422,7 @@ class Gather(Operator):
         return kept, failed
 
     def _kept_arrivals(self) -> list[Any]:
-        """What has arrived. Items that were left where they were made, and are lost there, are counted."""
+        """Items that have arrived. Items left at their actors and lost there are counted."""
         kept = []
         for arrival in list(self._arrived):
             try:
@@ -435,7 +435,7 @@ class Gather(Operator):
         return kept
 
     def _after_lost(self, index: int) -> None:
-        """Has a source asked again whose last item is lost."""
+        """Asks a source again whose last item is lost."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a state; that of another number of workers is refused."""

@@ -22,23 +22,23 @@ WhenOld = Literal["drop", "wait"]
 class GatherSync(Gather):
     """A barrier: one item per source (or one call's worth of them) in every round, in the order of the sources.
 
-    The next round is asked for only when the last item of this one has gone through the plan, so what the plan sends
+    The next round is requested only when the last item of this one has gone through the plan, so what the plan sends
     upstream meanwhile (weights) is seen by the whole next round. A source that is over leaves the rounds.
 
-    So does one that is given up, after as many failures in a row as ``on_error`` lets pass: rounds have an item less
-    from then on, as ``given_up`` among the measures says. Every item knows its round (``Envelope.round``), so
+    So does one that is given up, after as many failures in a row as ``on_error`` allows: rounds have an item less
+    from then on (the measure ``given_up`` counts them). Every item knows its round (``Envelope.round``), so
     ``batch_rounds()`` goes on to make lists of one round each. ``batch(n)`` and ``concat(min_steps)`` count items and
     steps, whichever round they are of.
 
-    With a quorum, a round does not wait for everybody: once ``timeout`` seconds have passed since it was asked for,
-    ``quorum`` sources are enough. A late item comes in the round in which it arrives, and says so
+    With a quorum, a round does not wait for all: once ``timeout`` seconds have passed since it was requested,
+    ``quorum`` sources are enough. A late item joins the round in which it arrives, and is marked
     (``Envelope.rounds_late``); its source is asked again only after that.
 
     Args:
         upstream: A parallel stream.
         concat: Deliver each round as one item, its batches glued together.
         quorum: Sources that are enough after ``timeout``; None waits for all.
-        timeout: Seconds that a round waits for everybody; 0 never waits for more than the quorum.
+        timeout: Seconds that a round waits for all sources; 0 never waits for more than the quorum.
     """
 
     state = (*Gather.state, "_rounds", "_glued", "late_items", "_round")
@@ -94,7 +94,7 @@ class GatherSync(Gather):
         return merge(parts, payload, self.name, self._glued - 1)
 
     def _collect(self) -> Pulled | None:
-        """Fills the round, or says why it cannot be filled now."""
+        """Fills the round, or returns the signal that explains why it cannot be filled now."""
         failures = self._failures
         self._replace_due()
         if not self._open:
@@ -125,7 +125,7 @@ class GatherSync(Gather):
         return ABSORBED if self._live() or self._requested or failures.restarting() else END
 
     def _marked(self, arrivals: Iterable[Arrival]) -> deque[Arrival]:
-        """Items of the newest round, the last of which says so."""
+        """Items of the newest round; the last one is marked as such."""
         whole = list(arrivals)
         number, end = self._rounds - 1, len(whole) - 1
         return deque(
@@ -134,7 +134,7 @@ class GatherSync(Gather):
         )
 
     def _not_absorbed(self, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-        """Those that came through all operators at their source; the steps of the others are counted."""
+        """Items that came through all operators at their source; the steps of the others are counted."""
         for arrival in arrivals:
             if arrival.envelope.payload is ABSORBED:
                 self._absorb(arrival)
@@ -150,7 +150,7 @@ class GatherSync(Gather):
             self._request(index, self._rounds)
 
     def _mark(self, request: Requested, arrivals: list[Arrival]) -> list[Arrival]:
-        """Marks items that were asked for in an earlier round."""
+        """Marks items that were requested in an earlier round."""
         late = self._rounds - request.round
         if not late:
             return arrivals
@@ -163,7 +163,7 @@ class GatherSync(Gather):
         return len({arrival.actor for arrival in self._arrived}) >= self.quorum
 
     def wakes_at(self) -> float | None:
-        """Also when a round need not wait for everybody any more."""
+        """As in the base class, and the time at which the quorum is enough."""
         base = super().wakes_at()
         if self.timeout is None or not self._open or self._now() >= self._opened_at + self.timeout:
             return base
@@ -171,19 +171,19 @@ class GatherSync(Gather):
         return at if base is None else min(base, at)
 
     def note(self) -> str:
-        """Whether rounds are glued together, and for whom they wait."""
+        """Whether rounds are concatenated, and the quorum."""
         quorum = "" if self.quorum is None else f"quorum={self.quorum}, timeout={self.timeout:g}"
         return ", ".join(filter(None, ["one item per round" if self.concat else "", quorum]))
 
     def measures(self) -> dict[str, float]:
-        """Items that came in a later round than the one they were asked for, and sources that rounds lack for good."""
+        """The numbers of late items, and of sources that were given up."""
         given_up = sum(self._failures.supervisor.given_up) if hasattr(self, "_failures") else 0
         measures: dict[str, float] = {} if self.quorum is None else {"late_items": self.late_items}
         return {**measures, "given_up": given_up} if given_up else measures
 
     def state_dict(self) -> dict[str, Any]:
-        """Also the items of the round that were not delivered."""
-        # who resumes has all of the sources, and is to ask those that have no actor now
+        """As in the base class, and the items of the round that were not delivered."""
+        # a resumed plan has all sources again, and asks those that have no actor now
         whole = self._open and not any(map(self._failures.stopped, range(len(self._over))))
         return {**super().state_dict(), "open": whole}
 
@@ -196,18 +196,18 @@ class GatherSync(Gather):
 class GatherAsync(Gather):
     """Items as they come, ``num_async`` asked for ahead at every source.
 
-    A source is asked for another item only after the one it delivered has gone through the plan. So with
+    A source is asked for the next item only after the one it delivered has gone through the plan. So with
     ``num_async=1`` item i of a source is done before item i + 1 is begun (with several fragments per call: before the
     next call is begun).
 
     Args:
         upstream: A parallel stream.
         num_async: Calls per source that may be started and whose items are not delivered.
-        max_lag: Most weight versions that an item is old when it leaves here, of whichever learner has gone furthest,
-            and when a learner trains on it, of that learner; None keeps all.
-        when_old: ``"drop"`` leaves older items out and counts them. ``"wait"`` holds items of faster sources back
-            where they would make one that is being made too old; what is too old even so is dropped and counted.
-        by_reference: Whether items stay where they are made, and an `ItemReference` goes through the plan for each.
+        max_lag: Greatest weight lag of an item, when it leaves here for the learner that is furthest ahead,
+            and when a learner trains on it for that learner; None keeps all.
+        when_old: ``"drop"`` drops older items and counts them. ``"wait"`` holds items of faster sources back
+            if they would make an item under construction too old; those that are too old even so are dropped.
+        by_reference: Whether items stay where they are made, and an `ItemReference` goes through the plan instead.
     """
 
     state = (*Gather.state, "held_back", "_holding")
@@ -247,11 +247,11 @@ class GatherAsync(Gather):
     def start(self, context: Context) -> None:
         """Binds actors."""
         super().start(context)
-        # asked for every item, so nothing is asked where everything is admitted
+        # this runs for every item: without a bound there is no check
         self._admits = None if self.when_old == "drop" or self.max_lag is None else self._admitted
 
     def pull(self, output: int = 0) -> Pulled:
-        """The item that was asked for first among those that have arrived."""
+        """The arrived item that was requested first."""
         source, failures = self.source, self._failures
         failed = failures.last_error is not None
         if failed or source.watched_by_others:
@@ -289,7 +289,7 @@ class GatherAsync(Gather):
         self.timer.items += 1
         if self.max_lag is not None and self._lag(envelope) > self.max_lag:
             self._counters.drop(self.name)
-            # who sends weights by the items that come through (UpdateWeights) will not see this one
+            # an UpdateWeights behind this gather will not see this item
             self._channel.publish(arrival.actor)
             return ABSORBED
         self._note_lag(envelope)
@@ -302,7 +302,7 @@ class GatherAsync(Gather):
         self._due = [due for due in self._due if due != index] + [index] * self.num_async
 
     def _admitted(self, request: Requested) -> bool:
-        """Whether delivering an item leaves every item that is being made young enough."""
+        """Whether delivering an item keeps every item under construction within the bound."""
         assert self.max_lag is not None
         lag = self._channel.lag
         oldest = max(lag(other.version, other.versions) for other in self._requested)
@@ -317,13 +317,13 @@ class GatherAsync(Gather):
         return f"num_async={self.num_async}{bound}{', by reference' if self.by_reference else ''}"
 
     def measures(self) -> dict[str, float]:
-        """How often items were held back so that others would not get too old."""
+        """Number of items held back so that others do not get too old."""
         return {"held_back": self.held_back} if self.when_old == "wait" else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Also the sources that are to be asked next, and how often items were held back."""
+        """As in the base class, and the sources to be asked next, and the number of items held back."""
         state = super().state_dict()
-        # who resumes has all of the sources
+        # a resumed plan has all sources again
         stopped = [index for index in range(len(self._over)) if self._failures.stopped(index)]
         due = [index for index in self._due if index not in stopped] + stopped * self.num_async
         return {**state, "due": due}

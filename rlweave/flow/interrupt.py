@@ -1,4 +1,4 @@
-"""Ctrl-C as a polite request: the item on its way goes through first."""
+"""Ctrl-C stops a plan after the current item."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def stopping_on_interrupt(stop: Callable[[], None], stopped: Callable[[], bool])
     """Makes the first Ctrl-C call ``stop``; the second one interrupts at once, as usual.
 
     Does nothing outside the main thread (Python allows no handlers there), or where the program has set a handler of
-    its own. (A handler that only delays interrupts, as component graphs install one, says by `hands_on_to` whom it
-    hands them to; it is put back afterwards, and gets the second Ctrl-C.)
+    its own. (A handler that only delays interrupts, as component graphs install one, names by `hands_on_to` the handler
+    that gets them; it is put back afterwards, and gets the second Ctrl-C.)
 
     Args:
         stop: Called at the first Ctrl-C.
@@ -85,7 +85,7 @@ def stopping_on_interrupt(stop: Callable[[], None], stopped: Callable[[], bool])
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():  # others may be who lets go of the iterator
+        if threading.current_thread() is threading.main_thread():  # another thread may release the iterator
             handler.give_back()
         else:
             handler.over = True

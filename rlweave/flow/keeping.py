@@ -21,38 +21,38 @@ from rlweave.flow.protocols import Learner
 
 
 class LearnersBehind:
-    """The learners that get the items of an operator; other learners of the plan are none of its business."""
+    """The learners that get the items of an operator."""
 
     def __init__(self) -> None:
         self._learners: list[Learner | LearnerActor] = []
         self._context: Context | None = None
 
     def find(self, node: Operator, graph: Graph) -> None:
-        """Looks for them below a node of a plan."""
+        """Looks for them downstream of a node."""
         self._learners = graph.learners_behind(node)
 
     def start(self, context: Context) -> None:
-        """Learns where updates are counted."""
+        """Gets the records that count the learners' updates."""
         self._context = context
 
     def _records(self) -> list[LearnerRecord]:
         return [] if self._context is None else [self._context.learner(learner) for learner in self._learners]
 
     def updates(self) -> tuple[int, ...]:
-        """Updates that each of them has made."""
+        """The number of updates of each of them."""
         return tuple(record.updates for record in self._records())
 
     def weight_lags(self, envelope: Envelope, made_with: Iterable[tuple[int, tuple[int, ...]]]) -> list[int]:
-        """How many updates old weights are that items were made with, of the learner that trains on them.
+        """The weight lag of items, in updates of the learner that trains on them.
 
-        Of several such learners, of the one that has made most since.
+        Of several such learners, the greatest lag.
 
         Args:
             envelope: An item of the same workers.
             made_with: Version and versions of the weights of each item, as an envelope has them.
 
         Returns:
-            The updates by item, those left out whose weights nobody knows; nothing where items come from no workers.
+            The lag of each item whose weights are known; nothing if items come from no workers.
         """
         maker = None if self._context is None else self._context.worker_of(envelope.origins[0][0])
         if maker is None:
@@ -70,12 +70,11 @@ Item = TypeVar("Item")
 
 
 class Prefetch(Operator):
-    """Holds n items back, each staged when it comes: copied to a device, say, while the learner is still busy.
+    """Holds n items back, each staged when it arrives: copied to a device, say, while the learner is still busy.
 
     Order stays; at the end of a stream the last n follow. An item is n items old when it goes on: a sample of a
-    memory does not see what was stored, or which priorities were set, in between. How many updates of the learner that
-    trains on the items that were (of several, the one that made most) is counted in ``lags`` and reported as the metric
-    ``<name>/lag``.
+    memory does not see what was stored, or which priorities were set, in between. The updates that the learner behind
+    it made meanwhile (of several learners, the most) are counted in ``lags`` and reported as the metric ``<name>/lag``.
 
     Args:
         n: Items held back, at least 1.
@@ -101,11 +100,11 @@ class Prefetch(Operator):
         return Signature(Item, Item)
 
     def check(self, graph: Graph) -> None:
-        """Finds who trains on the items."""
+        """Finds the learners that train on the items."""
         self._learners.find(self, graph)
 
     def start(self, context: Context) -> None:
-        """Learns where updates are counted."""
+        """Gets the records that count the learners' updates."""
         self._learners.start(context)
 
     def process(self, envelope: Envelope) -> Pulled:
@@ -148,14 +147,14 @@ MadeWith = tuple[int, tuple[int, ...]]
 
 
 class MixInReplay(Operator):
-    """Glues trajectories of a bounded buffer to every item (Espeholt et al. 2018, section 5.2.2).
+    """Appends trajectories from a bounded buffer to every item (Espeholt et al. 2018, section 5.2.2).
 
-    An item's own trajectories enter the buffer first, where the oldest make room; then trajectories are drawn from all
+    An item's own trajectories replace the oldest in the buffer first; then trajectories are drawn from all
     that are in it, each equally likely, with replacement. So from the first item on all items have the same size
     (for a whole number of trajectories; else sizes that differ by one), and nothing is compiled twice for it.
 
-    The item stays what it was otherwise: it counts the environment steps that are new in it (``num_steps``), and its
-    weight version is theirs. How old the weights behind the replayed ones are is the metric ``<name>/lag``, the mean
+    The item keeps its meaning: it counts the environment steps that are new in it (``num_steps``), and its
+    weight version is theirs. The weight lag of the replayed ones is the metric ``<name>/lag``, the mean
     in updates of the learner that trains on the items (of several, the one that made most).
 
     Args:
@@ -190,15 +189,15 @@ class MixInReplay(Operator):
         return Signature(SampleBatch, SampleBatch)
 
     def check(self, graph: Graph) -> None:
-        """Finds who trains on the items."""
+        """Finds the learners that train on the items."""
         self._learners.find(self, graph)
 
     def start(self, context: Context) -> None:
-        """Learns where updates are counted."""
+        """Gets the records that count the learners' updates."""
         self._learners.start(context)
 
     def process(self, envelope: Envelope) -> Pulled:
-        """Keeps the item's trajectories, and glues others to it.
+        """Keeps the item's trajectories, and appends replayed ones to it.
 
         Raises:
             ConfigError: The item is no batch of trajectories.
@@ -234,7 +233,7 @@ class MixInReplay(Operator):
         return f"capacity={self.capacity}, proportion={self.proportion:g}"
 
     def state_dict(self) -> dict[str, Any]:
-        """The trajectories, glued together, and where the draws are."""
+        """The trajectories as one batch, and the state of the draws."""
         batches = [batch for batch, _ in self._kept]
         return {
             "kept": encode(SampleBatch.concat(batches), self.name) if batches else None,

@@ -1,4 +1,4 @@
-"""Learners as a plan knows them: in this process or in an actor, versions of weights, snapshots, what an update did."""
+"""Learners of a plan: in this process or in an actor, with versions of weights, snapshots, and results of updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlweave.flow.resources import Resources
 @saved_as("train_stats")
 @dataclass(slots=True)
 class TrainStats:
-    """What one call of a learner's ``update`` did.
+    """Result of one call of a learner's ``update``.
 
     Attributes:
         metrics: The learner's metrics, not read yet if they are on a device.
@@ -51,17 +51,17 @@ class TrainStats:
 
 
 class LearnerActor:
-    """Says how a learner is made at the place where it is to live.
+    """A learner that lives in an actor: how to make it there.
 
     Give it to `TrainOneStep` or `ApplyGradients` in place of a learner.
 
-    Weights go from there to the workers without passing through the driver.
+    Weights go from the actor to the workers without passing through the driver.
 
     Args:
         factory: Makes the learner; without arguments.
         resources: What it holds on a cluster while it lives.
-        save_every: Where ``on_error("replace")`` has it restarted after a failure: updates from one snapshot of its
-            state, which the new one begins from, to the next. Such a learner has ``state_dict()`` and
+        save_every: With ``on_error("replace")``, which restarts it after a failure: updates from one snapshot of its
+            state, from which the new one begins, to the next. Such a learner has ``state_dict()`` and
             ``load_state_dict(state)``.
     """
 
@@ -109,9 +109,9 @@ class LearnerRecord:
             (self.actor,) = engine.create_actors([learner.factory], learner.resources)
         self.updates = 0
         self.busy = False
-        """Whether its actor works on the next update: what it is asked for now comes behind that."""
+        """Whether its actor is busy with the next update, so that requests are answered after it."""
         self.lost = False
-        """Whether its actor is known to be gone, and not replaced yet: workers go on with the weights they have."""
+        """Whether its actor is known to be dead and not restarted yet: workers go on with the weights they have."""
         self.replaceable = False
         self.save_every = learner.save_every if isinstance(learner, LearnerActor) else 1
         self._engine = engine
@@ -119,11 +119,11 @@ class LearnerRecord:
         self._handle: Any = None
         self._restored_from = 0
         self._snapshots: list[tuple[int, Call]] = []
-        """Versions whose state was asked for, oldest first, with the calls that give it."""
+        """Versions of the requested snapshots, oldest first, with their calls."""
 
     @property
     def newest(self) -> int:
-        """Version of the weights that can be had now: those asked for before the update that its actor is busy with."""
+        """Version of the newest available weights: those requested before the update that its actor is busy with."""
         return self._put_version if self.busy and self._put_version >= 0 else self.updates
 
     def weights(self) -> Any:
@@ -141,18 +141,18 @@ class LearnerRecord:
         return self._handle
 
     def offer(self) -> None:
-        """Asks its actor for the weights now: behind the next update they would be of another version, and late."""
+        """Asks its actor for the weights now: after the next update they would be late, and of another version."""
         if self.actor is not None and not self.lost:
             self.weights()
 
     def reread(self) -> None:
-        """Reads the weights again next time, because they were replaced without an update."""
+        """Reads the weights again next time, because they were loaded without an update."""
         self._put_version = -1
 
     def offer_state(self) -> dict[str, Any] | None:
-        """The weights that the next worker gets without the learner being read, where the engine is in this process.
+        """The cached weights that the next worker gets, if the engine is in this process.
 
-        On any other one it is a matter of time which weights a worker gets, and who resumes begins with the newest.
+        On other engines timing decides which weights a worker gets, and a resumed plan begins with the newest.
         """
         held = self._put_version >= 0 and (self.actor is not None or self._put_version == self.updates)
         if not self._engine.in_process or not held:
@@ -167,25 +167,25 @@ class LearnerRecord:
             self._handle = LocalCall(decode(state["weights"]), None)
 
     def is_asked(self) -> bool:
-        """Whether its actor was asked for weights and has not answered yet."""
+        """Whether weights were requested of its actor and have not arrived yet."""
         return self.actor is not None and self._put_version >= 0 and not self._engine.wait([self._handle], 0)
 
     # -- a learner that may be restarted --------------------------------------------------------------------------
 
     def protect(self) -> None:
-        """Keeps snapshots of the learner's state from now on, so that it can be restarted in its place."""
+        """Keeps snapshots of the learner's state from now on, so that it can be restarted in place."""
         self.replaceable = True
         self.keep_snapshot()
 
     def updated(self) -> None:
-        """Counts an update; every so often the state is kept, where it is: it does not pass through the driver."""
+        """Counts an update, and takes a snapshot every so often; it does not pass through the driver."""
         self.updates += 1
         self.busy = False
         if self.replaceable and self.updates - self._snapshots[-1][0] >= self.save_every:
             self.keep_snapshot()
 
     def keep_snapshot(self) -> None:
-        """Asks for the state as it is now, unless the last answer is still awaited. Two older ones are kept."""
+        """Requests a snapshot of the state, unless the last one is still awaited. Two older ones are kept."""
         if (
             not self.replaceable
             or self.lost
@@ -195,24 +195,24 @@ class LearnerRecord:
         self._snapshots = [*self._snapshots[-2:], (self.updates, self._engine.call(self.actor, "state_dict"))]
 
     def is_lost(self) -> bool:
-        """Whether the last reading of weights says that the actor is gone; then somebody has to replace it."""
+        """Whether the last reading of weights shows that the actor is dead, so that it has to be restarted."""
         if self.replaceable and not self.lost and self._put_version >= 0 and self._engine.wait([self._handle], 0):
             try:
                 self._handle.result()
             except ActorLost:
                 self.lost = True
-            except Exception:  # not the actor's end: who uses the weights tells it
+            except Exception:  # another error: whoever uses the weights raises it
                 return False
         return self.lost
 
     def restart(self, operator: str) -> Call:
-        """Restarts the learner from its last snapshot that can be had.
+        """Restarts the learner from its last available snapshot.
 
         Args:
-            operator: Who trains it, for errors.
+            operator: Name of the operator that trains it, for errors.
 
         Returns:
-            A call that is done when it is there. If that call's argument failed, `drop_snapshot` and try again.
+            A call that is done when the learner is there. If the call's argument failed, `drop_snapshot` and try again.
 
         Raises:
             PlanError: There is no snapshot left.
@@ -233,14 +233,14 @@ class LearnerRecord:
         return self._engine.call(self.actor, "load_state_dict", snapshot)
 
     def drop_snapshot(self) -> None:
-        """Forgets the newest snapshot, which cannot be had."""
+        """Drops the newest snapshot, which is lost."""
         self._snapshots.pop()
 
     def restored(self) -> int:
-        """Goes on: what it has now is a version of its own, newer than all that anybody has.
+        """Continues with a new version of the weights, newer than all that workers have.
 
         Returns:
-            The updates that are lost.
+            The number of lost updates.
         """
         lost = self.updates - self._restored_from
         self.lost = False

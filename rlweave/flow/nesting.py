@@ -1,4 +1,4 @@
-"""Plans in plans: a worker whose items are what a plan of its own did in a number of environment steps."""
+"""Plans in plans: a worker whose items are the progress of a plan of its own in a number of environment steps."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rlweave.flow.resources import Resources
 @saved_as("plan_item")
 @dataclass(slots=True)
 class PlanItem:
-    """What a plan in a plan did in a while.
+    """The progress of an inner plan.
 
     Attributes:
         num_steps: Environment steps that it took.
         report: Single numbers by name, as in the inner plan's report.
-        state: What else it says, such as the state that it is in: nested string-keyed dicts and lists of JSON values
+        state: Further data, such as its state: nested string-keyed dicts and lists of JSON values
             and arrays.
     """
 
@@ -57,9 +57,9 @@ class PlanWorker:
 
     Args:
         plan: The inner plan, not started yet.
-        engine: Where its actors live; whoever made the engine closes it.
+        engine: Where its actors live; the caller closes it.
         steps: Environment steps of the inner plan that make one item.
-        on_weights: Called with weights and version when the outer plan sends some; without it they are left alone.
+        on_weights: Called with weights and version when the outer plan sends them; without it they are ignored.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PlanWorker:
         return PlanItem(counters.env_steps_sampled - before, report.flat())
 
     def set_weights(self, weights: Any, version: int) -> None:
-        """Hands weights of the outer plan on."""
+        """Passes weights of the outer plan to ``on_weights``."""
         if self._on_weights is not None:
             self._on_weights(weights, version)
 
@@ -109,11 +109,11 @@ class PlanWorker:
 class NestedPlan:
     """A factory for a `PlanWorker`: give several of them to a `WorkerGroup`, and each makes a plan of its own there.
 
-    The outer plan sums what the inner ones need into what it needs itself. An actor that only drives a plan whose
+    The outer plan adds the resources of inner plans to its own. An actor that only drives a plan whose
     workers live elsewhere takes no processor core: trials that held one each would wait for each other's for ever.
 
     Args:
-        compose: Composes the inner plan. Called once here too, to see what it needs; composing starts nothing.
+        compose: Composes the inner plan. Called once here, too, for its resources; composing starts nothing.
         steps: Environment steps of the inner plan that make one item of the outer one.
         engine: Gives the engine of the inner plan's actors; None lets them live in the process of the actor. In an
             actor on Ray, ``RayEngine`` gives the cluster that the actor is part of.
@@ -134,7 +134,7 @@ class NestedPlan:
 
     @property
     def resources(self) -> Resources:
-        """What the actor itself holds: nothing where it only drives others."""
+        """Resources of the actor itself: none if it only drives other actors."""
         return Resources() if self.engine is None else Resources(cpus=0.0)
 
     def needs(self) -> list[tuple[int, Resources]]:
@@ -142,7 +142,7 @@ class NestedPlan:
         return [] if self.engine is None else self.compose().graph.needs()
 
     def capacity(self) -> Mapping[str, float] | None:
-        """All that there is where the inner plan's actors live."""
+        """Capacity of the engine of the inner plan's actors."""
         return None if self.engine is None else self.engine().capacity()
 
     def __call__(self) -> PlanWorker:

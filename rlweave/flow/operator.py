@@ -34,7 +34,7 @@ RunsAt = Literal["sources", "driver", "learner", "elsewhere"]
 
 
 class Port:
-    """One output of an operator. It has one consumer at most: whoever wants two, splits.
+    """One output of an operator. It has at most one consumer; `Stream.split` makes several outputs of it.
 
     Attributes:
         node: The operator it belongs to.
@@ -97,7 +97,7 @@ _OF_ITS_PLACE = (
     *("inputs", "outputs", "gates", "takes", "take", "beside", "add_metrics", "timer"),
     *("_gives", "_right", "flushed", "_context", "_counters", "_now", "_pullers"),
 )
-"""What a copy beside a worker does not have."""
+"""Attributes that belong to an operator's place in a plan; copies that run beside workers do not take them along."""
 
 
 class Operator:
@@ -114,9 +114,8 @@ class Operator:
     * ``process`` does the same with envelopes, which say where an item comes from; ``signature`` has the item types.
     * ``pull`` takes items from upstream by itself, any number of them, as gathers, unions and queues do.
 
-    What a checkpoint is to keep is declared: ``state = ("seen",)`` names attributes. What an operator finds out about
-    the items it tells by `report`. It has its place in one plan; until then it has no name and no inputs. Names of the
-    attributes below are taken.
+    ``state = ("seen",)`` names the attributes that checkpoints keep. `report` adds numbers to the plan's reports. An
+    operator belongs to one plan; before, it has no name and no inputs. The names of the attributes below are taken.
 
     Attributes:
         name: Unique name, final once the plan is made.
@@ -135,20 +134,20 @@ class Operator:
     at_source: ClassVar[bool] = True
     """Whether it may run at the workers; false where it refers to objects of the driver."""
     merges: ClassVar[bool] = False
-    """Whether it makes one item of several; then it may give none for long, and what it makes is of no round."""
+    """Whether it merges several items into one: it may absorb many before one comes out, which belongs to no round."""
     may_wait: ClassVar[bool] = False
     """Whether it has ``waits_on`` or ``wakes_at``."""
     on_error_choices: tuple[str, ...] = ("stop", "skip")
-    """What ``on_error`` may say about it; nothing for an operator that cannot fail on an item."""
+    """The rules that ``on_error`` may set for it; none for an operator that cannot fail on an item."""
     runs_at: RunsAt = "driver"
     in_flight: int = 1
     """Items that the edge into it can hold."""
     takes: Any = Any
 
-    # -- whom it refers to --------------------------------------------------------------------------------------
+    # -- what it refers to --------------------------------------------------------------------------------------
 
     group: WorkerGroup | None = None
-    """The workers or shards whose items it begins with, if it is a source of them."""
+    """The workers or shards that make its items, if it is a source."""
     draws_from: Any = None
     """The memory that it samples, if any."""
     fills: Any = None
@@ -182,7 +181,7 @@ class Operator:
         return snake_case(type(self).__name__)
 
     def enter(self, inputs: Sequence[Port], name: str) -> None:
-        """Gives it its place in a plan; `connect` follows when nothing is found to be wrong with it.
+        """Puts it into a plan; `connect` follows after the checks.
 
         Raises:
             PlanError: If it has a place already: its buffers and counters belong to one stream.
@@ -196,9 +195,9 @@ class Operator:
         self.outputs: list[Port] = []
         self.gates: list[Callable[[], bool]] = []
         self.flushed: deque[Envelope] = deque()
-        """What came out at the end of the stream and nobody has taken yet."""
+        """Items that were released at the end of the stream and not taken yet."""
         self._right: set[type] | None = None
-        """Types that results may have, as far as they were seen; None if nothing is said about them."""
+        """Types of results that passed the check; None if no type is declared."""
 
     def connect(self) -> None:
         """Makes it the consumer of its inputs.
@@ -241,12 +240,12 @@ class Operator:
     # -- checks -------------------------------------------------------------------------------------------------
 
     def works_on_payloads(self) -> bool:
-        """Whether it makes one payload of each, so that it may run beside workers."""
+        """Whether it makes one payload of one payload, so that it may run beside workers."""
         kind = type(self)
         return kind.__call__ is not Operator.__call__ and kind.flush is Operator.flush
 
     def signature(self) -> Signature:
-        """Item types taken and given."""
+        """Item types that it takes and gives."""
         return signature_of(self)
 
     def produced(self, received: Any) -> Any:
@@ -254,18 +253,18 @@ class Operator:
         return self.signature().produced(received)
 
     def check_place(self, upstream: Port, at_workers: bool) -> None:
-        """Raises PlanError for what is wrong at its place in a plan, behind an output, or beside workers."""
+        """Raises PlanError if it cannot stand at this place: behind this output, or beside workers."""
 
     def check(self, graph: Graph) -> None:
-        """Raises PlanError for what can be known to be wrong only when the whole plan is there."""
+        """Raises PlanError for mistakes that only the whole plan shows."""
 
     # -- running ------------------------------------------------------------------------------------------------
 
     def prepare(self, context: Context) -> None:
-        """Says what the actors need to know when they are made; called once, before any actor exists."""
+        """Declares what actors need when they are made; called once, before any actor exists."""
 
     def open(self, context: Context) -> None:
-        """Binds what every item needs; called once, sources first."""
+        """Looks up what every item needs (actors, channels, counters); called once, sources first."""
         self._context, self._counters, self._now = context, context.counters, context.clock.now
         self._pullers = [_puller(port) for port in self.inputs]
         self.take: Callable[[], Pulled] = self._pullers[0] if self._pullers else lambda: END
@@ -311,7 +310,7 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} works on envelopes, or defines neither __call__ nor process")
 
     def flush(self) -> list[Envelope]:
-        """What is still inside when the stream ends."""
+        """Items that are still inside when the stream ends."""
         return []
 
     def _check_type(self, result: Pulled) -> None:
@@ -326,7 +325,7 @@ class Operator:
         self._right.add(type(result.payload))
 
     def _skipped(self, item: Envelope, error: Exception) -> Pulled:
-        """Leaves an item out that the operator failed on, if that is the rule, and counts it."""
+        """Skips and counts an item that the operator failed on, if that is its rule."""
         self._failures_in_a_row += 1
         rule = self.failure_rule or FailureRule()
         if rule.on_error == "stop" or self._failures_in_a_row >= rule.attempts:
@@ -335,7 +334,7 @@ class Operator:
         return ABSORBED
 
     def at_end(self) -> Pulled:
-        """What comes out when upstream has ended: all that was kept back, then END."""
+        """After upstream has ended: the items that were kept back, then END."""
         if not self.ended:
             self.ended = True
             try:
@@ -349,17 +348,17 @@ class Operator:
         return all(gate() for gate in self.gates)
 
     def waits_on(self) -> Iterator[Call]:
-        """Calls whose completion lets it go on."""
+        """Calls that it waits for."""
         return iter(())
 
     def wakes_at(self) -> float | None:
-        """When it can go on although no call is done; None if it cannot."""
+        """The time at which it can continue although no call is done; None if there is none."""
         return None
 
     def drain(self) -> None:
-        """Waits until none of its calls is on the way, for a checkpoint."""
+        """Waits until none of its calls is under way, for a checkpoint."""
 
-    # -- telling ------------------------------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------------------------
 
     def report(self, **metrics: Any) -> None:
         """Adds numbers to the next report of the plan, which has the mean of each as ``"<operator>/<name>"``.
@@ -382,11 +381,11 @@ class Operator:
         self.add_metrics(metrics)
 
     def obstacle(self) -> str:
-        """Why it is not ready, for the message of a stalled plan; empty if it is."""
+        """The reason why it is not ready, for the error of a stalled plan; empty if it is ready."""
         return "" if self.gates_open() else "held back by the rate limiter until more samples were trained on"
 
     def measures(self) -> dict[str, float]:
-        """Numbers about its present state that belong into a report."""
+        """Its measures: numbers about its present state, for reports."""
         return {}
 
     def placement(self) -> str:
@@ -394,11 +393,11 @@ class Operator:
         return "driver" if self.beside is None else "at the actors"
 
     def note(self) -> str:
-        """Settings worth a line in ``explain``."""
+        """Its settings, for ``explain``."""
         return ""
 
     def sends(self) -> list[tuple[Any, str, str, str]]:
-        """What it sends beside its items, for ``explain`` and ``draw``.
+        """The messages that it sends beside its items, for ``explain`` and ``draw``.
 
         Returns:
             For each kind of message: the receiver (workers, a memory, or any object), what is sent, how many may be
@@ -407,7 +406,7 @@ class Operator:
         return [] if self.sends_to is None else [(self.sends_to, "weights", "1", "the newest replace older ones")]
 
     def progress(self) -> str:
-        """What a picture of a running plan shows beside its items and measures."""
+        """Further lines for the picture of a running plan."""
         return ""
 
     # -- checkpoints --------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ from rlweave.flow.workers import WorkerGroup, Workers
 
 
 class ReportMetrics:
-    """Ends a plan and makes it something to run: the whole graph is checked here, and nothing has started yet.
+    """The end of a plan, which makes it runnable: the whole graph is checked here, and nothing has started yet.
 
-    `run` iterates over reports. `step` and `pull` move single items, for tests and for who schedules by himself::
+    `run` iterates over reports. `step` and `pull` move single items, for tests and for schedulers of one's own::
 
         def ppo(workers, learner):
             rollouts = ParallelRollouts(workers).gather_sync()
@@ -47,7 +47,7 @@ class ReportMetrics:
     """
 
     wait_limit = 1.0
-    """Seconds that the scheduler sleeps at most before it looks whether it was stopped."""
+    """Longest sleep of the scheduler, in seconds, before it checks whether it was stopped."""
     warn_after = 60.0
     """Seconds in which items may move without one of them reaching the end, before a `PlanWarning` says so, and names
     the operators that absorb them (ten times as many if these make one item of many). The same for environment steps,
@@ -81,13 +81,13 @@ class ReportMetrics:
 
     def draw(self, form: str = "mermaid") -> str:
         """A picture, ``"mermaid"`` or ``"svg"``: see `flow.drawing`. A running plan shows rates, fill and lag."""
-        from rlweave.flow.drawing import draw  # lays out as pictures of graphs do; who runs plans needs none of that
+        from rlweave.flow.drawing import draw  # pictures need the layout engine; running a plan does not
 
         return draw(self.graph, form, None if self._context is None else self.seconds)
 
     @property
     def ended(self) -> bool:
-        """Whether all streams are over, so that ``run`` has nothing more to do whatever its goal."""
+        """Whether all streams have ended, so that ``run`` has nothing left to do."""
         return self._sink.ended
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -95,12 +95,12 @@ class ReportMetrics:
     def start(
         self, engine: Engine | None = None, clock: Clock | None = None, episode_window: int = 20
     ) -> ReportMetrics:
-        """Makes the actors and gives them the learners' weights. The first step does it if nobody did before.
+        """Makes the actors and gives them the learners' weights. The first step does so if this was not called before.
 
         Args:
             engine: Where actors live; by default in this process.
-            clock: Where the time is read; by default the system's.
-            episode_window: How many of the last episodes the reported means of return and length are over.
+            clock: Source of the time; by default the system's.
+            episode_window: Number of latest episodes over which reports average return and length.
 
         Raises:
             PlanError: If the plan has been started already; if it needs more than the engine has; if an actor cannot
@@ -139,7 +139,7 @@ class ReportMetrics:
         return self._step(0.0)
 
     def _step(self, patience: float) -> Pulled:
-        """A step that may wait so many seconds for its item where nothing but that item could move."""
+        """A step that may wait so many seconds for an item if nothing else could move meanwhile."""
         context = self._context or self._running()
         if self._failure is not None:
             raise PlanError(
@@ -173,7 +173,7 @@ class ReportMetrics:
         return item
 
     def items(self) -> Iterator[Envelope]:
-        """The items that reach the end of the plan, waiting where nothing is ready, until the plan is over."""
+        """Iterates over the items that reach the end of the plan, waiting for them, until the plan is over."""
         while (item := self._step(self.wait_limit)) is not END:
             if item is NOT_READY:
                 self.wait()
@@ -183,13 +183,13 @@ class ReportMetrics:
     def run(self, until: Callable[[Counters], bool] | None = None, every_steps: int = 0) -> Iterator[Report]:
         """Runs the plan and gives reports, until it is over, ``until`` holds, or it is stopped.
 
-        Ctrl-C lets the item on its way go through, then ends the iteration; a second Ctrl-C interrupts at once.
+        Ctrl-C ends the iteration after the current item; a second Ctrl-C interrupts at once.
         May be called again to go on with a larger ``until``.
 
         Args:
-            until: Looks at the absolute counters after every step.
+            until: Predicate of the absolute counters, called after every step.
             every_steps: Environment steps from one report to the next; 0 reports each item that reaches the end.
-                What has happened since is reported when the run ends; of its episodes, the newest 10,000.
+                The end of the run is reported as well. At most 10,000 episodes, the newest, are in a report.
 
         Raises:
             PlanError: If an operator fails; if nothing can move any more; or if the plan was stopped before.
@@ -207,10 +207,10 @@ class ReportMetrics:
             yield self.report()
 
     def advance(self, until: Callable[[Counters], bool] | None = None) -> None:
-        """Runs the plan as ``run`` does, and tells nothing: what happens is in the next report.
+        """Runs the plan as ``run`` does, without reports: the next report covers it.
 
         Args:
-            until: Looks at the absolute counters after every step.
+            until: Predicate of the absolute counters, called after every step.
 
         Raises:
             PlanError: As ``run``.
@@ -220,11 +220,11 @@ class ReportMetrics:
             pass
 
     def _moved(self, until: Callable[[Counters], bool] | None, steps_count: bool) -> Iterator[Pulled]:
-        """What each step gives in which something moved, waiting where nothing can.
+        """Yields the result of each step that moved something, and waits while nothing can move.
 
         Args:
             until: As in ``run``.
-            steps_count: Whether a plan that samples no environment steps is one that gets nowhere.
+            steps_count: Whether a plan that samples no environment steps counts as making no progress.
         """
         counters = self.counters
         steps = counters.env_steps_sampled
@@ -253,12 +253,12 @@ class ReportMetrics:
             )
 
     def wait(self) -> None:
-        """Waits after a step that was NOT_READY until something can move; uses no processor time.
+        """After a NOT_READY step, waits until something can move, without using processor time.
 
-        Comes back after ``wait_limit`` seconds at the latest, so that ``stop`` is heeded.
+        Returns after at most ``wait_limit`` seconds, so that ``stop`` takes effect.
 
         Raises:
-            PlanError: If there is nothing to wait for, listing what each operator lacks.
+            PlanError: If there is nothing to wait for; lists what each operator lacks.
         """
         context = self._running()
         calls: list[Call] = []
@@ -283,7 +283,7 @@ class ReportMetrics:
         )
 
     def stop(self) -> None:
-        """Lets ``run`` end after the item on its way. Safe in a signal handler and from other threads."""
+        """Has ``run`` end after the current item. Safe in a signal handler and from other threads."""
         self.stopped = True
 
     def close(self) -> None:
@@ -300,17 +300,17 @@ class ReportMetrics:
     ) -> None:
         self.close()
 
-    # -- telling ------------------------------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """Time that the plan has been running, earlier parts of a resumed run included."""
+        """Running time of the plan, including earlier parts of a resumed run."""
         if self._context is None:
             return self._seconds_before
         return self._seconds_before + self._context.clock.now() - self._started_at
 
     def report(self) -> Report:
-        """What happened so far; episodes and means are those since the last report."""
+        """Reports the counters so far, and the episodes and means since the last report."""
         context, counters = self._running(), self.counters
         episodes = self._new_episodes()
         self._episodes.add(episodes.newest, episodes.earlier)
@@ -334,7 +334,7 @@ class ReportMetrics:
             arguments: Of each worker's call; none when None.
 
         Returns:
-            What each of them returned, in order; None for one that is lost, which its gather deals with.
+            Their results, in order; None for a worker that is lost, which its gather deals with.
 
         Raises:
             PlanError: If the plan has no workers, one of them raises, or they do not answer.
@@ -352,7 +352,7 @@ class ReportMetrics:
     def ask_learner(self, learner: LearnerActor, method: str, *arguments: Any) -> Any:
         """Calls a method of a learner that lives in an actor, and waits for the result.
 
-        Calls of an actor are carried out in order, so an update that was begun before is done when this answers.
+        An actor carries out its calls in order, so an update that was started before is done when this returns.
 
         Args:
             learner: The learner.
@@ -377,14 +377,14 @@ class ReportMetrics:
         except PlanError as error:
             if not isinstance(error.__cause__, ActorLost) or not record.replaceable:
                 raise
-        record.lost = True  # it died while nobody wanted anything of it
+        record.lost = True  # it died between two calls
         self.drain()
         return ask()
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Waits until nothing is on its way that is not here, and takes nothing of it: nobody notices that one looked.
+        """Waits until all calls under way are done, without consuming their results, so that nothing changes.
 
         Raises:
             PlanError: If an actor fails meanwhile, and its rule is to stop; if weights or a message that were sent
@@ -400,7 +400,7 @@ class ReportMetrics:
     def state_dict(self) -> dict[str, Any]:
         """Counters, timers, versions, operator states and items on their way: JSON-able data and NumPy arrays.
 
-        Learners, memories and workers are saved by who owns them. The plan goes on as if nobody had looked.
+        Learners, memories and workers are not in it: their owners save them. Saving changes nothing.
 
         Raises:
             CheckpointError: If an operator keeps items of a type that cannot be saved.
@@ -417,9 +417,9 @@ class ReportMetrics:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where the plan was that gave ``state``. Load the learner first: workers get its weights here.
+        """Continues where the plan was that gave ``state``. Load the learner first: workers get its weights here.
 
-        Those who have their own from elsewhere, as they were, are told to the plan afterwards: ``recall_weights``.
+        For workers that were restored with weights of their own, call ``recall_weights`` afterwards.
 
         Raises:
             CheckpointError: If the state is of another plan.
@@ -435,7 +435,7 @@ class ReportMetrics:
         self._last_report = (float(seconds), int(steps))
 
     def recall_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes workers to act on the weights, and to owe those, that they did when ``state`` was taken.
+        """Notes that workers have, and are still to get, the weights that they had and were to get in ``state``.
 
         Args:
             state: The plan's, loaded before. The workers have been restored with their weights since.

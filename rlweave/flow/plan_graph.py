@@ -24,7 +24,7 @@ class PlanGraph:
         sink: The end of the plan.
 
     Raises:
-        PlanError: If an output has no consumer, two operators were given one name, or a node finds itself wrong.
+        PlanError: If an output has no consumer, two operators have one name, or the check of a node fails.
     """
 
     def __init__(self, sink: Operator) -> None:
@@ -69,11 +69,11 @@ class PlanGraph:
                     )
 
     def source_of(self, group: WorkerGroup) -> RolloutSource:
-        """The operator whose actors are the workers of a group that `check_group` let pass."""
+        """The source whose actors are the workers of a group that passed `check_group`."""
         return next(node for node in self.nodes if isinstance(node, RolloutSource) and node.group.key == group.key)
 
     def trainer_of(self, learner: LearnerActor) -> str:
-        """Name of the operator that a learner in an actor works for."""
+        """Name of the operator that trains a learner which lives in an actor."""
         return next((node.name for node in self.nodes if node.trains is learner), "learner")
 
     def trains(self, learner: Learner | LearnerActor) -> bool:
@@ -81,10 +81,10 @@ class PlanGraph:
         return any(node.trains is learner for node in self.nodes)
 
     def check_group(self, group: WorkerGroup, operator: str) -> None:
-        """Checks that workers named by an operator are those of a ParallelRollouts of this plan.
+        """Checks that the workers given to an operator are those of a ParallelRollouts of this plan.
 
         Raises:
-            PlanError: If they are not: weights would go to workers that make no items here.
+            PlanError: If not: weights would go to workers that make no items for this plan.
         """
         sources = [node for node in self.nodes if isinstance(node, RolloutSource)]
         if all(source.group.key != group.key for source in sources):
@@ -119,7 +119,7 @@ class PlanGraph:
         ]
 
     def has_only_one_source(self) -> bool:
-        """Whether everything waits for one stream of rollouts: nothing else could move meanwhile."""
+        """Whether the plan has one stream of rollouts and nothing else that could move meanwhile."""
         alone = [node for node in self.nodes if not node.inputs]
         steady = not any(isinstance(node, Queue) or isinstance(node.trains, LearnerActor) for node in self.nodes)
         return len(alone) == 1 and isinstance(alone[0], RolloutSource) and steady
@@ -135,7 +135,7 @@ class PlanGraph:
         return list({id(learner): learner for learner in found}.values())
 
     def max_lags_above(self, node: Operator) -> list[tuple[WorkerGroup, int]]:
-        """The workers whose items come to ``node`` with a bound on their lag, with that bound."""
+        """Worker groups whose items reach ``node`` with bounded lag, and that bound."""
         gathers = [above for above in self._ancestors[node] if isinstance(above, GatherAsync)]
         return [(gather.source.group, gather.max_lag) for gather in gathers if gather.max_lag is not None]
 
@@ -158,14 +158,14 @@ def _connected(sink: Operator) -> set[Operator]:
 
 
 class Message(NamedTuple):
-    """A way that something goes from an operator to another one, beside the streams.
+    """A message from one operator to another, beside the streams.
 
     Attributes:
         sender: The operator that sends it.
         receiver: The operator that stands for the receiver; None for an object that has no operator in the plan.
         to: Name of the receiver.
         what: What is sent, such as ``"weights"``.
-        capacity: How many may be under way to each receiver, in words.
+        capacity: How many may be under way to each receiver, as text.
         when_full: What happens when there are more.
         stored: Whether these are items that a memory keeps and gives out again.
     """
@@ -208,7 +208,7 @@ def _standing_for(graph: PlanGraph, target: Any) -> list[Operator] | list[None]:
 
 
 def explain(graph: PlanGraph, engine: str) -> str:
-    """Operators with item types and placement, edges with capacity and what happens when full, messages, and resources.
+    """The text of ``explain``: operators with item types and placement, edges with capacity, messages, and resources.
 
     Args:
         graph: The operators.
@@ -240,7 +240,7 @@ def explain(graph: PlanGraph, engine: str) -> str:
 
 
 def settings_of(operator: Operator) -> str:
-    """The settings of an operator, and what ``on_error`` said."""
+    """The settings of an operator, with those of ``on_error``."""
     rule = "" if operator.failure_rule is None or operator.beside is not None else operator.failure_rule.note()
     return ", ".join(filter(None, [operator.note(), rule]))
 

@@ -1,4 +1,4 @@
-"""Warnings about plans that are busy with nothing: items move, and nothing comes of it."""
+"""Warnings about plans without progress: items move, but none reaches the end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rlweave.flow.sources import RolloutSource
 
 
 class ProgressWatch:
-    """Counts the seconds in which items move without any progress, and warns once they are too many.
+    """Counts the seconds in which items move without any progress, and warns if they are too many.
 
     Args:
         plan: Name of the plan.
         nodes: Its operators.
-        lacking: What does not happen.
+        lacking: The kind of progress that is missing.
     """
 
     def __init__(self, plan: str, nodes: Sequence[Operator], lacking: str) -> None:
@@ -33,7 +33,7 @@ class ProgressWatch:
 
         Args:
             now: The time.
-            seconds: How long there may be only such ones; 0 is for ever.
+            seconds: Time without progress before the warning; 0: no warning.
         """
         if self.since is None:
             self.since = now
@@ -47,7 +47,7 @@ class ProgressWatch:
             return
         taken = {node: node.timer.items - before for node, before in self._before.items()}
         culprits = self.culprits(taken)
-        # who merges many items into one needs time for that
+        # operators that merge many items into one need time for that
         if culprits and (elapsed >= 10.0 * seconds or not all(node.merges for node in culprits)):
             self._warned_of = self.since
             warnings.warn(self._message(elapsed, taken, culprits), PlanWarning, stacklevel=4)

@@ -1,4 +1,4 @@
-"""What the operators expect of the objects they are given: any class with these methods will do.
+"""Protocols of the objects that operators take: any class with these methods will do.
 
 Methods are checked when a plan is composed, so a missing one is an error before anything starts.
 """
@@ -32,7 +32,7 @@ class Episode(NamedTuple):
     Attributes:
         episode_return: Undiscounted sum of its rewards, as the environment gave them.
         length: Its number of environment steps.
-        policy: Who played it, where several policies learn side by side.
+        policy: Name of the policy that played it, where several learn side by side.
         info: Numbers of its last step's info that are metrics, by name.
     """
 
@@ -57,7 +57,7 @@ class Episode(NamedTuple):
 
 
 class Source(Protocol):
-    """Makes items for a plan: all that `ParallelRollouts` needs."""
+    """Makes items for a plan: the protocol of `ParallelRollouts`."""
 
     def sample(self) -> Any:
         """The next item, with ``num_steps`` or a length in environment steps; StopIteration when there is none.
@@ -68,7 +68,7 @@ class Source(Protocol):
 
 
 class TakesWeights(Protocol):
-    """What a worker must be able to do to whom weights are sent."""
+    """The protocol of workers that get weights."""
 
     def set_weights(self, weights: Any, version: int) -> None:
         """Acts with these weights (arrays by variable path) from the next ``sample`` on. Never keeps older ones.
@@ -79,7 +79,7 @@ class TakesWeights(Protocol):
 
 
 class TellsEpisodes(Protocol):
-    """What a worker must be able to do whose episodes are reported."""
+    """The protocol of workers whose episodes are reported."""
 
     def episode_stats(self) -> Sequence[Episode]:
         """The episodes that finished since the last call, each exactly once."""
@@ -114,7 +114,7 @@ class Learner(Protocol):
 
 
 class ComputesGradients(Protocol):
-    """Computes gradients of its items: a worker of its own ones, or a learner of all."""
+    """Computes gradients: a worker for its own items, or a learner for all."""
 
     def compute_gradients(self, batch: Any) -> Any:
         """The gradients of the mean loss over a batch, as `rlweave.flow.Gradients`; changes nothing."""
@@ -133,7 +133,7 @@ class RestorableLearner(Learner, Protocol):
     """A learner that can be restarted, in another process, from a state that it gave before."""
 
     def state_dict(self) -> Any:
-        """All that it has learned, and what it learns with: data that later updates leave alone."""
+        """All that it has learned, and its optimizer's state: data that later updates leave alone."""
         ...
 
     def load_state_dict(self, state: Any, /) -> None:

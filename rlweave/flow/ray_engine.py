@@ -64,13 +64,13 @@ class RayCall:
         """The value, if it is here already."""
 
     def __deepcopy__(self, memo: Any) -> RayCall:
-        return self  # its result is made again for each who asks
+        return self  # every caller gets a result of its own
 
     def result(self) -> Any:
         """What the method returned, in arrays of this process; raises what it raised, with cause and traceback."""
         try:
             if self.fetched:
-                (value,), self.fetched = self.fetched, None  # it is who asks first who gets it for his own
+                (value,), self.fetched = self.fetched, None  # the first caller gets it, without a copy
             else:
                 value = ray.get(self.reference, timeout=FETCH_SECONDS)
         except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
@@ -172,7 +172,7 @@ class RayEngine:
             "num_cpus": needs.cpus,
             "num_gpus": needs.gpus,
             "resources": dict(needs.other),
-            # a call may have changed its actor, so who owns the plan decides what is done again
+            # a call may have changed its actor, so the plan decides what is repeated
             "max_restarts": 0,
             "max_task_retries": 0,
             # Ray would report the life of each call to its head, for its dashboard: a tenth of an item's cost
@@ -246,7 +246,7 @@ class RayEngine:
         if not ray.is_initialized():
             return
         if grace and actors:
-            with contextlib.suppress(Exception):  # whoever cannot close any more is ended without it
+            with contextlib.suppress(Exception):  # an actor that cannot close any more is ended without it
                 closing = [actor.invoke("close") for actor in actors]
                 ray.wait(closing, num_returns=len(closing), timeout=grace)
         for actor in actors:
@@ -327,7 +327,7 @@ def check_address(address: str, seconds: float = ADDRESS_SECONDS) -> None:
 
 
 def _asked(place: str, seconds: float) -> str | None:
-    """What is wrong with the answer of a cluster that is asked who it is; None if nothing is."""
+    """What is wrong with a cluster's answer to the question for its version; None if nothing is."""
     said = [f"something answers, but nothing came of asking it as a cluster of Ray for {seconds:g} seconds"]
 
     def ask() -> None:

@@ -101,7 +101,7 @@ class _RefusedError(Exception):
 
 
 _RAYS_OWN = frozenset({ray.ObjectRef, ray.actor.ActorHandle})
-"""What only Ray may take apart, because it counts who holds it."""
+"""Objects that only Ray may pickle, because it counts references."""
 
 
 class _Pickler(ray.cloudpickle.CloudPickler):

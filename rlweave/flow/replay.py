@@ -25,7 +25,7 @@ class StoreToBuffer(Operator):
     """Stores each item into a memory and passes it on.
 
     Shards of a memory get items in turns. They also take references to items (``gather_async(by_reference=True)``),
-    and have the items from where they were made.
+    and fetch the items from the actors that made them.
     """
 
     at_source: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class StoreToBuffer(Operator):
         return batch
 
     def sends(self) -> list[tuple[Any, str, str, str]]:
-        """Nothing beside what it stores, which ``fills`` says."""
+        """No messages beside the items that it stores, which ``fills`` shows."""
         return []
 
     def note(self) -> str:
@@ -72,11 +72,11 @@ class StoreToBuffer(Operator):
         return f"{len(self.sends_to)} shards" if self.sends_to is not None else type(self.memory).__name__
 
     def waits_on(self) -> Iterator[Call]:
-        """Inserts that shards have not done yet, if the next one has to wait for them."""
+        """Pending inserts, if the next one has to wait for them."""
         return iter(()) if self._shards is None else self._shards.waits_on()
 
     def obstacle(self) -> str:
-        """Shards that are full of work."""
+        """Why no shard takes another item."""
         if self._shards is not None and not self._shards.may_store():
             return "the actors that it gives items to take no more now"
         return super().obstacle()
@@ -99,7 +99,7 @@ class UpdatePriorities(Operator):
             require(memory, PrioritizedMemory, "update_priorities", "memory")
 
     def process(self, envelope: Envelope) -> Pulled:
-        """Updates the memory: of several shards the one that the item came from, which its envelope knows.
+        """Updates the memory; of several shards the one that the item came from, as its envelope says.
 
         Raises:
             PlanError: If the item does not come from exactly one of the shards.
@@ -155,7 +155,7 @@ class UpdatePriorities(Operator):
 
 
 class Prioritizing(Protocol):
-    """A worker that can say how surprising its items are."""
+    """The protocol of workers that compute initial priorities."""
 
     def compute_priorities(self, batch: SampleBatch) -> Any:
         """Sizes of the TD errors of all rows of a batch, float32 (N,), by the weights that the worker acts on."""
@@ -165,7 +165,7 @@ class Prioritizing(Protocol):
 class ComputePriorities(Operator):
     """Adds ``"priorities"`` (N,) to each batch, beside the worker that made it: ``par_for_each(ComputePriorities())``.
 
-    So a memory draws new items by what they are worth from the start, and the learner need not look at all of them.
+    So new items are sampled by their TD errors from the start, and the learner need not see all of them first.
     """
 
     def bind(self, worker: Any) -> None:
@@ -190,12 +190,12 @@ class RateLimit(Operator):
 
     The idea and the names are Reverb's (`reverb.rate_limiters.SampleToInsertRatio`). With I steps stored and S samples
     taken, ``owed = samples_per_insert * (I - min_size) - S``. A sample of b items waits until b are owed; storing waits
-    while b or more are owed, so that neither side can run away. ``error_buffer`` lets each side go ahead of the other
-    by that many samples, which is wanted where both run at the same time.
+    while b or more are owed, so that neither side runs away. ``error_buffer`` lets each side be ahead of the other
+    by that many samples, which helps if both run at the same time.
 
     It stands anywhere downstream of the memory's ``Replay``, also behind the training operator, and holds back all
-    that is between. (Of a ``ParallelReplay``, which asks for samples ahead, it holds back the asking.) It finds what
-    stores into the memory by itself.
+    in between. (At a ``ParallelReplay``, which requests samples ahead, it holds back the requests.) It finds by
+    itself which operators store into the memory.
 
     Args:
         upstream: A stream with a ``Replay`` somewhere above it.
@@ -223,7 +223,7 @@ class RateLimit(Operator):
         self._asks_ahead = False
 
     def check(self, graph: Graph) -> None:
-        """Finds the memory and what stores into it, and refuses what can never open."""
+        """Finds the memory and the operators that store into it, and refuses limits that never open."""
         self._replays = [node for node in graph.ancestors(self) if isinstance(node, ReplaySource | ShardSource)]
         memories: dict[int, Any] = {id(replay.draws_from): replay.draws_from for replay in self._replays}
         self._stores = [store for memory in memories.values() for store in graph.stores_into(memory)]
@@ -232,7 +232,7 @@ class RateLimit(Operator):
         above = self.inputs[0].node.name
         problem, fix = "", ""
         if not 0 < self.samples_per_insert < math.inf:
-            # with infinitely many samples owed it is the inserts that could never go on
+            # with infinitely many samples owed, inserts could never go on
             problem = f"samples_per_insert is {self.samples_per_insert}"
             fix = "use a finite number above 0"
         elif not self._replays:
@@ -256,7 +256,7 @@ class RateLimit(Operator):
             )
         for replay in self._replays:
             replay.limited = True
-            if isinstance(replay, ShardSource):  # asks ahead, and counts what it asks for
+            if isinstance(replay, ShardSource):  # requests ahead, and counts its requests
                 replay.permit, self._asks_ahead = self.may_sample, True
         for store in self._stores:
             store.gates.append(self.may_insert)
@@ -270,7 +270,7 @@ class RateLimit(Operator):
         return sum(replay.sampled for replay in self._replays)
 
     def owed(self) -> float:
-        """Samples that may still be taken for what was stored."""
+        """Samples that may still be taken for the steps that were stored."""
         return self.samples_per_insert * (self.inserted() - self.min_size) - self.sampled()
 
     def _next_size(self) -> int:
@@ -280,7 +280,7 @@ class RateLimit(Operator):
         return self.inserted() >= self.min_size and all(replay.ready() for replay in self._replays)
 
     def may_sample(self) -> bool:
-        """Whether enough is owed for another sample."""
+        """Whether another sample may be taken."""
         return self._open() and self.owed() + self.error_buffer >= self._next_size()
 
     def may_insert(self) -> bool:
@@ -288,10 +288,10 @@ class RateLimit(Operator):
         return self.ended or not self._open() or self.owed() - self.error_buffer < self._next_size()
 
     def pull(self, output: int = 0) -> Pulled:
-        """An item from upstream when enough is owed; the end when no more will ever be."""
+        """An item from upstream when enough is owed; END when there will never be enough."""
         if not self.may_sample():
             if all(store.ended for store in self._stores):
-                # nothing more will be owed: the memory's stream ends, and what operators on the way hold comes out
+                # no more will be owed: the memory's stream ends, and operators in between flush their items
                 for replay in self._replays:
                     replay.limited = False
             elif not self._asks_ahead:
@@ -309,7 +309,7 @@ class RateLimit(Operator):
         return {"samples_per_insert": self.sampled() / beyond} if beyond > 0 else {}
 
     def obstacle(self) -> str:
-        """How much is missing."""
+        """The number of samples that are missing."""
         if self.may_sample():
             return ""
         return f"{self.inserted()} steps stored (min_size {self.min_size}), {self.owed():g} samples owed"

@@ -1,4 +1,4 @@
-"""Reports: what a plan tells about itself while it runs."""
+"""Reports on the progress of a plan."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rlweave.flow.protocols import Episode
 
 @dataclass(frozen=True)
 class Report:
-    """What happened up to now, and since the last report.
+    """The progress of a plan so far, and since the last report.
 
     Attributes:
-        seconds: Time that the plan has been running, earlier parts of a resumed run included.
+        seconds: Running time of the plan, including earlier parts of a resumed run.
         env_steps_sampled: Environment steps sampled so far.
         trained_samples: Samples trained on so far.
         gradient_steps: Optimizer steps so far.
@@ -25,18 +25,18 @@ class Report:
         env_steps_per_second: Environment steps per second since the last report (0.0 if no time has passed).
         episodes: Episodes that finished since the last report: the newest 10,000, if there were more.
         episodes_finished: Number of episodes so far, all of them.
-        episode_return: Mean return of the last episodes (20, or what `start` was told); None before the first one.
+        episode_return: Mean return of the last episodes (`start` sets how many); None before the first one.
         episode_length: Mean length of the same; None before the first one.
         infos: Mean of each number of infos that is a metric, over the same.
         policy_returns: Mean return of as many last episodes of each policy, where there are several.
         metrics: Mean of every metric of the learners since the last report, as ``"operator/metric"``.
-        gather_lag: Items by weight lag when they left their gather, so far; those that it dropped are not among them.
+        gather_lag: Items by weight lag when they left their gather, so far, without those that it dropped.
         train_lag: Items by weight lag when a learner trained on them, in updates of that learner, so far.
         train_lags: The same by the operator that trained.
-        drops: Items dropped so far, by operator: by a full queue, or for their age by a gather or who trains.
-        failures: Failures that the plan went on after, so far, by operator.
+        drops: Items dropped so far, by operator: by a full queue, or for their age by a gather or a learner's operator.
+        failures: Failures after which the plan went on, so far, by operator.
         replacements: Actors restarted so far, by operator.
-        lost_items: Items asked of actors that failed then, so far, by operator.
+        lost_items: Items lost with actors that failed, so far, by operator.
         lost_updates: Updates lost with a learner's actor so far, by operator.
         measures: Present state of operators, as ``"operator/number"``: fill of queues, observed replay ratio.
         operator_seconds: Seconds of work so far, by operator.
@@ -70,7 +70,7 @@ class Report:
     operator_items: Mapping[str, int]
 
     def flat(self) -> dict[str, float]:
-        """All single numbers by name, for a table or TensorBoard. What is not known yet is left out."""
+        """All single numbers by name, for a table or TensorBoard; unknown ones are left out."""
         values: dict[str, float] = {
             "seconds": self.seconds,
             "env_steps_sampled": self.env_steps_sampled,
@@ -104,11 +104,11 @@ class Report:
 
 @saved_as("unreported_episodes")
 class UnreportedEpisodes:
-    """Episodes since the last report: the newest of them, so that one that is far off costs no memory.
+    """Episodes since the last report: only the newest are kept, which bounds the memory between two reports.
 
     Attributes:
         newest: In order.
-        earlier: How many came before those.
+        earlier: Number of episodes before those.
     """
 
     limit = 10_000
@@ -119,11 +119,11 @@ class UnreportedEpisodes:
 
     @property
     def earlier(self) -> int:
-        """How many there were that are not kept."""
+        """Number of episodes that are not kept."""
         return self._count - len(self.newest)
 
     def extend(self, episodes: Sequence[Episode], earlier: int = 0) -> None:
-        """Adds episodes in order, and to the count also those before them that are not kept."""
+        """Adds episodes in order, and counts earlier ones that are not kept."""
         self._count += len(episodes) + earlier
         self.newest.extend(episodes)
 
@@ -140,7 +140,7 @@ class UnreportedEpisodes:
 
 
 class EpisodeWindow:
-    """The last episodes, and how many there have been."""
+    """The last episodes, and the number of all."""
 
     def __init__(self, size: int = 20) -> None:
         self.finished, self._size = 0, size
@@ -148,7 +148,7 @@ class EpisodeWindow:
         self._by_policy: dict[str, deque[Episode]] = {}
 
     def add(self, episodes: Sequence[Episode], earlier: int = 0) -> None:
-        """Adds episodes in order, and to the count also those before them that are not kept."""
+        """Adds episodes in order, and counts earlier ones that are not kept."""
         self.finished += len(episodes) + earlier
         self._last.extend(episodes)
         for episode in episodes:

@@ -1,4 +1,4 @@
-"""What actors need of the machines they run on, summed and compared before anything starts."""
+"""Resources of actors on the machines they run on, summed and compared with the capacity before anything starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlweave.errors import ConfigError, PlanError
 
 @dataclass(frozen=True)
 class Resources:
-    """What one actor holds while it lives. The driver of a plan holds nothing.
+    """The resources that one actor holds while it lives. The driver of a plan holds none.
 
     Attributes:
         cpus: Processor cores; may be a fraction.
@@ -37,7 +37,7 @@ class Resources:
 
 
 def total(needs: Iterable[tuple[int, Resources]]) -> dict[str, float]:
-    """The sum over (number of actors, what each of them needs), without what is not needed.
+    """The sum over (number of actors, resources of each), without zeros.
 
     >>> total([(2, Resources()), (1, Resources(cpus=0.5, gpus=1))])
     {'CPU': 2.5, 'GPU': 1.0}
@@ -50,7 +50,7 @@ def total(needs: Iterable[tuple[int, Resources]]) -> dict[str, float]:
 
 
 def alike(needs: Iterable[tuple[int, Resources]]) -> list[tuple[int, Resources]]:
-    """The same needs, with actors that hold the same counted together.
+    """The same needs, with actors of equal resources counted together.
 
     >>> [number for number, _ in alike([(2, Resources()), (1, Resources(cpus=0)), (3, Resources())])]
     [5, 1]
@@ -67,16 +67,16 @@ def alike(needs: Iterable[tuple[int, Resources]]) -> list[tuple[int, Resources]]
 
 
 def check_capacity(needed: Mapping[str, float], capacity: Mapping[str, float] | None, parts: str, plan: str) -> None:
-    """Refuses a plan that can never have what it needs.
+    """Refuses a plan that needs more than the capacity.
 
     Args:
-        needed: Sum of what its actors need.
-        capacity: All that there is; None where nothing is counted.
-        parts: What the sum is made of, for the message.
+        needed: Sum of the resources of its actors.
+        capacity: The capacity of the engine; None where nothing is counted.
+        parts: The parts of the sum, for the message.
         plan: Name of the plan.
 
     Raises:
-        PlanError: With the sum and what there is.
+        PlanError: Names the sum and the capacity.
     """
     if capacity is None:
         return

@@ -1,4 +1,4 @@
-"""A plan that runs: how it starts, what a report says, and what a checkpoint keeps of it."""
+"""Start, report, checkpoint and resume of a plan."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def running_context(graph: PlanGraph, engine: Engine, clock: Clock, counters: Co
         plan: Its name, for errors.
 
     Raises:
-        PlanError: If the plan needs more than the engine has, or an actor cannot be made. Then no actor is left.
+        PlanError: If the plan needs more than the engine has, or an actor cannot be made; no actor is left then.
     """
     _check_needs(graph.needs_by_operator(), engine.capacity(), plan)
-    if engine.in_process:  # plans that are workers here may have actors elsewhere
+    if engine.in_process:  # inner plans may have actors on another engine
         for group in graph.groups():
             inner = [("plans in it", *need) for need in alike(group.inner_needs())]
             _check_needs(inner, group.inner_capacity(), plan)
@@ -65,13 +65,13 @@ def report_of(
     seconds: float,
     env_steps_per_second: float,
 ) -> Report:
-    """A report on a plan; means of metrics begin anew.
+    """A report on a plan; means of metrics start again.
 
     Args:
-        context: What its operators share.
+        context: The context of its operators.
         nodes: All operators.
         window: The last episodes.
-        episodes: Those since the last report, which the window has already.
+        episodes: Episodes since the last report, which are in the window already.
         seconds: Time that the plan has been running.
         env_steps_per_second: Since the last report.
     """
@@ -110,7 +110,7 @@ def report_of(
 
 
 def saved_plan(graph: PlanGraph, context: Context) -> dict[str, Any]:
-    """Counters, weight versions, operators, and items on their way.
+    """Counters, weight versions, states of operators, and items in flight.
 
     Raises:
         CheckpointError: If an operator keeps items of a type that cannot be saved, or that are lost.
@@ -155,12 +155,12 @@ def restore_plan(graph: PlanGraph, context: Context, state: Mapping[str, Any], p
 
 
 def _saved(operator: Operator, context: Context) -> dict[str, Any]:
-    """The state of an operator, or of its copies beside workers, with what every operator has."""
+    """The state of an operator, or of its copies beside workers, with name, timer and other common state."""
     state: dict[str, Any] = {}
     try:
         if operator.beside is None:
             state = operator.state_dict()
-        elif operator.keeps_state():  # nobody is asked for nothing
+        elif operator.keeps_state():  # no request without need
             state["at_workers"] = _ask_copies(operator, context, "stage_state", lambda index: (operator.name,))
         flushed = encode(operator.flushed, operator.name)
     except ActorLost as lost:
@@ -169,7 +169,7 @@ def _saved(operator: Operator, context: Context) -> dict[str, Any]:
 
 
 def _restore(operator: Operator, context: Context, saved: Mapping[str, Any]) -> None:
-    """Takes over what `_saved` gave. The copy of a worker that was gone then begins anew."""
+    """Takes over what `_saved` gave. The copy of a worker that was lost then starts from its initial state."""
     operator.timer.load_state_dict(saved["timer"])
     operator.ended = bool(saved["ended"])
     operator.flushed = decode(saved["flushed"])

@@ -1,4 +1,4 @@
-"""A replay memory in several shards, each an actor: Ape-X's (Horgan et al. 2018), and what a plan knows of them."""
+"""A replay memory in several shards, each an actor, as in Ape-X (Horgan et al. 2018), and a plan's record of them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rlweave.flow.resources import Resources
 from rlweave.flow.workers import SourceActor, WorkerGroup
 
 CALLS_AHEAD = 8
-"""Items (and messages with priorities) that may be on their way to one shard; more wait at their operator."""
+"""Items (and messages with priorities) that may be under way to one shard; more wait at their operator."""
 
 
 class Shard(Protocol):
-    """What a part of a replay memory must be able to do.
+    """The protocol of a shard of a replay memory.
 
     Two methods are optional: ``replacing(number)``, told to a shard that stands in for as many failed ones before its
     first item; ``state_dict()`` and ``load_state_dict(state)``, for checkpoints that hold the memory.
@@ -49,7 +49,7 @@ class Shard(Protocol):
 
 
 class ShardActor(SourceActor):
-    """One shard at the place where it lives: a source of samples that can be stored into."""
+    """The actor around one shard: a source of samples that also stores batches."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ShardActor(SourceActor):
         count: int = 1,
     ) -> None:
         super().__init__(make_worker, stages, replaces, with_episodes=False, count=count)
-        self.weight_version = UNKNOWN_VERSION  # a memory mixes many
+        self.weight_version = UNKNOWN_VERSION  # the versions in a memory are mixed
 
     def shares_weights(self) -> bool:
         """A memory takes no weights."""
@@ -109,13 +109,13 @@ class ReplayShards(WorkerGroup):
 
 
 class ShardRecord:
-    """What a running plan knows of the shards of one memory: who lives, what each holds, which calls are on their way.
+    """A running plan's record of the shards of one memory: which are alive, what each holds, which calls are under way.
 
     Args:
         shards: The memory.
         engine: Where the shards live.
         clock: Where the time is read.
-        actors: The plan's handles on them, in which replacements take the place of those that failed.
+        actors: The plan's handles on them; a restarted shard takes the place of the one that failed.
         counters: The plan's.
     """
 
@@ -124,23 +124,23 @@ class ShardRecord:
     ) -> None:
         self.shards, self.actors, self._counters = shards, actors, counters
         self.stored = [0] * len(actors)
-        """Environment steps that were given to each shard that lives now."""
+        """Environment steps that were given to each present shard."""
         self.filled = [False] * len(actors)
         """Whether a shard was given an item with rows: the first steps of a window give none."""
         self.alive = [True] * len(actors)
         self._found_dead: list[int] = []
         self.lost_steps = 0
-        """Environment steps that were in shards which failed, or that were lost before their shard could fetch them."""
+        """Environment steps lost with shards that failed, or before their shard could fetch them."""
         self.late_priorities = 0
         """Priorities that came when their items had been overwritten, or lost with their shard."""
         self._engine, self._clock = engine, clock
         self._calls: list[list[Call]] = [[] for _ in actors]
         self._given: dict[int, tuple[int, str]] = {}
-        """By the identity of the call that stores an item: its environment steps, and the operator that gave it."""
+        """By the identity of the call that stores an item: its environment steps, and the operator that sent it."""
         self._heard_of = [0.0] * len(actors)
-        """When each of them last did what it was called for, or began to have something to do."""
+        """When each shard last finished a call, or began to have one."""
         self._error: Exception | None = None
-        """What a call raised, until an operator is there to be named with it."""
+        """The error of a call, until an operator can raise it under its name."""
         self._turn = 0
 
     # -- what shards hold ---------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class ShardRecord:
         return self.stored[index] if capacity is None else min(self.stored[index], -(-capacity // len(self.actors)))
 
     def stop(self, index: int) -> None:
-        """Notes that a shard is gone, with all it held."""
+        """Notes that a shard is lost, with all it held."""
         if self.alive[index]:
             self.lost_steps += self.held(index)
         for call in self._calls[index]:
@@ -164,11 +164,11 @@ class ShardRecord:
 
     @property
     def found_dead(self) -> list[int]:
-        """Shards that are gone, which ``take_dead`` is going to tell."""
+        """Dead shards that ``take_dead`` has not returned yet."""
         return list(self._found_dead)
 
     def take_dead(self, timeout: float) -> list[int]:
-        """Shards of which a call found out that they are gone, or has not been answered for so many seconds."""
+        """Shards that a call found dead, or that have not answered a call for so many seconds."""
         found, self._found_dead = self._found_dead, []
         now = self._clock.now()
         for index, calls in enumerate(self._calls):
@@ -190,11 +190,11 @@ class ShardRecord:
         return self._error is not None or (self.alive[index] and len(self._calls[index]) < CALLS_AHEAD)
 
     def store(self, batch: Any, operator: str) -> None:
-        """Gives an item to the next shard in turn; ``may_store`` must hold. Raises what an earlier call raised.
+        """Sends an item to the next shard in turn; ``may_store`` must hold. Raises the error of an earlier call.
 
         Args:
             batch: The item, or a reference to it.
-            operator: Who gives it.
+            operator: Name of the operator that sends it.
         """
         self._raise_error()
         index = self._next()
@@ -206,7 +206,7 @@ class ShardRecord:
         self._call(index, "insert", argument_of(batch), given=(steps, operator))
 
     def update_priorities(self, index: int, indices: Any, priorities: Any) -> None:
-        """Gives a shard priorities of items that were sampled from it. Raises what an earlier call raised."""
+        """Sends a shard priorities of items that were sampled from it. Raises the error of an earlier call."""
         self._raise_error()
         if self.alive[index]:
             self._call(index, "update_priorities", indices, priorities)
@@ -239,7 +239,7 @@ class ShardRecord:
             raise error
 
     def _confirm(self, index: int) -> None:
-        """Forgets calls that are done; keeps the error of one that failed."""
+        """Drops calls that are done; keeps the first error."""
         calls = self._calls[index]
         if not calls:
             return
@@ -257,7 +257,7 @@ class ShardRecord:
                     self.stop(index)
                     self._found_dead.append(index)
                 return
-            except ArgumentFailed:  # the item is lost where it was made, and the shard is as it was
+            except ArgumentFailed:  # the item is lost with its worker, and the shard is unchanged
                 self.stored[index] -= steps
                 self.lost_steps += steps
                 self._counters.lose(operator, 1)
@@ -267,9 +267,9 @@ class ShardRecord:
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def state_dict(self, memory: bool, operator: str) -> dict[str, Any]:
-        """Counts and whose turn it is, and with ``memory`` the state of every shard that lives.
+        """Counters and the next turn, and with ``memory`` the state of every living shard.
 
-        One that is found to have died is left out, and what it held counts as lost.
+        A shard that turns out to be dead is left out, and its contents count as lost.
         """
         self._settle()
         live = [index for index, lives in enumerate(self.alive) if lives]
@@ -290,7 +290,7 @@ class ShardRecord:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], operator: str) -> None:
-        """Takes over a state. Shards that are not in it stay empty, and what they held counts as lost."""
+        """Takes over a state. Shards that are not in it stay empty, and their contents count as lost."""
         self._turn = int(state["turn"])
         self.lost_steps, self.late_priorities = int(state["lost_steps"]), int(state["late_priorities"])
         kept = {int(index): saved for index, saved in state["shards"].items()}

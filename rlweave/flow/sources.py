@@ -20,7 +20,7 @@ from rlweave.flow.workers import WorkerGroup
 
 
 class RolloutSource(Operator):
-    """The workers of a group as a parallel stream. Items stay where they are made until a gather fetches them.
+    """The workers of a group as a parallel stream. Items stay at their workers until a gather fetches them.
 
     Args:
         group: The workers.
@@ -34,9 +34,9 @@ class RolloutSource(Operator):
     in_rounds = True
     """Whether one item of each source makes a round."""
     always_asked = True
-    """Whether its actors may be asked for an item at any time, and it need not hear of it."""
+    """Whether its actors may be asked for an item at any time, without a call of ``asked``."""
     watched_by_others = False
-    """Whether others than the gather may find an actor dead."""
+    """Whether operators other than the gather may find an actor dead."""
 
     def __init__(
         self, group: WorkerGroup, fragments: int = 1, name: str = "parallel_rollouts", counts: bool = True
@@ -47,39 +47,39 @@ class RolloutSource(Operator):
         self.fragments = positive("fragments", fragments, name)
         self.outputs = [Port(self, 0, one_of(group.item_types()), parallel=True)]
 
-    # -- what a gather asks: workers may always be asked ----------------------------------------------------------
+    # -- called by a gather: workers may always be asked -----------------------------------------------------------
 
     def may_ask(self, index: int) -> bool:
         """Whether a source may be asked for an item now."""
         return True
 
     def asked(self) -> None:
-        """Hears that an item was asked for."""
+        """Notes that an item was requested."""
 
     def lost(self, items: int) -> None:
-        """Hears that items which were asked for will not come."""
+        """Notes that requested items will not come."""
 
     def count(self, counters: Counters, num_steps: int) -> None:
-        """Counts what an item took, if it is of the training."""
+        """Counts the environment steps of an item, if it counts as training."""
         if self.counts:
             counters.env_steps_sampled += num_steps
 
     def exhausted(self) -> bool:
-        """Whether sources that may not be asked now never will be."""
+        """Whether sources that may not be asked now may never be asked again."""
         return False
 
     def take_dead(self) -> list[int]:
-        """Actors that were found dead by others than the gather."""
+        """Actors that other operators found dead."""
         return []
 
     def stopped(self, index: int) -> None:
-        """Hears that an actor is gone."""
+        """Notes that an actor is lost."""
 
     def started(self, index: int) -> None:
-        """Hears that a new actor is in its place."""
+        """Notes that an actor was restarted."""
 
     def placement(self) -> str:
-        """How many actors."""
+        """The number of actors."""
         return f"{len(self.group)} actors" if len(self.group) > 1 else "1 actor"
 
     def note(self) -> str:
@@ -198,8 +198,8 @@ class ReplaySource(Operator):
 class ShardSource(RolloutSource):
     """The shards of a memory as sources. A shard is asked for samples when it holds its share of ``min_size``.
 
-    Behind a rate limiter, samples count as taken when they are asked for: the limiter holds back the asking, so that
-    batches may be under way while others are trained on, and the replay ratio is right all the same.
+    Behind a rate limiter, samples count as taken when they are requested: the limiter holds back the requests, so that
+    batches may be under way while others are trained on, and the replay ratio is exact nevertheless.
 
     Args:
         shards: The memory.
@@ -221,9 +221,9 @@ class ShardSource(RolloutSource):
         self.stores: list[Operator] = []
         self.limited = False
         self.permit: Callable[[], bool] | None = None
-        """What a rate limiter says about another sample."""
+        """A rate limiter's answer whether another sample may be taken."""
         self.sampled = 0
-        """Samples asked for so far, those that were lost left out."""
+        """Samples requested so far, without lost ones."""
         self._record: ShardRecord | None = None
 
     def check(self, graph: Graph) -> None:
@@ -253,11 +253,11 @@ class ShardSource(RolloutSource):
 
     @property
     def record(self) -> ShardRecord:
-        """What the plan knows of the shards."""
+        """The plan's record of the shards."""
         assert self._record is not None
         return self._record
 
-    # -- what a gather asks -------------------------------------------------------------------------------------
+    # -- called by a gather --------------------------------------------------------------------------------------
 
     def may_ask(self, index: int) -> bool:
         """Whether a shard may be asked for a sample now."""
@@ -274,7 +274,7 @@ class ShardSource(RolloutSource):
         self.sampled -= items * self.memory.batch_size
 
     def count(self, counters: Counters, num_steps: int) -> None:
-        """A batch that came: samples are no environment steps."""
+        """Counts nothing: samples are no environment steps."""
         self.sampled += num_steps - self.memory.batch_size
 
     def exhausted(self) -> bool:
@@ -282,18 +282,18 @@ class ShardSource(RolloutSource):
         return not self.limited and all(store.ended for store in self.stores)
 
     def take_dead(self) -> list[int]:
-        """Shards that were found dead, or hanging, by who gave them something."""
+        """Shards that were found dead, or hanging, by operators that sent them something."""
         return self.record.take_dead((self.failure_rule or FailureRule()).timeout)
 
     def stopped(self, index: int) -> None:
-        """Notes that a shard is gone."""
+        """Notes that a shard is lost."""
         self.record.stop(index)
 
     def started(self, index: int) -> None:
-        """Notes that a new one is in its place."""
+        """Notes that a shard was restarted, empty."""
         self.record.started(index)
 
-    # -- what a rate limiter asks -------------------------------------------------------------------------------
+    # -- called by a rate limiter --------------------------------------------------------------------------------
 
     def holds_share(self, index: int) -> bool:
         """Whether a shard lives and holds its share of ``min_size``."""
@@ -308,7 +308,7 @@ class ShardSource(RolloutSource):
         """Samples of the next call."""
         return self.fragments * self.memory.batch_size
 
-    # -- telling ------------------------------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------------------------
 
     def measures(self) -> dict[str, float]:
         """Environment steps in the shards and lost with shards, and priorities that came too late."""
@@ -317,11 +317,11 @@ class ShardSource(RolloutSource):
         return {"held_steps": held, "lost_steps": record.lost_steps, "late_priorities": record.late_priorities}
 
     def obstacle(self) -> str:
-        """Shards that do not hold enough."""
+        """The shards that do not hold enough."""
         return "" if self.ready() else f"no shard holds its share of min_size {self.min_size} yet"
 
     def placement(self) -> str:
-        """How many actors."""
+        """The number of actors."""
         return f"{len(self.memory)} shards"
 
     def note(self) -> str:
@@ -332,7 +332,7 @@ class ShardSource(RolloutSource):
         """Counts, and the shards if they are to be saved.
 
         Raises:
-            PlanError: If one has died, and is not to be replaced.
+            PlanError: If a shard is dead, and is not to be restarted.
         """
         record = self.record.state_dict(self.save, self.name)
         if self.record.found_dead and (self.failure_rule is None or self.failure_rule.on_error != "replace"):

@@ -28,9 +28,9 @@ from rlweave.flow.workers import WorkerGroup, Workers
 
 
 class Stream:
-    """Items on their way. Every method makes a new stream; composing runs nothing.
+    """A stream of items. Every method makes a new stream; composing runs nothing.
 
-    A stream is *parallel* while its items still are at their sources; then it takes only ``par_for_each``,
+    A stream is *parallel* while its items are still at their sources; then it takes only ``par_for_each``,
     ``gather_sync``, ``gather_async`` and ``split``.
 
     All methods raise `PlanError` at once, naming both operators and their types, if items do not fit, a gather is
@@ -69,20 +69,20 @@ class Stream:
         first_delay: float = 0.1,
         longest_delay: float = 10.0,
     ) -> Stream:
-        """Says what becomes of the plan when the operator that makes this stream fails; returns the same stream.
+        """Sets what happens when the operator that makes this stream fails; returns the same stream.
 
-        Without it, a failure stops the plan. Whatever goes on after a failure is counted, and reported.
+        Without it, a failure stops the plan. Failures after which the plan goes on are counted, and reported.
 
         Args:
             rule: ``"skip"`` leaves out the item at hand. ``"replace"`` restarts the actor in place: counters,
-                buffers, learner and the other branches go on, what was asked of it is lost and counted, and the new one
+                buffers, learner and the other branches go on, its pending items are lost and counted, and the new one
                 gets the newest weights, and ``replacing(number)`` if it has that, before its first item. An operator at
                 the workers follows the rule of their source unless it has its own.
             timeout: Seconds that an actor may take for one call before it counts as hanging.
-            attempts: Failures in a row without an item, after which an actor is given up. When all are, the plan ends
+            attempts: Failures in a row, without an item, after which an actor is given up. When all are, the plan ends
                 with the last failure.
             first_delay: Seconds before an actor is replaced; doubled with each failure in a row.
-            longest_delay: Where doubling ends.
+            longest_delay: Upper bound of the doubled delay.
 
         Raises:
             ConfigError: If the settings are wrong.
@@ -142,25 +142,25 @@ class Stream:
         return Stream(as_operator(operator).behind(self.port))
 
     def filter(self, predicate: Callable[[Any], bool]) -> Stream:
-        """Lets only those items through for which the predicate holds."""
+        """Passes only the items for which the predicate holds."""
         return self.for_each(FilterItems(predicate))
 
     def batch(self, n: int) -> Stream:
         """Makes lists of n items; the last one may be shorter.
 
-        It counts items and knows no rounds: behind a ``gather_sync``, lists of whole rounds are what `batch_rounds`
+        It counts items, not rounds: behind a ``gather_sync``, lists of whole rounds are what `batch_rounds`
         makes.
         """
         return self.for_each(BatchItems(n))
 
     def batch_rounds(self) -> Stream:
-        """Makes a list of the items of each round of the ``gather_sync`` above, whoever was there.
+        """Collects each round of the ``gather_sync`` above into a list, even when workers are missing.
 
         Without failures a list has an item of each source. It has fewer where a source is over or given up, or an
-        operator in between left an item out; and also the late items that came in this round, if there is a quorum.
+        operator in between skipped an item. With a quorum, it also has the late items that came in this round.
 
         Raises:
-            PlanError: Items do not come in rounds here, or were merged or taken apart on the way.
+            PlanError: Items do not come in rounds here, or were merged or split up before.
         """
         return Stream(BatchRounds(self.port).outputs[0])
 
@@ -182,7 +182,7 @@ class Stream:
         Args:
             samples_per_insert: Samples trained on per environment step stored.
             min_size: Environment steps stored before the first sample.
-            error_buffer: Samples by which either side may go ahead of the other.
+            error_buffer: Samples by which either side may be ahead of the other.
         """
         return Stream(RateLimit(self.port, samples_per_insert, min_size, error_buffer).outputs[0])
 
@@ -191,7 +191,7 @@ class Stream:
 
         Args:
             n: Number of streams.
-            capacity: Items that one branch may be ahead of another; then it has to wait.
+            capacity: Items by which one branch may be ahead of another, before it has to wait.
         """
         stream = self.gather_sync() if self.port.parallel else self
         return tuple(Stream(port) for port in Split(stream.port, n, capacity).outputs)
@@ -219,7 +219,7 @@ class Stream:
             every: Items from one message to the next.
             message: Makes the message of an item; by default the item itself.
             capacity: Messages that may be under way to a worker that is busy, and that may wait for it beside. The
-                newest stay; those that are left out are counted as drops of this operator.
+                newest stay; dropped ones are counted as drops of this operator.
         """
         target = receiver_of(upstream.port.node) if isinstance(upstream, Stream) else upstream
         if isinstance(target, list | tuple):
@@ -244,7 +244,7 @@ class ParallelRollouts(Stream):
             in the order of the workers. ``"async"`` gathers items as they come.
         fragments: Items that a worker makes per call. Where workers live elsewhere a call costs a round trip; the items
             of one call are made with the same weights.
-        counts: Whether this is training. What workers do that evaluate, say, is not: with ``False`` their steps are not
+        counts: Whether these items count as training. With ``False``, as for workers that evaluate, their steps are not
             among the environment steps (and so have no part in the replay ratio), nor their lags among those of the
             gathers. `ReportMetrics` reports the episodes of the workers that it is given.
     """

@@ -1,4 +1,4 @@
-"""What becomes of a plan when an operator or an actor fails, and the one supervisor that restarts actors."""
+"""Rules for failures of operators and actors, and the supervisor that restarts actors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FailureRule:
         attempts: Failures in a row, without an item between them, after which an actor is given up (or an operator
             that skips stops the plan).
         first_delay: Seconds before an actor is replaced for the first time. They double with every failure in a row.
-        longest_delay: Where doubling ends.
+        longest_delay: Upper bound of the doubled delay.
     """
 
     on_error: OnError = "stop"
@@ -68,17 +68,17 @@ class FailureRule:
 
 
 class Supervisor:
-    """Which actors of an operator work, which are to be restarted and when, and which are given up.
+    """Restarts the actors of an operator: knows which work, which are to be restarted and when, and which are given up.
 
-    A source has one for its workers or shards, a learner in an actor has one. The plan goes on meanwhile.
+    A source has one for its workers or shards, and so has a learner in an actor. The plan goes on meanwhile.
 
     Args:
         size: Number of actors.
         rule: How their failures are dealt with.
         context: Of the plan.
         name: Of the operator, for the counters.
-        restart: Makes an actor anew, in place; gives a call that is done when it is there.
-        may_restart: Whether what a new actor begins with can be had; with True, after another look.
+        restart: Restarts an actor in place; returns a call that is done when it is there.
+        may_restart: Whether a new actor's initial state is available; called with True, it checks again.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class Supervisor:
         self.gave_up = False
         """Whether any has been given up."""
         self.replaced = [0] * size
-        """How many actors each place has had before its present one."""
+        """How often each actor has been replaced."""
         self._engine, self._clock, self._now = context.engine, context.clock, context.clock.now
         self._counters, self._name = context.counters, name
         self._restart, self._may_restart = restart, may_restart
         self._in_a_row = [0] * size
         self._due_at: dict[int, float] = {}
         self._restarts: dict[int, tuple[Call, float]] = {}
-        """New actors that are being made: a call that is done when they are there, and since when."""
+        """Actors under construction: the call that is done when they are there, and its start time."""
 
     def delivered(self, index: int) -> None:
         """Notes that an actor works."""
@@ -121,23 +121,23 @@ class Supervisor:
             self._due_at[index] = self._now() + self.rule.delay(self._in_a_row[index])
 
     def stopped(self, index: int) -> bool:
-        """Whether an actor cannot be asked: it is given up, or its successor is not there yet."""
+        """Whether an actor cannot be asked: it is given up, or not restarted yet."""
         return self.given_up[index] or index in self._due_at or index in self._restarts
 
     def restarting(self) -> bool:
-        """Whether any actor is to come."""
+        """Whether any actor is being restarted."""
         return bool(self._due_at or self._restarts)
 
     def restart(self, index: int) -> None:
-        """Has an actor made now. Raises what is known at once of a failure to make it."""
+        """Starts to make an actor. Raises an error that the engine reports at once."""
         self._restarts[index] = self._restart(index), self._now()
 
     def advance(self) -> Iterator[tuple[int, Exception | None]]:
-        """Has the actors made whose time has come.
+        """Restarts the actors whose delay is over.
 
         Yields:
-            Each one that is there now, with None, or that could not be made, with the error. Whoever takes an error
-            deals with it before asking for the next one.
+            Each actor that is there now, with None, or that could not be made, with the error, which the caller handles
+            before it asks for the next actor.
         """
         if self._due_at and self._may_restart(False):
             now = self._now()
@@ -157,7 +157,7 @@ class Supervisor:
             if not done and self._now() - began <= ANSWER_SECONDS:
                 continue
             if done and not self._may_restart(True):
-                continue  # what it begins with may have been lost on its way; it gets the next one
+                continue  # its initial state may have been lost on the way; it gets the next one
             del self._restarts[index]
             try:
                 if not done:
@@ -169,7 +169,7 @@ class Supervisor:
                 yield index, None
 
     def waits_on(self) -> list[Call]:
-        """Calls that are done when new actors are there; none while these could not be used."""
+        """Calls that are done when new actors are there; none while these have no initial state."""
         return [call for call, _ in self._restarts.values()] if self._may_restart(False) else []
 
     def wakes_at(self) -> float | None:
@@ -180,7 +180,7 @@ class Supervisor:
         return min([*times, *self._due_at.values()], default=None)
 
     def wait(self) -> None:
-        """Waits for the next step of a restart: until it is time, or until it is made, but for a second at most."""
+        """Waits for the next step of a restart, but for at most a second."""
         if calls := self.waits_on():
             self._engine.wait(calls, 1.0)
         elif (at := self.wakes_at()) is not None:

@@ -25,27 +25,27 @@ Item = TypeVar("Item")
 
 
 class LearnerOperator(Operator):
-    """Base of operators that have a learner work on each item, which makes one new weight version.
+    """Base of operators that train a learner on each item, which makes one new weight version.
 
-    How old the weights behind an item are is noted before the step; an item that has become older than the ``max_lag``
+    The weight lag of an item is noted before the step; an item that has become older than the ``max_lag``
     of its gather on its way here is dropped, and counted. After the step, samples, optimizer steps and the update
-    are counted, metrics are kept until the next report, and the weights published. A learner in an actor is called
-    there, and nobody waits for it meanwhile: see `AtActor`.
+    are counted, metrics are kept until the next report, and the weights are published. A learner in an actor is called
+    there, while the plan goes on: see `AtActor`.
 
     Args:
         learner: The learner, or where it is to live.
-        workers: Workers that act on its weights; None sends them to nobody.
+        workers: Workers that get its weights; None sends none.
         publish_every: Updates from one publication of weights to the next.
 
     Raises:
-        PlanError: If the learner lacks a method, or something else than workers is given as such.
+        PlanError: If the learner lacks a method, or ``workers`` are no workers.
         ConfigError: If ``publish_every`` is below 1.
     """
 
     at_source: ClassVar[bool] = False
     may_wait: ClassVar[bool] = True
     protocol: ClassVar[type] = Learner
-    """What the learner has to be."""
+    """The protocol that the learner has to follow."""
     method: ClassVar[str] = "update"
     """Name of its method that takes a payload and returns metrics, as `Learner.update` does."""
 
@@ -68,14 +68,14 @@ class LearnerOperator(Operator):
         return {}
 
     def check(self, graph: Graph) -> None:
-        """Finds the bounds on the lag of the items that come; a learner that is to be restarted needs a state."""
+        """Finds the bounds on the lag of incoming items; a learner that may be restarted needs a state."""
         self._bounds = graph.max_lags_above(self)
         restarts = self.failure_rule is not None and self.failure_rule.on_error == "replace"
         if restarts and isinstance(self.learner, LearnerActor):
             self.learner.check_restorable(self.name)
 
     def start(self, context: Context) -> None:
-        """Ties the learner to the workers."""
+        """Connects the learner with the weight channel of the workers."""
         self._record = context.learner(self.learner)
         self._max_lags = {context.channel(group): most for group, most in self._bounds}
         if self.sends_to is not None:
@@ -86,13 +86,13 @@ class LearnerOperator(Operator):
             self.pull = self._at_actor.pull  # type: ignore[method-assign]
 
     def process(self, envelope: Envelope) -> Pulled:
-        """Has the learner work on the item, counts, and publishes the weights."""
+        """Trains the learner on the item, counts, and publishes the weights."""
         if not self.admits(envelope):
             return ABSORBED
         return self.finish(envelope, getattr(self.learner, self.method)(envelope.payload))
 
     def finish(self, envelope: Envelope, result: Any) -> Envelope:
-        """Counts what the learner did, and publishes the weights."""
+        """Counts the update, and publishes the weights."""
         if not isinstance(result, Mapping):
             raise TypeError(f"{self.method}() gave {type(result).__name__}, where a learner gives metrics by name")
         metrics = {**self.brings(envelope.payload), **result}
@@ -108,7 +108,7 @@ class LearnerOperator(Operator):
         return envelope.carrying(stats)
 
     def admits(self, envelope: Envelope) -> bool:
-        """Whether the weights behind an item are young enough; remembers how old they are."""
+        """Whether the weight lag of an item is within its bound; remembers the lag."""
         self._lag = None
         if envelope.weight_version == UNKNOWN_VERSION:
             return True
@@ -119,7 +119,7 @@ class LearnerOperator(Operator):
         lag = maker[0].lag(envelope.weight_version, envelope.versions, self._record)
         if lag > self._max_lags.get(maker[0], lag):
             self._counters.drop(self.name)
-            # with the weights that its workers have, the next items might be as old
+            # the workers may have no newer weights yet, so the next items might be as old
             for channel, index in filter(None, (context.worker_of(source) for source, _ in origins)):
                 channel.publish(index)
             return False
@@ -157,7 +157,7 @@ class LearnerOperator(Operator):
             self._at_actor.drain()
 
     def measures(self) -> dict[str, float]:
-        """How long it took to restart the learner, the last time that it was."""
+        """Duration of the last restart of the learner."""
         seconds = 0.0 if self._at_actor is None else self._at_actor.recovery_seconds
         return {"recovery_seconds": seconds} if seconds else {}
 
@@ -166,14 +166,14 @@ class LearnerOperator(Operator):
         return "1 actor" if isinstance(self.learner, LearnerActor) else "driver"
 
     def note(self) -> str:
-        """The learner, and who gets its weights."""
+        """The learner, and the workers that get its weights."""
         every = f" after every {self.publish_every} updates" if self.publish_every > 1 else ""
         receivers = "nobody" if self.sends_to is None else f"{len(self.sends_to)} workers"
         name = "learner" if isinstance(self.learner, LearnerActor) else type(self.learner).__name__
         return f"{name}, sends weights to {receivers}{every}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Weight version, lag of the item at hand, and that item. The learner itself is saved by who owns it."""
+        """Weight version, the current item and its lag. The learner itself is not in it: its owner saves it."""
         actor = None if self._at_actor is None else self._at_actor.state_dict()
         return {"updates": self._record.updates, "lag": self._lag, "at_actor": actor}
 
@@ -185,14 +185,14 @@ class LearnerOperator(Operator):
 
 
 class AtActor:
-    """Executes the operator of a learner that lives in an actor: nobody waits for it but who wants its item.
+    """Executes the operator of a learner that lives in an actor: only the consumer of its items waits for it.
 
-    One item is worked on at a time. A queue in front of it keeps the branches before it moving meanwhile. With
+    One item is trained on at a time; a queue in front of it lets the branches before it go on meanwhile. With
     ``on_error("replace")``, a learner that fails, dies or hangs is restarted from the last snapshot of its state; the
-    item that it failed on and the updates since then are lost, and counted.
+    item that it failed on and the updates since that snapshot are lost, and counted.
 
     Args:
-        operator: What is done with items.
+        operator: The operator to execute.
         context: Of the plan.
     """
 
@@ -210,17 +210,17 @@ class AtActor:
         if self._rule.on_error == "replace":
             record.protect()
         self.working: tuple[Envelope, Call] | None = None
-        """The item at hand, and the call that works on it."""
+        """The current item, and the call that trains on it."""
         self.finished: deque[Envelope] = deque()
-        """Items that were worked on and have not come out yet."""
+        """Items that were trained on and have not come out yet."""
         self.recovery_seconds = 0.0
-        """How long the last restart took, from the failure that was noticed to a learner that works."""
+        """Duration of the last restart, from the detection of the failure until the learner works again."""
         self._started_at = self._noticed_at = 0.0
         self._blocked_in_step = -1
         self._successes = 0
 
     def pull(self, output: int = 0) -> Pulled:
-        """An item that was worked on."""
+        """The next item that was trained on."""
         operator = self._operator
         if self.finished:
             return self.finished.popleft()
@@ -260,14 +260,14 @@ class AtActor:
         except Exception as error:
             raise failure(self._operator.name, item, error) from error
         self._successes += 1
-        if self._successes >= self._record.save_every:  # not all can be lost again
+        if self._successes >= self._record.save_every:  # it is done, and cannot be lost any more
             self._supervisor.delivered(0)
         self._operator.timer.items += 1
         self._operator.timer.seconds += self._now() - self._started_at
         return result
 
     def _failed(self, item: Envelope, error: Exception) -> Pulled:
-        """Has the learner restarted, if that is the rule; the item is lost."""
+        """Restarts the learner, if that is the rule; the item is lost."""
         self.working = None
         if self._rule.on_error == "stop":
             raise failure(self._operator.name, item, error) from error
@@ -289,15 +289,15 @@ class AtActor:
         return self._record.lost or self._supervisor.restarting()
 
     def _restarted(self) -> bool:
-        """Goes on with the restart of the learner; whether it is there now."""
+        """Continues the restart of the learner; returns whether it works again."""
         nothing = Envelope(None, self._operator.name, self._operator.timer.items)
-        if not self._supervisor.restarting():  # found dead by who asked it for something
+        if not self._supervisor.restarting():  # another operator's call found it dead
             self._stop(nothing, ActorLost("it does not answer any more"))
         for _, error in self._supervisor.advance():
             if error is None:
                 self._go_on()
                 return True
-            if isinstance(error, ArgumentFailed):  # that snapshot went down with the actor; the one before may not have
+            if isinstance(error, ArgumentFailed):  # that snapshot was lost with the actor; the one before it may not be
                 self._record.drop_snapshot()
                 self._supervisor.restart(0)
             elif isinstance(error, PlanError):
@@ -314,7 +314,7 @@ class AtActor:
                 channel.resend()
 
     def waits_on(self) -> Iterator[Call]:
-        """The work at hand, or the learner that is being restarted."""
+        """The current call, or the restart of the learner."""
         if self._blocked_in_step == self._context.turn.number:
             if self.working is not None:
                 yield self.working[1]
@@ -325,11 +325,11 @@ class AtActor:
         if self.working is not None:
             return self._started_at + self._rule.timeout
         if self._record.lost and not self._supervisor.restarting():
-            return self._now()  # others found it dead in this very step
+            return self._now()  # another operator found it dead in this very step
         return self._supervisor.wakes_at()
 
     def drain(self) -> None:
-        """Waits until the work at hand is done, and takes nothing of it; has a lost learner back."""
+        """Waits until the current call is done, without consuming its result, and until a lost learner is restarted."""
         while self._is_down() or not self._is_done():
             if self.working is None:
                 if not self._restarted():
@@ -342,7 +342,7 @@ class AtActor:
                 self._engine.wait([self.working[1]], 1.0)
 
     def _is_done(self) -> bool:
-        """Whether nothing is worked on that has not succeeded."""
+        """Whether no call is under way or failed."""
         if self.working is None:
             return True
         call = self.working[1]
@@ -355,7 +355,7 @@ class AtActor:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """What was finished and did not come out yet, and the work that is done and was not taken delivery of."""
+        """Finished items that have not come out yet, and the call that is done and not consumed."""
         working = None if self.working is None else (self.working[0], dict(self.working[1].result()))
         return {"finished": encode(self.finished, self._operator.name), "working": encode(working, self._operator.name)}
 
@@ -366,7 +366,7 @@ class AtActor:
             item, answer = working
             if self._engine.in_process:
                 self.working, self._started_at = (item, LocalCall(answer, None)), self._now()
-            else:  # where nothing is repeated exactly, it is taken delivery of at once
+            else:  # on other engines the order of events is not repeated, so it is consumed at once
                 self.finished.append(self._operator.finish(item, answer))
         self._record.keep_snapshot()
 
@@ -377,7 +377,7 @@ class TrainOneStep(LearnerOperator):
     Args:
         learner: See `rlweave.flow.Learner`; a `LearnerActor` trains in an actor of its own while the driver goes on.
         workers: Workers that act on this learner's weights; each gets the new ones before its next item. Without them,
-            let `UpdateWeights` send weights, or nobody.
+            `UpdateWeights` sends weights, or nothing does.
         publish_every: Updates from one publication of weights to the next.
     """
 
@@ -387,7 +387,7 @@ class TrainOneStep(LearnerOperator):
 
 
 class ApplyGradients(LearnerOperator):
-    """Has a learner take one optimizer step with each item, which makes one new weight version.
+    """Applies each item's gradients: one optimizer step of a learner, which makes one new weight version.
 
     RLlib Flow's listing says ``ApplyGradients(workers)``: its set of workers has the learner in it. Here a learner is
     an object of its own, which may live in an actor, so it is named, as in `TrainOneStep` and `UpdateWeights`.

@@ -38,7 +38,7 @@ class FunctionOperator(Operator):
 
 
 class FilterItems(Operator):
-    """Lets those items through for which a predicate holds. Behind ``Stream.filter``."""
+    """Passes the items for which a predicate holds. Behind ``Stream.filter``."""
 
     def __init__(self, predicate: Callable[[Any], bool]) -> None:
         check_arguments(predicate, 1, "operator 'filter'", "a predicate")
@@ -63,10 +63,10 @@ class FilterItems(Operator):
 
 
 class Buffering(Operator):
-    """Base of operators that merge several items into one. What is left at the end of a stream is flushed.
+    """Base of operators that merge several items into one. The rest at the end of a stream is flushed.
 
     Args:
-        enough: Size from which on the items kept make one.
+        enough: Size at which the kept items are merged.
         size_of: The size of an item; by default each counts as 1.
     """
 
@@ -94,7 +94,7 @@ class Buffering(Operator):
         return 1 if self._size_of is None else self._size_of(envelope.payload)
 
     def _release(self) -> Envelope:
-        # first: where merging fails and is skipped, these must not come again with every later item
+        # first: if merging fails and is skipped, these items must not be merged again with every later one
         kept, self._kept, self._size = self._kept, [], 0
         item = merge(kept, self.merged([envelope.payload for envelope in kept]), self.name, self._made)
         self._made += 1
@@ -133,7 +133,7 @@ class BatchItems(Buffering):
 
 
 class ConcatBatches(Buffering):
-    """Glues whole batches together, in order, until they have at least ``min_steps`` environment steps.
+    """Concatenates whole batches, in order, until they have at least ``min_steps`` environment steps.
 
     Args:
         min_steps: Environment steps that make an item. Nothing is cut, so there may be more; the last item of a
@@ -144,7 +144,7 @@ class ConcatBatches(Buffering):
         super().__init__(positive("min_steps", min_steps, "concat_batches"), steps_of)
 
     def merged(self, payloads: list[Any]) -> Any:
-        """The glued batch."""
+        """The concatenated batch."""
         return payloads[0].concat(payloads)
 
     def signature(self) -> Signature:
@@ -252,11 +252,11 @@ class Flatten(Operator):
 class BatchRounds(Operator):
     """Makes a list of the items of each round. Behind ``Stream.batch_rounds``.
 
-    A list is made as soon as the last item of its round is here, so that it goes through the plan before the next round
-    is asked for. Where that item was left out on its way (by a filter, or skipped after a failure), the list is made
-    when the first item of the next round comes: its items are of one round even so, but are a round old.
+    A list is complete as soon as the last item of its round is here, so that it goes through the plan before the next
+    round is requested. Where that item was dropped on its way (by a filter, or skipped after a failure), the list comes
+    with the first item of the next round: its items are of one round even so, but are a round old.
 
-    Rounds of several gathers may come mixed, as behind a union; each makes lists of its own.
+    Rounds of several gathers may come mixed, as behind a union; each gather has lists of its own.
     """
 
     state = ("_made", "_kept", "_waiting")
@@ -320,7 +320,7 @@ class BatchRounds(Operator):
             kept.clear()
 
     def note(self) -> str:
-        """What makes a list."""
+        """The size of the lists."""
         return "one list per round"
 
 
@@ -329,13 +329,13 @@ def _list_of(item_type: Any) -> Any:
 
 
 def _check_rounds(port: Port, upstream: Port) -> set[Operator]:
-    """Checks that what comes out of a port comes in rounds, one item of each that the gather delivered.
+    """Checks that the items of a port come in rounds, one for each item that the gather delivered.
 
     Returns:
         The gathers whose rounds come.
 
     Raises:
-        PlanError: Naming the operator that it does not come in rounds from.
+        PlanError: Names the operator whose items do not come in rounds.
     """
     node = port.node
     if isinstance(node, GatherSync):

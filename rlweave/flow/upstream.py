@@ -22,7 +22,7 @@ class Notify(Operator):
     """Sends a message upstream for every n-th item, and passes the item on. Behind ``Stream.notify``.
 
     The receiver's method is called as ``method(message, version)``, where version is the number of learner updates
-    so far. Workers that are busy elsewhere get the newest messages; those that are left out count as drops.
+    so far. Busy workers get the newest messages; dropped ones are counted as drops.
     """
 
     at_source: ClassVar[bool] = False
@@ -93,14 +93,14 @@ class Notify(Operator):
             getattr(self.target, self.method)(message, version)
 
     def note(self) -> str:
-        """Whom, and how often."""
+        """The receiver, and the interval."""
         receiver = "workers" if isinstance(self.target, WorkerGroup) else type(self.target).__name__
         return f"{receiver}.{self.method}, every={self.every}"
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over the items seen, and the last message to workers, which those that come later are told as well."""
+        """Takes over the items seen, and the last message to workers, which new workers get as well."""
         super().load_state_dict(state)
-        if self._last is not None:  # an object of this process is saved by who owns it
+        if self._last is not None:  # an object of this process is saved by its owner
             self._channel.remember(self.method, *self._last)
 
 
@@ -111,7 +111,7 @@ class UpdateWeights(Operator):
 
     Args:
         learner: Whose weights; one in an actor is trained elsewhere in the plan.
-        workers: Who acts on them.
+        workers: The workers that act on them.
         every_steps: Environment steps of one worker between two times that it gets weights; 0 means with every item.
     """
 
@@ -132,7 +132,7 @@ class UpdateWeights(Operator):
         return Signature(Item, Item)
 
     def check(self, graph: Graph) -> None:
-        """A learner in an actor lives as long as who trains it."""
+        """A learner in an actor lives as long as the operator that trains it."""
         if isinstance(self.learner, LearnerActor) and not graph.trains(self.learner):
             raise PlanError(
                 f"the learner of {self.name!r} does not live in this plan",
@@ -142,12 +142,12 @@ class UpdateWeights(Operator):
             )
 
     def start(self, context: Context) -> None:
-        """Ties the learner to the workers."""
+        """Connects the learner with the weight channel of the workers."""
         self._channel = context.channel(self._workers)
         self._channel.tie(context.learner(self.learner))
 
     def process(self, envelope: Envelope) -> Pulled:
-        """Sends to those who made the item."""
+        """Sends weights to the workers that made the item."""
         origins = dict.fromkeys(source for source, _ in envelope.origins)
         steps = steps_of(envelope.payload) // max(1, len(origins))
         for source in origins:
@@ -165,7 +165,7 @@ class UpdateWeights(Operator):
 
 
 def receiver_of(node: Operator) -> Any:
-    """What ``notify`` reaches through a stream: the workers or the memory at its beginning.
+    """The receiver of ``notify`` through a stream: the workers or the memory at its beginning.
 
     Raises:
         ConfigError: If the stream begins at several places, or at something that takes no messages.

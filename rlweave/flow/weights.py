@@ -1,4 +1,4 @@
-"""The way to workers: weights, put once per version and sent only when newer, and messages, bounded for busy ones."""
+"""The channel to workers: weights, put once per version and sent if newer, and messages, bounded for busy workers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Outbox:
         self.waiting: deque[tuple[Told, int]] = deque()
 
     def add(self, told: Told, capacity: int) -> int:
-        """Sends a message, or lets it wait.
+        """Sends a message, or queues it.
 
         Returns:
             How many messages were left out for it: 0 or 1.
@@ -55,7 +55,7 @@ class Outbox:
         return 1
 
     def settle(self, done: set[int]) -> None:
-        """Forgets calls by their identities, and sends what there is room for now."""
+        """Drops calls by their identities, and sends what there is room for now."""
         self.under_way = [(method, call) for method, call in self.under_way if id(call) not in done]
         still: deque[tuple[Told, int]] = deque()
         for told, capacity in self.waiting:
@@ -66,7 +66,7 @@ class Outbox:
         self.waiting = still
 
     def send_waiting(self) -> None:
-        """Sends all that waits: the actor is about to be asked for an item, and is to know them before."""
+        """Sends all waiting messages: the actor is about to be asked for an item, and gets them before."""
         while self.waiting:
             self._send(self.waiting.popleft()[0])
 
@@ -78,23 +78,23 @@ class Outbox:
 
 
 class WeightChannel:
-    """The way of weights to one group of workers, from the learner (or learners) that train for it.
+    """The channel of weights to one group of workers, from the learner (or learners) that train for it.
 
     Each learner's weights have a version of their own, the number of its updates; the channel's is their sum, which
     grows with each of them. The weight lag of an item for a learner is the number of updates that this learner made
-    since the weights that the item was made with. At a gather, nobody knows yet who trains on the item: there it is the
-    lag for the learner that has gone furthest.
+    since the weights that the item was made with. At a gather, the learner of an item is not known yet: there it is the
+    lag for the learner that is furthest ahead.
 
     Publishing costs nothing: a worker gets the newest weights when its next item is asked for, so a learner that makes
     eight updates between two items is read once, not eight times. One in an actor is asked for its weights at once, in
-    time before it is busy with the next update; they stay where it lives until somebody gets them.
+    time before it is busy with the next update; they stay with its actor until a worker gets them.
 
     Args:
         engine: Where the workers live.
         actors: The workers, in order.
         clock: Where the time is read.
         name: Name of the group's operator, for errors.
-        makes_workers: Whether the workers are made by the plan, and not objects that exist without it.
+        makes_workers: Whether the plan makes the workers, and they are not objects of this process.
     """
 
     def __init__(
@@ -108,22 +108,22 @@ class WeightChannel:
         self.sent_versions: list[tuple[int, ...]] = [()] * len(actors)
         """The same of each learner, where there are several."""
         self.restarted_at = -1
-        """First version after a learner was restarted: older weights may have died with the one before."""
+        """First version after a learner was restarted: older weights may be lost with its predecessor."""
         self._engine = engine
         self._actors = list(actors)
         self._published = [False] * len(actors)
         self.name, self.makes_workers = name, makes_workers
         self._unconfirmed: list[tuple[int, Call]] = []
-        """Versions of weights that were sent by themselves, with the calls."""
+        """Versions of weights that were sent without a request for items, with the calls."""
         self._error: Exception | None = None
-        """What a call raised, until somebody is there to be named with it."""
+        """The error of a call, until an operator can raise it under its name."""
         self._outboxes = [Outbox(engine, actor) for actor in self._actors]
         self._last_messages: dict[str, Told] = {}
         asked = [engine.call(actor, "shares_weights") for actor in self._actors]
         self._shares = [bool(shares) for shares in results_of(engine, clock, asked, f"the actors of {name!r}")]
 
     def tie(self, record: LearnerRecord) -> None:
-        """Makes a learner one of those whose weights these workers act on."""
+        """Adds a learner whose weights these workers act on."""
         if record not in self.learners:
             self.learners.append(record)
 
@@ -136,12 +136,12 @@ class WeightChannel:
         return version
 
     def lag(self, version: int, versions: tuple[int, ...], learner: LearnerRecord | None = None) -> int:
-        """How many updates old weights are.
+        """The weight lag, in updates.
 
         Args:
             version: Of the weights.
             versions: Of each learner's, where there are several, as in an envelope.
-            learner: Whose updates count; by default of those of the learner that made most since.
+            learner: The learner whose updates count; by default the one that is furthest ahead.
         """
         if len(self.learners) == 1:  # the usual case, and this runs for every item
             return self.learners[0].updates - version
@@ -154,26 +154,26 @@ class WeightChannel:
         return max(lags) if learner is None else lags[self.learners.index(learner)]
 
     def note_lag(self, version: int, versions: tuple[int, ...]) -> None:
-        """Counts how many updates old the weights of an item are that leaves its gather."""
+        """Counts the weight lag of an item that leaves its gather."""
         learners = self.learners
         lag = learners[0].updates - version if len(learners) == 1 else self.lag(version, versions)
         counts = self.gather_lag.counts  # without a call more: this runs for every item
         counts[lag] = counts.get(lag, 0) + 1
 
     def publish(self, index: int) -> None:
-        """Lets worker ``index`` have the newest weights with the next item that is asked of it."""
+        """Sends worker ``index`` the newest weights with its next request."""
         self._published[index] = True
 
     def publish_to_all(self) -> None:
-        """Lets every worker have the newest weights with its next item."""
+        """Sends every worker the newest weights with its next request."""
         self._published = [True] * len(self._published)
 
     def due(self, index: int) -> tuple[Any, ...]:
-        """What worker ``index`` is to get with its next item: (version, weights...), or nothing.
+        """The weights for the next request to worker ``index``: (version, weights...), or nothing.
 
         The version is a number, or a tuple of them, one for each learner, if there are several.
 
-        Who asks passes it on: it counts as sent. Messages that wait for the worker go out before.
+        The caller sends them: they count as sent. Messages that wait for the worker go out before.
         """
         outbox = self._outboxes[index]
         if outbox.waiting:
@@ -198,12 +198,12 @@ class WeightChannel:
         return any(record.is_asked() for record in self.learners)
 
     def lacks_learner(self, look: bool = False) -> bool:
-        """Whether a learner is known to be gone, or with ``look`` found to be, and is not there again."""
+        """Whether a learner is dead and not restarted yet; ``look`` checks it now."""
         lost = [record.is_lost() if look else record.lost for record in self.learners]  # each of them is looked at
         return any(lost)
 
     def awaits_learner(self, version: float) -> bool:
-        """After weights could not be had: whether that is because a learner is to be restarted, or has been since.
+        """After weights could not be read: whether the reason is a learner that is to be restarted, or has been since.
 
         Then all workers get weights when the learner is there.
 
@@ -229,7 +229,7 @@ class WeightChannel:
         self.check()
 
     def check(self) -> None:
-        """Looks how what was sent by itself has arrived.
+        """Checks whether weights and messages that were sent by themselves have arrived.
 
         Raises:
             PlanError: Weights or a message could not be given to a worker.
@@ -269,14 +269,14 @@ class WeightChannel:
         return left_out
 
     def remember(self, method: str, message: Any, version: int) -> Told:
-        """Makes a message the last one of its kind, which workers are told that are new here."""
+        """Stores a message as the last one of its kind, which new workers get."""
         told = self._last_messages[method] = Told(method, self._engine.put(message), version)
         return told
 
     def repeat_messages(self) -> None:
-        """Tells workers the last message of each kind, after a plan was resumed: like restarted ones, they are new.
+        """Sends workers the last message of each kind, after a plan was resumed: like restarted ones, they are new.
 
-        Worker objects that exist without the plan are not: who saved and restored them did so with all they know.
+        Worker objects of this process are not: they were saved and restored with the messages they had.
         """
         for outbox in self._outboxes if self.makes_workers else ():
             self._tell_last(outbox)
@@ -286,7 +286,7 @@ class WeightChannel:
             outbox.add(told, 1)
 
     def replace(self, index: int, actor: Actor) -> None:
-        """Gives a new actor what its predecessor knew: the newest weights, and the last message of each kind.
+        """Gives a new actor the newest weights, and the last message of each kind.
 
         Raises:
             Exception: What came of giving it the weights, where that is known at once.
@@ -302,7 +302,7 @@ class WeightChannel:
         self._tell_last(self._outboxes[index])
 
     def _confirm(self) -> None:
-        """Forgets calls that are done, and keeps the first error of those that failed."""
+        """Drops calls that are done, and keeps the first error."""
         versions = {id(call): version for version, call in self._unconfirmed}
         calls = [call for _, call in self._unconfirmed]
         calls += [call for outbox in self._outboxes for _, call in outbox.under_way]
@@ -318,11 +318,11 @@ class WeightChannel:
             self._error = self._error or error
 
     def _error_of(self, call: Call, version: int) -> Exception | None:
-        """What a call raised that nobody else finds out or does something about."""
+        """The error of a call that no other operator handles."""
         try:
             call.result()
         except ActorLost:
-            return None  # its gather finds out with its next item, and knows what to do
+            return None  # its gather finds out with the next item, and handles it
         except ArgumentFailed as error:
             return None if self.awaits_learner(version) else error
         except Exception as error:
@@ -330,7 +330,7 @@ class WeightChannel:
         return None
 
     def resend(self) -> None:
-        """Lets every worker have the weights of a learner that was restarted with its next item."""
+        """Sends every worker the weights of a restarted learner with its next request."""
         self._forget_sent()
         self.restarted_at = self.version
         self.publish_to_all()
@@ -338,7 +338,7 @@ class WeightChannel:
             record.offer()
 
     def state_dict(self) -> dict[str, Any]:
-        """Which weights each worker has, who is to get newer ones, and those that were read for that already."""
+        """The versions that workers have, the workers that are to get newer ones, and cached weights."""
         return {
             "sent": list(self.sent),
             "versions": [list(versions) for versions in self.sent_versions],
@@ -347,7 +347,7 @@ class WeightChannel:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a state; workers have been given what it says that they have."""
+        """Takes over a state; workers have been given the weights that it lists."""
         self.sent = [int(version) for version in state["sent"]]
         self.sent_versions = [tuple(map(int, versions)) for versions in state["versions"]]
         self._published = [bool(published) for published in state["published"]]
@@ -358,7 +358,7 @@ class WeightChannel:
                 self._engine.call(actor, "hold_weights", versions or version)
 
     def forget(self) -> None:
-        """Sends to everybody again: the learners' weights were replaced, as by loading a checkpoint."""
+        """Sends weights to all workers again: the learners' weights were replaced, as by loading a checkpoint."""
         self._forget_sent()
         for record in self.learners:
             record.reread()

@@ -1,4 +1,4 @@
-"""Groups of workers, the actor that stands for one where it lives, and what a gather holds of it."""
+"""Groups of workers, the actor around each of them, and the requests and items that a gather keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlweave.flow.resources import Resources
 
 
 class SourceFailure(Exception):  # noqa: N818  (it is not an error that users see: its cause is)
-    """Says at which stage of a source actor an item failed; the error itself is the cause."""
+    """An item failed at a stage of a source actor; the error itself is the cause."""
 
     def __init__(self, stage: str) -> None:
         super().__init__(stage)
@@ -33,7 +33,7 @@ def origin_of(error: Exception) -> tuple[str, Exception]:
 
 
 class SourceActor:
-    """One worker at the place where it lives, with its own copies of the operators of ``par_for_each``.
+    """The actor around one worker, with its own copies of the operators of ``par_for_each``.
 
     Args:
         make_worker: Makes the worker.
@@ -65,11 +65,11 @@ class SourceActor:
                 replacing(replaces)
 
     def next_items(self, version: int | tuple[int, ...] = -1, *weights: Any) -> list[SourceItem]:
-        """Takes over newer weights, if there are any, and makes ``count`` items.
+        """Takes over newer weights, if any, and makes ``count`` items.
 
         Args:
             version: The version of the weights; of each learner's, if there are several.
-            weights: Of each learner; none if there is nothing newer.
+            weights: Of each learner; none if there are no newer ones.
 
         Returns:
             The items. Fewer come if the worker has no more: then the last one's payload is END.
@@ -100,11 +100,11 @@ class SourceActor:
         return items
 
     def next_apart(self, *newer: Any) -> tuple[Any, ...]:
-        """The same, as ``1 + count`` values: what a plan needs to know of the items, and each item by itself."""
+        """As ``next_items``, in ``1 + count`` values: the heads of the items for the plan, and each item by itself."""
         return apart(self.next_items(*newer), 1 + self.count)
 
     def _next_item(self) -> SourceItem:
-        """Samples, then applies the operators; an END payload says that the worker has no more."""
+        """Samples, then applies the operators; an END payload means that the worker has no more."""
         stage, payload, num_steps = "sample", None, 0
         try:
             try:
@@ -167,7 +167,7 @@ class SourceActor:
         return next(operator for stage, operator in self.stages if stage == name)
 
     def close(self) -> None:
-        """Closes the worker if it can be closed and was made here; a worker object belongs to who made it."""
+        """Closes the worker if it can be closed and was made here; a worker object belongs to its maker."""
         close = getattr(self.worker, "close", None)
         if close is not None and self.owns_worker:
             close()
@@ -176,8 +176,8 @@ class SourceActor:
 class WorkerGroup:
     """Workers that an engine makes when the plan starts, one per factory.
 
-    A plain sequence of worker objects will do wherever a group is asked for, on the local engine. Factories are needed
-    where the workers live elsewhere, or are to be restarted after a failure.
+    On the local engine a plain sequence of worker objects will do in place of a group. Factories are needed
+    where workers live in other processes, or are to be restarted after a failure.
 
     Args:
         factories: One callable without arguments per worker. Its class, its attribute ``makes``, or else its return
@@ -187,7 +187,7 @@ class WorkerGroup:
     """
 
     actor_class: type[SourceActor] = SourceActor
-    """What stands for each of them where it lives."""
+    """The factory of each worker's actor."""
 
     def __init__(self, factories: Sequence[Callable[[], Any]], resources: Resources | None = None) -> None:
         self.factories = list(factories)
@@ -203,7 +203,7 @@ class WorkerGroup:
 
         Args:
             workers: The workers.
-            operator: Who asks, for errors.
+            operator: Name of the operator that asks, for errors.
             protocol: What each of them has to be.
 
         Raises:
@@ -235,21 +235,21 @@ class WorkerGroup:
         return len(self.factories)
 
     def inner_needs(self) -> list[tuple[int, Resources]]:
-        """What the actors of plans hold that are workers here: how many, and what each of them."""
+        """Resources of the actors of inner plans: how many, and what each of them holds."""
         makers: list[Any] = [factory for factory in self.factories if hasattr(factory, "needs")]
         return [need for maker in makers for need in maker.needs()]
 
     def inner_capacity(self) -> Mapping[str, float] | None:
-        """All that there is where the actors of such plans live; None where nothing is counted."""
+        """Capacity of the engine of these inner plans; None where nothing is counted."""
         makers: list[Any] = [factory for factory in self.factories if hasattr(factory, "capacity")]
         return next((maker.capacity() for maker in makers if maker.needs()), None)
 
     def exists(self) -> bool:
-        """Whether a worker of it exists already, so that it can neither live elsewhere nor be restarted."""
+        """Whether a worker exists already, so that it can neither live in another process nor be restarted."""
         return any(isinstance(factory, _Existing) for factory in self.factories)
 
     def kinds(self) -> Iterator[Any]:
-        """What is known about each worker: the object, its class, or Any."""
+        """The known kind of each worker: the object, its class, or Any."""
         for factory in self.factories:
             if isinstance(factory, _Existing):
                 yield factory.worker
@@ -257,12 +257,12 @@ class WorkerGroup:
                 yield getattr(factory, "makes", None) or signature_of(factory).gives
 
     def item_types(self) -> list[Any]:
-        """What each worker's ``sample`` gives, as far as it is annotated."""
+        """Item type of each worker's ``sample``, as far as it is annotated."""
         return [Any if kind is Any else signature_of(_sample_of(kind)).gives for kind in self.kinds()]
 
 
 Workers = WorkerGroup | Sequence[Source]
-"""What operators take: a group, or a plain sequence of worker objects."""
+"""Workers as operators take them: a group, or a plain sequence of worker objects."""
 
 
 def _sample_of(kind: Any) -> Callable[..., Any]:
@@ -282,9 +282,9 @@ class _Existing:
 
 @saved_as("requested")
 class Requested(NamedTuple):
-    """A call for items that was started: of which source, with which weights, when, and in which round.
+    """A started call for items: its source, weights, time and round.
 
-    Where several learners train for the source, ``versions`` says which weights of each, as in an envelope. Where items
+    Where several learners train for the source, ``versions`` has the version of each, as in an envelope. Where items
     stay where they are made, ``payloads`` has a call for each of them.
     """
 
@@ -297,7 +297,7 @@ class Requested(NamedTuple):
     payloads: Sequence[Call] = ()
 
     def state_dict(self) -> dict[str, Any]:
-        """A call that is done, with what it gave. Raises what the call raised."""
+        """The request with the result of its call, which is done. Raises what the call raised."""
         items: list[SourceItem] = self.call.result()
         if self.payloads:
             items = referenced(items, self.payloads)

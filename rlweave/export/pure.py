@@ -14,7 +14,7 @@ from rlweave.graph.current import BUILD_LOCK
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import Transfer
 from rlweave.graph.lowering.blocks import BlockWriter
-from rlweave.graph.lowering.program import open_array
+from rlweave.graph.lowering.functional import open_array
 from rlweave.graph.lowering.source import Names, Writer, register_source
 from rlweave.tree import flatten_tree, tree_map, unflatten_like
 
@@ -71,24 +71,24 @@ def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
                     where=f"{where}, {node.label}",
                     fix="export a policy without nodes on the host",
                 )
-        names, out = Names(), Writer()
-        scope = executor.program_globals()
+        names, out, linker = Names(), Writer(), executor.linker
+        scope = linker.program_globals()
         names.taken.update(scope)
         function = names.fresh(name)
         parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
-        block = BlockWriter(executor, names, out, functional=True)
+        block = BlockWriter(linker, names, out, functional=True)
         block.parameters = {known: graph.inputs[parameter] for parameter, known in parameters.items()}
         for known, structure in block.parameters.items():
             block.name_leaves(structure, known)
         paths = list(graph.reads)
-        cells = names.constant("cells", tuple([executor.working_cell(path, False) for path in paths]))
+        cells = names.constant("cells", tuple([linker.working_cell(path, False) for path in paths]))
         out.line(f"def {function}({', '.join(['weights', *parameters.values()])}):")
         out.indent += 1
         out.line(f"set_cells({cells}, weights)")
         block.escaping = {id(value) for value in graph.output_values()}
         block.block(graph.nodes)
         out.line(f"return {block.expression(graph.outputs)}")
-        filename = f"<rlweave {where} as a pure function on {executor.backend.name} #{executor.serial}>"
+        filename = linker.file_name(f"{where} as a pure function")
         register_source(filename, out.source())
         scope |= names.objects
         exec(compile(out.source(), filename, "exec"), scope)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.extensions.placement import place_node
-from rlweave.graph.arguments import InputCheck, disagree
+from rlweave.graph.arguments import disagree
 from rlweave.graph.binding import fill_arguments
 from rlweave.graph.current import current_trace, tracing
 from rlweave.graph.differentiation import full_path
@@ -33,7 +33,7 @@ class EagerExecutor(GraphExecutor):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.functional = False
+        self.linker.functional = False
 
     def add_method(self, name: str) -> None:
         object.__setattr__(self, name, _EagerMethod(self, name))
@@ -59,13 +59,7 @@ class _EagerMethod:
             with tracing(trace), executor.backend.eager_scope():
                 for parameter in built.parameters:
                     structure = built.inputs[parameter]
-                    check = InputCheck(
-                        f"{executor.root.path}.{name}",
-                        parameter,
-                        structure,
-                        executor.backend,
-                        executor.store.float_dtype,
-                    )
+                    check = executor.linker.input_check(name, parameter, structure)
                     graph.inputs[parameter] = make_inputs(spaces_of(structure), parameter)
                     trace.give(graph.inputs[parameter], check(arguments[parameter]))
                     arguments[parameter] = graph.inputs[parameter]
@@ -126,7 +120,7 @@ class Interpreter:
     """Evaluates nodes one by one, with arrays by value, and keeps what each node has read for gradients."""
 
     def __init__(self, executor: EagerExecutor, arrays: Environment) -> None:
-        self.executor, self.backend, self.arrays = executor, executor.backend, arrays
+        self.executor, self.backend, self.linker, self.arrays = executor, executor.backend, executor.linker, arrays
         self.runtime = executor.backend.runtime()
         #: By identity of a node: the arrays of the variables that it has read, by path.
         self._read: dict[int, dict[str, Any]] = {}
@@ -183,8 +177,8 @@ class Interpreter:
 
     def _call(self, node: Call, environment: Environment) -> Any:
         for path, value in node.substitution.items():
-            self.executor.substituted_cell(node, path).value = self.array(value, environment)
-        function = self.executor.bind(node)
+            self.linker.substituted_cell(node, path).value = self.array(value, environment)
+        function = self.linker.bind(node)
         arrays = [self.array(value, environment) for value in leaves_of((node.args, node.kwargs), Value)]
         if node.host:
             arrays = [x if isinstance(x, np.ndarray) else self.backend.to_numpy(x) for x in arrays]
@@ -200,8 +194,8 @@ class Interpreter:
         args, kwargs = fill_arguments(
             node,
             arrays,
-            lambda c: self.executor.bound_collection(node, c, False),
-            lambda x: self.executor.bound_constant(node, x),
+            lambda c: self.linker.bound_collection(node, c, False),
+            lambda x: self.linker.bound_constant(node, x),
         )
         result = function(*args, **kwargs)
         for path in node.aliased_writes:

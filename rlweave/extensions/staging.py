@@ -45,7 +45,7 @@ def stage(executor: GraphExecutor, name: str, args: Sequence[Any], kwargs: Mappi
             fix=f"give each of {list(graph.parameters)} once; static arguments belong to the call",
         )
     places, backend = _places(graph, executor.store.input_place), executor.backend
-    checked = {p: executor.input_check(name, p, graph.inputs[p])(given[p]) for p in graph.parameters}
+    checked = {p: executor.linker.input_check(name, p, graph.inputs[p])(given[p]) for p in graph.parameters}
     return StagedArguments(_put(backend, graph.inputs[p], argument, places) for p, argument in checked.items())
 
 

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from rlweave.backends import Backend, Cell
-from rlweave.backends.base import set_cells, values_of_cells
+from rlweave.backends import Backend
 from rlweave.errors import BuildError, ExecutionError, nearest
-from rlweave.graph.arguments import InputCheck, LazyMethod, StaticMethod, disagree
-from rlweave.graph.binding import bind_node_function
+from rlweave.graph.arguments import LazyMethod, StaticMethod
 from rlweave.graph.component import Component, api_methods
 from rlweave.graph.current import BUILD_LOCK, collection_paused
 from rlweave.graph.guard import Guard, install_guard
-from rlweave.graph.ir import HOST_RANDOM, RANDOM, RANDOM_PATHS, Call, Gradients, Graph, Node, Structure, all_nodes
+from rlweave.graph.ir import RANDOM_PATHS, Gradients, Graph, all_nodes
+from rlweave.graph.lowering.linking import Linker
 from rlweave.graph.lowering.program import Program, write_program
-from rlweave.graph.lowering.source import identifier
 from rlweave.graph.passes.ordering import drop_dead_nodes
 from rlweave.graph.passes.partition import partition
 from rlweave.graph.session.inference import Session
-from rlweave.graph.store import Snapshot, Store, make_binder, own, unshared
+from rlweave.graph.store import Store
 from rlweave.plugins import extension
-
-_serial = itertools.count()
 
 #: Names that API methods of a root cannot have, besides the methods of `GraphExecutor`.
 EXECUTOR_ATTRIBUTES = frozenset(
     (
-        *("session", "store", "root", "backend", "functional", "serial", "inplace_paths"),
+        *("session", "store", "root", "backend", "linker"),
         *("programs", "graphs", "compilations", "build_seconds"),
     )
 )
@@ -62,151 +56,17 @@ class GraphExecutor:
         self._passes = passes
         self.root = cast(Component, session.root)
         self.backend = session.backend
-        #: Runs are pure functions of state and inputs.
-        self.functional = self.backend.functional
-        self.serial = next(_serial)
-        self._programs = 0
         self._lock = store.lock
         self._guard = Guard(store)
         install_guard()
-        self.inplace_paths: set[str] = set()
+        #: What the generated code of all methods refers to.
+        self.linker = Linker(self.root, self.backend, store, self._guard)
         self.programs: dict[tuple[str, tuple[Any, ...]], Program] = {}
         self.graphs: dict[tuple[str, tuple[Any, ...]], Graph] = {}
         self.compilations = 0
         #: Where the time of the build went: "total", "abstract evaluation", "initializers".
         self.build_seconds: dict[str, float] = {}
-        self._work_cells: dict[str, Cell] = {}
-        self._substituted: dict[tuple[int, str], Cell] = {}
         self._methods = api_methods(type(self.root))
-        self._globals: dict[str, Any] | None = None
-        self._binders: dict[str, Any] = {}
-
-    # -- what the lowering asks for ------------------------------------------------------------------------------
-
-    def count_program(self) -> int:
-        self._programs += 1
-        return self._programs
-
-    def working_cell(self, path: str, host: bool) -> Cell:
-        """The cell that bound graph functions use: the store's own, or one for traced values."""
-        host = host or path in self.store.host_paths
-        if host or not self.functional:
-            return self.store.cells[path]
-        if path not in self._work_cells:
-            cell = self.store.cells[path]
-            work = self.backend.traced_cell(cell)(path, cell.value, cell.trainable)
-            work.value = None
-            self._work_cells[path] = work
-        return self._work_cells[path]
-
-    def substituted_cell(self, node: Call, path: str) -> Cell:
-        key = (id(node), path)
-        if key not in self._substituted:
-            cell = self.store.cells[path]
-            fresh = Cell(path, cell.value)
-            fresh.value = None
-            self._substituted[key] = fresh
-        return self._substituted[key]
-
-    def binder(self, node: Node) -> Any:
-        """What binds the graph functions of a node's place."""
-        placed = node.device is not None and self.backend.creates_on_cpu
-        place = "host" if node.host else str(node.device) if placed else "device"
-        if place not in self._binders:
-            self._binders[place] = self._make_binder(node)
-        return self._binders[place]
-
-    def _make_binder(self, node: Node) -> Any:
-        store = self.store
-        if node.host:  # with a random state of its own on NumPy too: portable draws agree on all backends
-            cell = store.add_random(HOST_RANDOM, host=True)
-            return make_binder(store.host_backend, store.rng, cell, store.float_dtype)
-        store.add_random(RANDOM, host=False)
-        cell = self.working_cell(RANDOM, False)
-        several = len(store.device_places) > 1
-        return make_binder(self.backend, store.rng, cell, store.float_dtype, node.device, draws_on_cpu=several)
-
-    def _cell_of(self, node: Call) -> Callable[[Any], Cell]:
-        def cell_of(variable: Any) -> Cell:
-            path = variable.path
-            if path in node.substitution:
-                return self.substituted_cell(node, path)
-            return self.working_cell(path, node.host)
-
-        return cell_of
-
-    def bind(self, node: Call) -> Any:
-        return bind_node_function(self.binder(node), node, self._cell_of(node))
-
-    def bound_collection(self, node: Call, collection: Any, donate: bool) -> Any:
-        return self.binder(node).collection(collection, self._cell_of(node), donate)
-
-    def bound_constant(self, node: Call, value: np.ndarray) -> Any:
-        """A NumPy constant as the graph function of a node gets it."""
-        return value if node.host else self.backend.constant(value, node.device)
-
-    def input_check(self, method: str, parameter: str, structure: Structure) -> InputCheck:
-        return InputCheck(f"{self.root.path}.{method}", parameter, structure, self.backend, self.store.float_dtype)
-
-    def snapshot(self, paths: Sequence[str]) -> Snapshot:
-        """What a run that only reads takes of the state."""
-        return Snapshot(self.store, tuple([self.store.cells[path] for path in paths]))
-
-    def dtypes(self, name: str) -> dict[str, Any]:
-        """What `.dtype` of an input can be, by name; these objects exist once, so that `is` compares them."""
-        if name == "float32":
-            name = self.store.float_dtype
-        found: dict[str, Any] = {f"numpy_{name}": np.dtype(name)}
-        if name == "object":  # text is NumPy's everywhere
-            return found
-        own = self.backend.own_dtype(name)
-        if own is not None:
-            found[f"{self.backend.name}_{name}"] = own
-        return found
-
-    def program_globals(self) -> dict[str, Any]:
-        if self._globals is None:
-            self._globals = self._program_globals()
-        return dict(self._globals)
-
-    def _program_globals(self) -> dict[str, Any]:
-        runtime = dict(self.backend.runtime())
-        runtime.update(self.backend.boundary(self.store.device))
-        if len(self.store.device_places) > 1:
-            home = self.backend.transfer(self.store.input_place)
-            runtime.update(from_numpy=home, convert_nested=home)
-        for device in self.store.device_places:
-            runtime[f"to_{identifier(device)}"] = self.backend.transfer(device)
-        runtime.update(
-            lock=self._lock,
-            guard=self._guard,
-            ndarray=np.ndarray,
-            store=self.store,
-            disagree=disagree,
-            own=own,
-            unshared=unshared,
-            values_of_cells=values_of_cells,
-            set_cells=set_cells,
-        )
-        return runtime
-
-    def compile_run(
-        self,
-        function: Any,
-        states: Sequence[str],
-        inputs: Sequence[Any] = (),
-        whole: bool = True,
-        device: str | None = None,
-    ) -> Any:
-        """Compiles a run for a device (None: where its arguments are)."""
-
-        @functools.wraps(function)
-        def one_at_a_time(*arguments: Any) -> Any:
-            with self._lock:  # while it is traced its cells hold what is traced, and some runs are called without lock
-                return function(*arguments)
-
-        traced = one_at_a_time if self.backend.immutable else function
-        return self.backend.compile(traced, states, inputs, device=device, whole=whole)
 
     # -- methods -------------------------------------------------------------------------------------------------
 
@@ -220,7 +80,7 @@ class GraphExecutor:
         partition(graph, self.store)
         self.graphs[graph.name, static_key(graph.static.values())] = graph
         for node in graph.nodes:
-            self.inplace_paths.update(node.row_writes)
+            self.linker.inplace_paths.update(node.row_writes)
 
     def add_method(self, name: str) -> None:
         """Makes an API method of the root an attribute."""
@@ -242,7 +102,7 @@ class GraphExecutor:
                 if key not in self.graphs:
                     self._tracer(self, name, static)
                 self.compilations += 1
-                self.programs[key] = write_program(self, self.graphs[key])
+                self.programs[key] = write_program(self.linker, self.graphs[key])
             return self.programs[key]
 
     def execute(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -536,7 +536,7 @@ def test_law_25_a_breakpoint_in_the_shown_code_stops(backend):
     executor = built(_Acting(), {"inputs": rows(3)}, backend)
     filename, lines = _generated(executor, "act")
     # the lines of a compiled run are run once, when it is traced: stop in the entry function there
-    marker = " = run(" if executor.functional else "count_add("
+    marker = " = run(" if executor.linker.functional else "count_add("
     number = next(i for i, line in enumerate(lines, 1) if marker in line and not line.lstrip().startswith("def"))
     debugger = _Breaking()
     debugger.reset()

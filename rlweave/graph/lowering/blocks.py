@@ -63,14 +63,14 @@ class BlockWriter(TapeGradients, PullBacks):
             return
         call = self._call(node, donate)
         if node.host and node.values() and node.declared_spaces:
-            cells = tuple(self.executor.working_cell(path, True) for path in node.reads if path not in RANDOM_PATHS)
+            cells = tuple(self.linker.working_cell(path, True) for path in node.reads if path not in RANDOM_PATHS)
             call = f"unshared({call}, {self.names.constant('cells', cells)})" if cells else call
         if not node.differentiable and self.in_outer_path:
             self._without_gradient(node, call)
         else:
             self.assign(node, call)
         self._copy_what_is_written_in_place(node)
-        if self.executor.backend.reads_bytecode:
+        if self.linker.backend.reads_bytecode:
             # what a cell keeps is a result of the compiled run, and a value inside a derivative cannot be one
             for path in node.substitution:
                 self.out.line(f"{self._fast_cell(node, path)}.value = None")
@@ -92,7 +92,7 @@ class BlockWriter(TapeGradients, PullBacks):
             carry, xs = node.args
             loop = self._loop_of(node)
             given = [body, self.expression(carry), self.expression(xs), repr(node.length), self._written(node)]
-            if self.executor.backend.wraps:
+            if self.linker.backend.wraps:
                 given.append(self.names.constant("rows", _rows_of(node)))
             return f"{loop}({', '.join(given)})"
         if isinstance(node, Cond):
@@ -103,7 +103,7 @@ class BlockWriter(TapeGradients, PullBacks):
             return f"while_loop({test}, {body}, {self.expression(node.args[0])}, {self._written(node)})"
         assert isinstance(node, VMap), node.kind
         # torch's tape does not reach into its vmap, its functional derivatives do
-        functional, self.functional = self.functional, self.functional or self.executor.backend.differentiable
+        functional, self.functional = self.functional, self.functional or self.linker.backend.differentiable
         in_vmap, self._in_vmap = self._in_vmap, True
         body = self.body(node.body, "vmap_body")
         self.functional, self._in_vmap = functional, in_vmap
@@ -115,7 +115,7 @@ class BlockWriter(TapeGradients, PullBacks):
         target = node.target
         put = "to_host" if target == "host" else "to_device" if target == "device" else f"to_{identifier(target)}"
         if node.writes:
-            cell = self.names.constant(f"s_{RANDOM}", self.executor.store.cells[RANDOM])
+            cell = self.names.constant(f"s_{RANDOM}", self.linker.store.cells[RANDOM])
             self.out.line("if store.held is not None:")
             self.out.line("    store.release()")
             self.out.line(f"{cell}.value = {put}({cell}.value)")
@@ -137,7 +137,7 @@ class BlockWriter(TapeGradients, PullBacks):
 
     def _loop_of(self, node: Scan) -> str:
         """The function that runs a scan: compiled torch compiles the innermost bodies and loops around them."""
-        if not self.executor.backend.reads_bytecode or self.in_outer_path or self._in_vmap:
+        if not self.linker.backend.reads_bytecode or self.in_outer_path or self._in_vmap:
             return "scan"
         self.compiles_bodies = True
         inner = [n for body in node.bodies.values() for n in all_nodes(body)]
@@ -159,7 +159,7 @@ class BlockWriter(TapeGradients, PullBacks):
     def _call(self, node: Call, donate: bool) -> str:
         for path, value in node.substitution.items():
             self.out.line(f"{self._fast_cell(node, path)}.value = {self.expression(value)}")
-        function = self.executor.bind(node)
+        function = self.linker.bind(node)
         name = self.names.constant(short_name(node.label), function)
 
         def argument(structure: Structure) -> str:
@@ -171,15 +171,15 @@ class BlockWriter(TapeGradients, PullBacks):
 
         def bound(leaf: Any) -> Any:
             if isinstance(leaf, VariableCollection):
-                return self.executor.bound_collection(node, leaf, donate)
-            return self.executor.bound_constant(node, leaf) if isinstance(leaf, np.ndarray) else leaf
+                return self.linker.bound_collection(node, leaf, donate)
+            return self.linker.bound_constant(node, leaf) if isinstance(leaf, np.ndarray) else leaf
 
         arguments = [argument(item) for item in node.args]
         arguments += [f"{key}={argument(value)}" for key, value in node.kwargs.items()]
         return f"{name}({', '.join(arguments)})"
 
     def _fast_cell(self, node: Call, path: str) -> str:
-        return self.names.constant(f"fast_{path}", self.executor.substituted_cell(node, path))
+        return self.names.constant(f"fast_{path}", self.linker.substituted_cell(node, path))
 
     def _written(self, node: Node) -> str:
         return self.cells(node.writes)

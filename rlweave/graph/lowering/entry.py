@@ -7,31 +7,30 @@ from typing import Any
 
 from rlweave.graph.ir import Graph, Structure, Value
 from rlweave.graph.lowering.blocks import BlockWriter
+from rlweave.graph.lowering.linking import Linker, Run
 from rlweave.graph.lowering.source import Names, Writer, leaves_in_source, tuple_text
 from rlweave.spaces import BATCH, TIME, Box, Dim
-from rlweave.tree import has_leaf
+from rlweave.tree import has_leaf, leaves_of
 
 
 class EntryWriter:
     """What both kinds of program share: checks of inputs, conversions, results."""
 
-    def __init__(self, executor: Any, graph: Graph, names: Names, out: Writer) -> None:
-        self.executor, self.graph, self.names, self.out = executor, graph, names, out
-        self.globals: dict[str, Any] = executor.program_globals()
+    def __init__(self, linker: Linker, graph: Graph, names: Names, out: Writer) -> None:
+        self.linker, self.graph, self.names, self.out = linker, graph, names, out
+        self.globals: dict[str, Any] = linker.program_globals()
         names.taken.update(self.globals)
-        #: Which groups of state each run takes first, by the run's name.
-        self.runs: dict[str, Sequence[str]] = {}
-        #: What is known of the other arguments of each run: nested `OpenArray`s.
-        self.run_inputs: dict[str, Sequence[Any]] = {}
-        #: Where each run is compiled for, where a device was named.
-        self.run_devices: dict[str, str | None] = {}
-        #: Runs of which only bodies of loops are compiled.
-        self.plain_runs: set[str] = set()
+        self.runs: dict[str, Run] = {}
         self.name = names.fresh(graph.name)
         self.parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
         self.inner = self.name
         if any(parameter != name for parameter, name in self.parameters.items()):
             self.inner = names.fresh(f"{graph.name}_of")
+
+    def rename_inputs(self) -> None:
+        """Gives input values the names that their parameters have in the source."""
+        for value in leaves_of(self.graph.inputs, Value):
+            value.name = self.parameters.get(value.name, value.name)
 
     def header(self) -> None:
         """The first line of the entry; one more function where parameters have names that the body uses itself."""
@@ -54,7 +53,7 @@ class EntryWriter:
         leading: list[tuple[str, Box]] = []
         for parameter, name in self.parameters.items():
             structure = self.graph.inputs[parameter]
-            check = self.executor.input_check(self.graph.name, parameter, structure)
+            check = self.linker.input_check(self.graph.name, parameter, structure)
             checker = self.names.constant(f"check_{parameter}", check)
             if isinstance(structure, Value):
                 self._array(name, structure.space, checker, convert)
@@ -86,20 +85,20 @@ class EntryWriter:
             line(f"elif not ({self._fits(name, space, own=True)}):")
             line(f"    {name} = from_numpy({checker}({name}))")
             return
-        if self.executor.backend.description:
+        if self.linker.backend.description:
             seen = self.names.fresh(f"{name}_seen")
             test = self._fits(seen, space).replace(f"type({seen})", f"type({seen} := {name})", 1)
         else:
             test = self._fits(name, space)
         line(f"if not ({test}):")
         line(f"    {name} = {checker}({name})")
-        if convert and len(self.executor.store.device_places) > 1:
+        if convert and len(self.linker.store.device_places) > 1:
             line(f"{name} = from_numpy({name})  # a tensor may be on any of the devices")
         elif convert:
             line(f"if type({name}) is ndarray: {name} = from_numpy({name})")
 
     def on_cpu(self) -> bool:
-        store = self.executor.store
+        store = self.linker.store
         return store.device in (None, "cpu") and len(store.device_places) < 2
 
     def _flat_dict(self, name: str, structure: dict[str, Value], checker: str) -> list[str]:
@@ -141,7 +140,7 @@ class EntryWriter:
             return f"type({name}) is None"  # irregular: always through the function
         dtypes = [
             f"{name}.dtype is {self.names.constant(label, dtype)}"
-            for label, dtype in self.executor.dtypes(space.dtype).items()
+            for label, dtype in self.linker.dtypes(space.dtype).items()
             if own is None or own != label.startswith("numpy_")
         ]
         dtype = f"({' or '.join(dtypes)})" if len(dtypes) > 1 else dtypes[0]
@@ -160,7 +159,7 @@ class EntryWriter:
         right_type = f"type({name}) is {'array_type' if own else 'ndarray'}"
         if own is None and "array_type" in self.globals:
             # JAX keeps shape and dtype in an object of their own, where they are found in a quarter of the time
-            description = self.executor.backend.description
+            description = self.linker.backend.description
             seen = f" and ({name} := {name}.{description}) is not None" if description else ""
             right_type = f"({right_type} or type({name}) is array_type{seen})"
         return f"{right_type} and {dtype} and {shape}"

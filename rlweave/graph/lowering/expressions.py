@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave.graph.ir import Node, Structure, Value
+from rlweave.graph.lowering.linking import Linker
 from rlweave.graph.lowering.source import Names, Writer, leaves_in_source, result_name
 from rlweave.tree import leaves_of
 
@@ -18,14 +19,14 @@ class Expressions(ABC):
     """The expressions of values in one block of lines.
 
     Args:
-        executor: What binds nodes and knows the cells.
+        linker: Knows the objects behind names.
         names: Names of the file.
         out: Where lines go.
         functional: Gradients by vjp of segments (JAX, compiled torch) or by the backend's tape.
     """
 
-    def __init__(self, executor: Any, names: Names, out: Writer, functional: bool) -> None:
-        self.executor, self.names, self.out, self.functional = executor, names, out, functional
+    def __init__(self, linker: Linker, names: Names, out: Writer, functional: bool) -> None:
+        self.linker, self.names, self.out, self.functional = linker, names, out, functional
         #: By identity of a value, and by identity of a node whose nested result one variable holds.
         self.expressions: dict[int, str] = {}
         self.containers: dict[int, str] = {}
@@ -123,12 +124,12 @@ class Expressions(ABC):
 
     def cell(self, path: str, host: bool = False) -> str:
         """The name of the cell of a variable."""
-        return self.names.constant(f"c_{path}", self.executor.working_cell(path, host))
+        return self.names.constant(f"c_{path}", self.linker.working_cell(path, host))
 
     def cells(self, paths: Sequence[str]) -> str:
         """A tuple of cells, or the name of one."""
         if len(paths) > INLINE_CELLS:
-            return self.names.constant("cells", tuple(self.executor.working_cell(path, False) for path in paths))
+            return self.names.constant("cells", tuple(self.linker.working_cell(path, False) for path in paths))
         items = ", ".join(self.cell(path) for path in paths)
         return f"({items},)" if len(paths) == 1 else f"({items})"
 

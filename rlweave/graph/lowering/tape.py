@@ -25,7 +25,7 @@ class TapeGradients(Expressions):
         """Writes a block, each gradient directly after what it needs."""
         ordered = tape_order(nodes)
         on_path = {id(n) for g in ordered if isinstance(g, Gradients) for n in g.path}
-        tape = self.executor.backend.has_tape
+        tape = self.linker.backend.has_tape
         if tape:
             self._plan_versions(ordered)
         open_tape = False

@@ -9,6 +9,7 @@ from rlweave.agents.td3 import DDPG, TD3, FusedDDPG, FusedTD3
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.errors import SpaceError, SpecError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
+from rlweave.tree import tree_map
 from tests.components.gradient_probes import DIFFERENTIABLE
 
 AGENTS = (SAC, TD3, DDPG)
@@ -202,6 +203,78 @@ def test_nested_spaces_and_images(agent_class, backend):
         agent.observe(state, action, 1.0, False, step == 5, space.sample(rng=rng))
     assert agent.ready()
     assert np.isfinite(agent.update()["loss"])
+
+
+def stored(agent, *steps):
+    """The records that steps leave in the memory, by reward."""
+    for step in steps:
+        agent.observe(*step)
+    found, _, _ = agent.draw()
+    rewards = np.asarray(found["rewards"])
+    rows = {reward: int(np.flatnonzero(rewards == reward)[0]) for reward in set(rewards.tolist())}
+    return {reward: tree_map(lambda column, i=i: np.asarray(column)[i], found) for reward, i in rows.items()}
+
+
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_memories_hold_the_policys_own_actions_and_tell_a_cut_from_an_end(agent_class):
+    action = FloatBox(low=[-2.0, 0.0], high=[2.0, 10.0], shape=(2,))
+    agent = agent_class(STATE, action, {**SMALL, "learning_starts": 1, "prefetch": 1}, backend="torch")
+    before, after = np.zeros(3, np.float32), np.ones(3, np.float32)
+    found = stored(
+        agent,
+        (before, np.array([1.0, 10.0], np.float32), 1.0, False, True, after),
+        (before, np.array([-2.0, 5.0], np.float32), 2.0, True, False, 2 * after),
+        (before, np.array([0.0, 0.0], np.float32), 3.0, True, True, 3 * after),  # both: there is nothing to bootstrap
+    )
+    np.testing.assert_allclose([found[reward]["actions"] for reward in (1, 2, 3)], [[0.5, 1], [-1, 0], [0, -1]])
+    assert [bool(found[reward]["terminated"]) for reward in (1, 2, 3)] == [False, True, True]
+    # the last observation of the episode, not the first one of the next
+    np.testing.assert_array_equal([found[reward]["next_observations"][0] for reward in (1, 2, 3)], [1, 2, 3])
+    assert found[1]["discounts"] == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("backend", DIFFERENTIABLE)
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_targets_that_follow_at_once_are_the_networks(agent_class, backend):
+    agent = agent_class(STATE, ACTION, {**SMALL, "tau": 1.0}, backend=backend)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        agent.update(records(rng))
+    weights = weights_of(agent)
+    targets = [path for path in weights if path.startswith("target-")]
+    assert targets
+    for path in targets:
+        np.testing.assert_array_equal(weights[path], weights[path.removeprefix("target-")])
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_boxes_with_a_fixed_and_with_open_sides_and_batches_of_one(agent_class, backend):
+    space = FloatBox(low=[2.0, 0.0, -np.inf, -1.0], high=[2.0, np.inf, np.inf, 5.0], shape=(4,))
+    settings = {**SMALL, "learning_starts": 2, "batch_size": 1, "n_step": 3, "samples_per_step": 1.0}
+    agent = agent_class(STATE, space, settings, backend=backend)
+    rng = np.random.default_rng(0)
+    for step in range(8):
+        state = rng.normal(size=3)  # float64, as many environments give it
+        action = agent.get_actions(state)
+        assert action.dtype == np.float32
+        assert space.contains(action)
+        # an episode of one step, which is shorter than a window; and one that goes on
+        agent.observe(state, action, 1, False, step in (0, 5), rng.normal(size=3))
+    for _ in range(4):
+        metrics = agent.update()
+        assert all(np.isfinite(value) for value in metrics.values())
+    assert {str(value.dtype) for value in weights_of(agent).values()} == {"float32"}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_greedy_looks_draw_no_random_numbers(agent_class, backend):
+    plain, looked = (agent_class(STATE, ACTION, SMALL, backend=backend, seed=3) for _ in range(2))
+    states = np.ones((2, 3), np.float32)
+    for _ in range(3):
+        looked.get_actions(states, explore=False)
+        np.testing.assert_array_equal(looked.get_actions(states), plain.get_actions(states))
 
 
 @pytest.mark.parametrize("agent_class", AGENTS)

@@ -31,6 +31,7 @@ HERE = {
     "dqn-cartpole": ("jax",),
     "ppo-pendulum": ("jax",),
     "ppo-catch": ("torch",),
+    "sac-inverted-pendulum": (),
 }
 
 

@@ -1,1 +1,1 @@
-"""Agent + plan + defaults = something to train: trainers, run directories, metrics, checkpoints, evaluation."""
+"""Algorithms: an agent, its workers, a plan and presets each; and what trains, evaluates and saves them."""

@@ -1,4 +1,4 @@
-"""A2C as something to train: settings, and a plan of rounds, with micro-batches for devices with little memory."""
+"""A2C, the algorithm: settings, and a plan of rounds, with micro-batches for devices with little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A3C as something to train: workers compute gradients, the learner applies them as they come."""
+"""A3C, the algorithm: workers compute gradients, the learner applies them as they come."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Evaluate = Callable[[Any, Any, int, int], Evaluation]
 
 
 def no_arguments(config: Any, env: VectorEnv) -> dict[str, Any]:
-    """What most agents need beside spaces and settings."""
+    """Most agents need spaces and settings only."""
     return {}
 
 
@@ -34,7 +34,7 @@ def no_arguments(config: Any, env: VectorEnv) -> dict[str, Any]:
 class Algorithm:
     """An algorithm that can be trained by name.
 
-    Most say what they are made of: `agent`, `worker` and `plan`. Others bring a `trainer` of their own.
+    Most declare their `agent`, `worker` and `plan`; others have a `trainer` of their own.
 
     Attributes:
         name: As on the command line.
@@ -44,22 +44,22 @@ class Algorithm:
         worker: Makes a worker, of settings, an agent and environments; its return annotation says which kind.
         plan: Composes the plan: of the workers, the learner and, where the algorithm has one, the memory. Keyword-only
             parameters are settings (fields or properties of `config_class`) of the same name.
-        agent_arguments: What the agent's class needs beside spaces and settings: of settings and an environment.
-        learner: What the plan trains: of an agent, and `counts`, whether it counts environment steps because workers
+        agent_arguments: Further arguments of the agent's class, from settings and an environment.
+        learner: Makes the plan's learner of an agent, and `counts`, whether it counts environment steps because workers
             have agents of their own.
-        memory: Makes the memory that a plan fills and draws from, where that is no part of the agent.
-        complete: Checks settings that depend on each other, and fills in what an agent cannot know, such as how long
-            schedules are.
+        memory: Makes the memory that a plan fills and samples, where it is not part of the agent.
+        complete: Checks settings that depend on each other, and fills in those that an agent cannot know, such as
+            lengths of schedules.
         fused: Class of the agent that has the environments in its graph, for `placement=fused`.
         presets: Environment id, or a pattern of ids such as `ALE/*`, to nested settings that were tuned for it; they
             stand between defaults and config file.
-        needs_gradients: Whether only a backend with gradients can train it; it may act and be looked at on others.
-        make_parts: Makes the parts of a training where `agent`, `worker` and `plan` do not say them.
+        needs_gradients: Whether only a backend with gradients can train it; others may still act and show its graph.
+        make_parts: Makes the parts of a training, in place of `agent`, `worker` and `plan`.
         trainer: Makes a trainer from settings and a run directory; without that, nothing is written. None:
             `PlanTrainer`.
         evaluate: Plays episodes: of a config, a player (see `Agent.greedy_player`; of several policies
-            a dict of them), a number of episodes and a seed. None: as one policy in one environment; where there is a
-            `trainer`, only that can.
+            a dict of them), a number of episodes and a seed. None: one policy in one environment; with a `trainer`
+            of its own, only that evaluates.
         find_env: Finds the environment of a name; raises `EnvError` if there is none.
     """
 
@@ -99,18 +99,18 @@ class Algorithm:
 
     @property
     def has_plan(self) -> bool:
-        """Whether it says what it is made of, so that its plan can be composed and looked at."""
+        """Whether its plan can be composed, and shown, without a training."""
         return self.make_parts is not None or None not in (self.agent, self.worker, self.plan)
 
     def evaluator(self) -> Evaluate | None:
-        """What plays with a model alone; None where only a trainer can."""
+        """The function that plays with a model alone; None where only a trainer can."""
         return evaluate_player if self.evaluate is None and self.trainer is None else self.evaluate
 
     def check_environment(self, env_id: str) -> None:
         """Checks that there is an environment of this name for it.
 
         Raises:
-            ConfigError: Names the nearest one; here it is a wrong setting, not an environment that failed.
+            ConfigError: There is none; names the nearest one.
         """
         try:
             self.find_env(env_id)
@@ -137,7 +137,7 @@ class Algorithm:
                 fix=f"{learn}; --set agent.acting_backend={name} acts with {name}",
             )
 
-    # -- what a training is made of ------------------------------------------------------------------------------
+    # -- parts of a training -------------------------------------------------------------------------------------
 
     def make_agent(self, config: Any, env: VectorEnv, seed: int) -> Any:
         """The agent for an environment; not built yet.
@@ -186,10 +186,10 @@ class Algorithm:
         return Parts(agent, workers, plan, remote)
 
     def plan_of(self, config: Any, workers: Workers, learner: Any, *memory: Any) -> ReportMetrics:
-        """The plan, of these workers and this learner, with the settings that it asks for.
+        """The plan of these workers and this learner, with the settings that are its keyword-only parameters.
 
         Raises:
-            ConfigError: There is no setting of a name that it asks for.
+            ConfigError: There is no setting of the name of a parameter.
         """
         assert self.plan is not None
         parameters = inspect.signature(self.plan).parameters.values()
@@ -206,10 +206,10 @@ class Algorithm:
         return self.plan(RolloutWorkers(workers, config), learner, *memory, **settings)
 
     def compose(self, config: TrainConfig) -> ReportMetrics:
-        """Composes the plan of a training, whatever engine it is for; it is not started, and cannot be.
+        """Composes the plan of a training, for inspection on any engine; it cannot be started.
 
-        Environments are made to learn their spaces, and closed again. None is stepped, no agent is built, no engine
-        begun.
+        Environments are made for their spaces, and closed again. None is stepped, no agent is built, no engine is
+        started.
 
         Args:
             config: Settings of the training.

@@ -1,4 +1,4 @@
-"""Ape-X as something to train: settings, and a plan with a memory in shards.
+"""Ape-X, the algorithm: settings, and a plan with a memory in shards.
 
 Horgan et al. 2018, https://arxiv.org/abs/1803.00933.
 """
@@ -110,15 +110,15 @@ class ApeXWorker(TransitionWorker):
         return self.agent.act_with(observations, self.epsilons)
 
     def compute_priorities(self, batch: SampleBatch) -> np.ndarray:
-        """Sizes of the TD errors of transitions, (N,), for `ComputePriorities`."""
+        """Absolute TD errors of transitions, (N,), for `ComputePriorities`."""
         return self.agent.priorities(batch.data)
 
 
 class ApeXLearner(AgentLearner[ApeX]):
-    """The agent as a plan's learner. Environment steps are counted as they come, not by updates."""
+    """The agent as a plan's learner. Environment steps are counted as items arrive, not by updates."""
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
-        """One update on what a shard drew; finds its new priorities."""
+        """One update on a shard's sample; gives its new priorities."""
         metrics, errors = self.agent.learn(batch["records"], batch["weights"])
         return {**metrics, "priorities": (batch["numbers"], errors)}
 
@@ -155,10 +155,10 @@ def ape_x_plan(
     batches_ahead: int,
     batches_drawn_together: int,
 ) -> ReportMetrics:
-    """Transitions with priorities into shards; samples of shards train, and their new priorities go back there."""
+    """Stores transitions with priorities in shards; samples of shards train, and their new priorities go back there."""
     own, failure = learner.agent.config, workers.failure
     made = workers.rollouts().par_for_each(ComputePriorities())
-    items = made.gather("async", items_asked_ahead, by_reference=True)  # from worker to shard, and not through here
+    items = made.gather("async", items_asked_ahead, by_reference=True)  # from worker to shard, not through the driver
     stored = items.for_each(StoreToBuffer(shards)).for_each(learner.count_steps)
     every = weight_interval if learner.counts else 0  # on the learner's own agent, weights are always the newest
     store_op = stored.for_each(UpdateWeights(learner, workers, every_steps=every))

@@ -1,4 +1,4 @@
-"""APPO as something to train: PPO's settings, with IMPALA's plan."""
+"""APPO, the algorithm: PPO's settings, with IMPALA's plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks: code of a user that a training calls, the same on every engine, always in the process that drives it."""
+"""Callbacks: a user's code that a training calls in the driver's process, on every engine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rlweave.runs.metrics import Report
 
 
 class TrainingRun(Protocol):
-    """What a callback is told of: the `rlweave.algorithms.run.Run` of the training.
+    """The argument of callbacks: the `rlweave.algorithms.run.Run` of the training.
 
     Attributes:
         config: Settings of the training.
-        trainer: What trains.
+        trainer: The trainer.
         ended: Why the training is over; None while it is not.
     """
 
@@ -39,27 +39,27 @@ class TrainingRun(Protocol):
         """The run directory; None where nothing is written."""
 
     def stop(self, reason: str) -> None:
-        """Ends the training after the report that is being made."""
+        """Ends the training after the current report."""
 
 
 class Callback:
-    """What a training calls; every method may be left out, and so may this base class.
+    """The methods that a training calls; each is optional, and so is this base class.
 
     Each gets the `Run`: its `config`, `env_steps`, `path`, `trainer`, and `stop(reason)`, which ends the training
-    after the report that is being made.
+    after the current report.
     """
 
     def on_report(self, run: TrainingRun, report: Report) -> Report | None:
-        """A line of metrics was made, and is not written yet; what is returned is added to it."""
+        """A row of metrics was made, and is not written yet; returned metrics are added to it."""
 
     def on_evaluation(self, run: TrainingRun, report: Report) -> Report | None:
-        """The agent was evaluated: `report` has `evaluation_return`; what is returned is added to the next line."""
+        """The agent was evaluated: `report` has `evaluation_return`; returned metrics are added to the next row."""
 
     def on_checkpoint(self, run: TrainingRun, path: Path) -> None:
         """A checkpoint was written (`path.name` is "best" for the one of the best evaluation)."""
 
     def on_end(self, run: TrainingRun) -> None:
-        """The training is over, for whatever reason: see `run.ended`."""
+        """The training has ended; `run.ended` has the reason."""
 
 
 HOOKS = ("on_report", "on_evaluation", "on_checkpoint", "on_end")
@@ -74,28 +74,28 @@ class Callbacks:
 
     def __init__(self, callbacks: Sequence[Any] = ()) -> None:
         self._callbacks = tuple(callbacks)
-        self._run: weakref.ref[TrainingRun] | None = None  # which holds the trainer, which holds this
+        self._run: weakref.ref[TrainingRun] | None = None  # the run holds the trainer, which holds this
 
     def of(self, run: TrainingRun) -> Self:
-        """Has them told of a run from now on."""
+        """Attaches them to a run."""
         self._run = weakref.ref(run)
         return self
 
     def on_report(self, report: Report) -> dict[str, float | int]:
-        """The report with what callbacks add to it."""
+        """The report, with metrics that callbacks add."""
         return self._extended("on_report", report)
 
     def on_evaluation(self, report: Report) -> dict[str, float | int]:
-        """Likewise for the metrics of an evaluation."""
+        """The metrics of an evaluation, with those that callbacks add."""
         return self._extended("on_evaluation", report)
 
     def on_checkpoint(self, path: Path) -> None:
-        """Tells of a checkpoint."""
+        """Calls them after a checkpoint."""
         for callback in self._callbacks:
             self._call(callback, "on_checkpoint", path)
 
     def on_end(self) -> None:
-        """Tells of the end."""
+        """Calls them at the end."""
         for callback in self._callbacks:
             self._call(callback, "on_end")
 
@@ -210,11 +210,11 @@ class StopAtReturn:
         self.threshold = threshold
 
     def on_evaluation(self, run: TrainingRun, report: Report) -> None:
-        """Looks at the evaluation."""
+        """Stops if the evaluation reaches the return."""
         self._look(run, report, "evaluation_return")
 
     def on_report(self, run: TrainingRun, report: Report) -> None:
-        """Looks at the latest episodes where there are no evaluations."""
+        """Stops if the latest episodes reach the return, where there are no evaluations."""
         if not run.config.evaluate_every:
             self._look(run, report, "episode_return")
 

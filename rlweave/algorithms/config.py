@@ -1,4 +1,4 @@
-"""What every training run has to know, and how the sources of settings are put together.
+"""Settings that all trainings share, and how the sources of settings are merged.
 
 Precedence: defaults < tuned settings for the environment < config file < options and `--set`.
 """
@@ -149,7 +149,7 @@ class TrainConfig(Config):
 
     @property
     def schedule_length(self) -> int:
-        """Environment steps over which schedules run that have no length of their own."""
+        """Length, in environment steps, of schedules without a length of their own."""
         return self.schedule_steps or self.steps
 
 
@@ -163,7 +163,7 @@ def resolve_config(
     file: Mapping[str, Any] | None = None,
     sets: Mapping[str, Any] | None = None,
 ) -> ConfigT:
-    """Puts the sources of settings together and validates the result.
+    """Merges the sources of settings and validates the result.
 
     Args:
         model: The config class, which has the defaults.
@@ -213,12 +213,12 @@ def check_backend(name: str) -> None:
 def check_keys(
     config_class: type[TrainConfig], settings: Mapping[str, Any], spelled: Callable[[str], str] = repr
 ) -> None:
-    """Points from the bare name of a nested setting to its dotted key; other unknown keys are found by validation.
+    """Suggests the dotted key for the bare name of a nested setting; validation finds other unknown keys.
 
     Args:
-        config_class: Knows the settings.
-        settings: What was given.
-        spelled: How a dotted key is written where they come from.
+        config_class: The class with the settings.
+        settings: The given settings.
+        spelled: Spells a dotted key as in the source of the settings.
     """
     known = [setting.key for setting in describe_settings(config_class)]
     for key, value in settings.items():

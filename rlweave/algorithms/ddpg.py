@@ -1,4 +1,4 @@
-"""DDPG as something to train: DQN with another agent."""
+"""DDPG, the algorithm: DQN with another agent."""
 
 from __future__ import annotations
 

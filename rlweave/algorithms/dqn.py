@@ -1,4 +1,4 @@
-"""DQN as something to train: settings, memories as a plan sees them, and a plan of two branches in a fixed ratio."""
+"""DQN, the algorithm: settings, memories as a plan sees them, and a plan of two branches in a fixed ratio."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DQNTrainConfig(ReplayTrainConfig):
 
 
 class DrawInGraph:
-    """Stands for a batch that the graph draws itself: says only how many transitions that are."""
+    """A token for a batch that the graph draws itself; it only has the number of transitions."""
 
     def __init__(self, num_steps: int) -> None:
         self.num_steps = num_steps
@@ -67,7 +67,7 @@ class GraphMemory:
 
     Args:
         agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+        counts: Whether it counts environment steps, because the workers have agents of their own.
     """
 
     def __init__(self, agent: ReplayAgent, counts: bool = False) -> None:
@@ -86,12 +86,12 @@ class GraphMemory:
         return self.agent.env_steps - self.agent.memory_began_at >= minimum and self.agent.ready()
 
     def sample(self) -> DrawInGraph:
-        """Says how many transitions the update will draw."""
+        """A token with the number of transitions that the update will draw."""
         return DrawInGraph(self.batch_size)
 
 
 class HostMemory(GraphMemory):
-    """The memory of an agent that draws ahead of its updates: a sample is the drawn transitions themselves."""
+    """The memory of an agent that samples ahead of its updates: a sample is the transitions themselves."""
 
     def sample(self) -> SampleBatch:  # type: ignore[override]
         """Draws transitions."""
@@ -100,7 +100,7 @@ class HostMemory(GraphMemory):
 
 
 class GraphLearner:
-    """The agent as a learner that draws from its own memory, or is given what was drawn and staged before.
+    """The agent as a learner that samples its own memory, or gets samples that were drawn and staged before.
 
     Args:
         agent: The agent.
@@ -123,7 +123,7 @@ class GraphLearner:
         return self.agent.stage((batch["records"], batch["indices"], batch["weights"]))
 
     def get_weights(self) -> Any:
-        """What acting needs."""
+        """The weights and counters that acting needs."""
         return acting_state(self.agent)
 
 
@@ -134,12 +134,12 @@ def transition_worker(config: ReplayTrainConfig, agent: ReplayAgent, env: Vector
 
 
 def dqn_plan(workers: RolloutWorkers, learner: GraphLearner) -> ReportMetrics:
-    """Transitions of all workers, as they come, to learn from."""
+    """Learns from the transitions of all workers, as they come."""
     return ReportMetrics(dqn_branch(workers.rollouts().gather("async"), workers, learner), workers)
 
 
 def dqn_branch(transitions: Stream, workers: Workers, learner: GraphLearner, name: str = "train_one_step") -> Stream:
-    """Transitions into the memory, and updates from it in a fixed ratio; with `prefetch` on batches under way."""
+    """Stores transitions, and updates from the memory in a fixed ratio; with `prefetch` on batches staged ahead."""
     memory, own = learner.memory(), learner.agent.config
     store = transitions.for_each(StoreToBuffer(memory))
     samples: Stream = Replay(memory)

@@ -1,4 +1,4 @@
-"""The environments of a training: made with one set of options, known wherever they travel, described in models."""
+"""The environments of a training: made with one set of options, shipped to other processes, described in models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def evaluate_player(config: TrainConfig, player: Act, episodes: int, seed: int) 
 
 
 def observation_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Space:
-    """The space of the observations, with images declared as such: by the settings, or as the environment is known.
+    """The space of observations, with images declared as such: by the settings, or by what is known of the environment.
 
     Raises:
         SpaceError: There is a layout, and no image.
@@ -40,7 +40,7 @@ def observation_space_of(config: TrainConfig, env: VectorEnv | AgentGroup) -> Sp
 
 
 def making_options(config: TrainConfig) -> dict[str, Any]:
-    """What all environments of a training have in common, those of its evaluations, too; arguments of `make_env`."""
+    """Arguments of `make_env` for all environments of a training, including its evaluations."""
     return {
         "env_kwargs": config.env_options,
         "vectorization": config.vectorization,
@@ -91,7 +91,7 @@ def make_training_env(config: TrainConfig, number: int = 0) -> VectorEnv:
 
 @contextlib.contextmanager
 def options_checked(config: TrainConfig) -> Iterator[None]:
-    """While environments are made: options that they do not take are wrong settings.
+    """A context in which options that an environment does not take raise errors about settings.
 
     Raises:
         ConfigError: The environment does not take the `env_options`.
@@ -101,7 +101,7 @@ def options_checked(config: TrainConfig) -> Iterator[None]:
         yield
     except EnvError as error:
         cause = error.__cause__
-        if config.env_options and isinstance(cause, RlweaveError):  # one of rlweave's own, which explains itself
+        if config.env_options and isinstance(cause, RlweaveError):  # an error of rlweave explains itself
             raise ConfigError(cause.what, where="env_options", received=cause.received, fix=cause.fix) from error
         unknown = [key for key in config.env_options if f"unexpected keyword argument '{key}'" in str(cause)]
         if unknown:
@@ -117,7 +117,7 @@ def options_checked(config: TrainConfig) -> Iterator[None]:
 def describe_environment(
     config: TrainConfig, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
 ) -> dict[str, Any]:
-    """What a model says of the environment that it was trained in, as plain data."""
+    """The description of the environment in a model, as plain data."""
     return {
         "id": config.env,
         "options": config.env_options,
@@ -128,7 +128,7 @@ def describe_environment(
 
 
 class ShipsEnvironment:
-    """Base of factories with a ``config``: an id that only the user's script registers is known where they arrive.
+    """Base of factories with a ``config`` that travel with the registration of the environment's id.
 
     The modules of the setting ``imports`` are imported there, too.
     """

@@ -1,4 +1,4 @@
-"""Evaluation of what was trained, with a model and nothing else where the algorithm can do with that."""
+"""Evaluation of trained policies, by their model alone where the algorithm allows it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def evaluate_model(
 def evaluate_checkpoint(
     algorithm: Algorithm, config: TrainConfig, checkpoint: Path, episodes: int, seed: int
 ) -> Evaluation:
-    """As `evaluate_model`, with the model of a checkpoint; a trainer loads it where only that can evaluate."""
+    """As `evaluate_model`, with the model of a checkpoint; through a trainer where only that can evaluate."""
     if algorithm.evaluator() is not None:
         return evaluate_model(algorithm, config, read_checkpoint_model(checkpoint), checkpoint, episodes, seed)
     trainer = algorithm.make_trainer(config, None)
@@ -93,10 +93,10 @@ def watch_checkpoint(
         checkpoint: The checkpoint.
         episodes: How many episodes, one after the other.
         seed: Seed of the environment.
-        show: Gets pictures of it; None: it draws on the screen.
+        show: Called with its frames; None: it draws on the screen.
 
     Raises:
-        ConfigError: Several policies play, or what was learned has to be adapted first.
+        ConfigError: Several policies play, or the policy has to be adapted first.
     """
     policy = load(checkpoint, acting_backend(config)) if algorithm.evaluator() is not None else None
     if not isinstance(policy, TrainedPolicy):
@@ -123,5 +123,5 @@ def acting_backend(config: Any) -> str:
 
 
 def final_evaluation_seed(seed: int) -> int:
-    """The seed of the evaluation after training: derived from the run's, and used for nothing else."""
+    """The seed of the evaluation after training, derived from the run's."""
     return derived_seed(seed, "final evaluation")

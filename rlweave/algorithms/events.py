@@ -1,4 +1,4 @@
-"""What happens in the course of a training: evaluations, checkpoints and reports, every so many environment steps."""
+"""The events of a training: evaluations, checkpoints and reports, every so many environment steps."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Events:
         return any(event.is_due(steps) for event in self._all)
 
     def next_after(self, steps: int) -> int:
-        """The first number of environment steps above these at which one of them is due."""
+        """The next number of environment steps at which one of them is due."""
         return min((steps // event.interval + 1) * event.interval for event in self._all if event.interval)
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """What happened already."""
+        """The events so far."""
         return [event.state_dict() for event in self._all]
 
     def load_state_dict(self, state: Sequence[Any]) -> None:

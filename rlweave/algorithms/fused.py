@@ -17,9 +17,9 @@ from rlweave.spaces.gymnasium_spaces import to_gymnasium
 
 
 class FusedLearner:
-    """Worker and learner in one: it asks for steps, and takes them where it learns from them.
+    """Worker and learner in one: `sample` announces steps, `update` takes them and learns from them.
 
-    Its environments are part of the agent's state, so a checkpoint has them, and no episode is begun anew.
+    Its environments are part of the agent's state, so checkpoints hold them, and episodes go on after a resume.
 
     Args:
         agent: The agent.
@@ -34,7 +34,7 @@ class FusedLearner:
         self._episodes: list[Episode] = []
 
     def start(self, seed: int | None = None) -> None:
-        """Nothing: episodes go on where they stand."""
+        """Does nothing: episodes go on."""
 
     begin_episodes = start
 
@@ -51,7 +51,7 @@ class FusedLearner:
         """Nothing to close."""
 
     def sample(self) -> SampleBatch:
-        """The steps that the next call will take; their data stay in the graph."""
+        """A batch without data that announces the steps of the next call."""
         return SampleBatch({}, env_steps=self.agent.steps_of_next_call(self.iterations))
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class FusedLearner:
         return self.agent.get_weights()
 
     def set_weights(self, weights: Any, version: int) -> None:
-        """Nothing: it acts on what it learns."""
+        """Does nothing: it acts on the weights that it trains."""
 
     def episode_stats(self) -> Sequence[Episode]:
         """Episodes that ended since the last call."""
@@ -74,7 +74,7 @@ class FusedLearner:
 
 
 def fused_plan(learner: FusedLearner) -> ReportMetrics:
-    """One call of the graph after the other."""
+    """A plan that calls the graph again and again."""
     rollouts = ParallelRollouts([learner]).gather_sync()
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
 

@@ -1,4 +1,4 @@
-"""IMPALA as something to train: settings, and a plan from workers through a bounded queue to the learner."""
+"""IMPALA, the algorithm: settings, and a plan from workers through a bounded queue to the learner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlweave.settings.sources import PresetFile
 
 
 class OffPolicyTrainConfig(TrainConfig):
-    """What IMPALA and APPO share: how trajectories come to the learner, and weights to the workers."""
+    """Settings that IMPALA and APPO share: how trajectories come to the learner, and weights to the workers."""
 
     placement: Literal["local", "single_learner_coarse"] = setting(
         "local",
@@ -91,7 +91,7 @@ def columns(config: OffPolicyTrainConfig, env: VectorEnv | None = None) -> dict[
     """An update has a column for each trajectory, replayed ones included.
 
     Raises:
-        ConfigError: That is no whole number, or replay and statistics of observations are both asked for.
+        ConfigError: The number is not whole, or replay and statistics of observations are combined.
     """
     if config.replay_proportion and config.agent.normalize_observations:  # type: ignore[attr-defined]
         raise ConfigError(

@@ -16,33 +16,33 @@ AgentT = TypeVar("AgentT", bound=Agent)
 
 
 class AgentLearner(Generic[AgentT]):
-    """An agent that learns from what workers send.
+    """The agent as a plan's learner, which updates on the workers' batches.
 
     Args:
         agent: The agent.
-        counts: Whether it counts environment steps, because the workers do not do so on this very agent.
+        counts: Whether it counts environment steps, because the workers have agents of their own.
     """
 
     def __init__(self, agent: AgentT, counts: bool = False) -> None:
         self.agent, self.counts = agent, counts
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
-        """One update on what workers sent."""
+        """One update on a batch of the workers."""
         self._count(batch.num_steps)
         return dict(self.agent.update(batch.data))
 
     def _count(self, steps: int) -> None:
-        """Counts environment steps that workers have not counted on this agent."""
+        """Counts environment steps, unless the workers count them on this agent."""
         if self.counts:
             self.agent.count_steps(steps)
 
     def get_weights(self) -> dict[str, Any]:
-        """What acting needs."""
+        """The weights and counters that acting needs."""
         return acting_state(self.agent)
 
 
 def state_of(agent: Agent) -> dict[str, Any]:
-    """Everything that a checkpoint keeps of an agent, and its counters."""
+    """An agent's variables, as checkpoints keep them, and its counters."""
     return {"variables": agent.state_dict(), "counters": agent.counters()}
 
 
@@ -53,10 +53,10 @@ def load_state(agent: Agent, state: Mapping[str, Any]) -> None:
 
 
 class WholeLearner(AgentLearner[Agent]):
-    """A learner that hands out all of its state, and takes it over."""
+    """A learner with a state, for one that lives in an actor."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a checkpoint keeps of the agent, and its counters."""
+        """The agent's variables, as checkpoints keep them, and its counters."""
         return state_of(self.agent)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -65,11 +65,11 @@ class WholeLearner(AgentLearner[Agent]):
 
 
 class LearnerFactory(ShipsEnvironment):
-    """Makes the learner in the process where it is to live.
+    """Makes the learner in its process.
 
     Args:
         config: Settings of the training.
-        make_agent: Makes its agent; it travels.
+        make_agent: Makes its agent; it is pickled.
     """
 
     def __init__(self, config: TrainConfig, make_agent: MakeAgent) -> None:
@@ -87,7 +87,7 @@ class LearnerFactory(ShipsEnvironment):
 
 
 class RemoteLearner:
-    """The tie between a learner in an actor and the agent here, which evaluates, and which checkpoints hold.
+    """Synchronizes a learner in an actor with the agent here, which evaluates, and which checkpoints hold.
 
     Args:
         config: Settings of the training, with those of a learner in an actor.

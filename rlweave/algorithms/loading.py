@@ -16,7 +16,7 @@ from rlweave.runs.run_directory import RunDirectory
 
 
 def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int = 0) -> Any:
-    """Loads what was trained, to act with it.
+    """Loads a trained policy, to act with it.
 
     Neither the environment nor the framework that it was trained with is needed, and no replay memory is read.
 
@@ -39,19 +39,19 @@ def load(path: str | os.PathLike[str], backend: str | None = None, *, seed: int 
     else:
         found = find_playing(path)
         model = read_checkpoint_model(found)
-    # a model may be alone; and a module may be missing here that nothing of it needs
+    # a model has no settings; and a module may be missing that only training needs
     with contextlib.suppress(ConfigError):
         RunDirectory.open(path).read_config()  # which imports the modules of the setting `imports`
     return policy_of(model, found, backend, seed)
 
 
 def policy_of(model: Model, where: str | Path, backend: str | None = None, seed: int = 0) -> Any:
-    """As `load`, of a model that was read already."""
+    """As `load`, for a model in memory."""
     return trained_policies(model, where, "numpy" if backend is None else backend, seed, get_algorithm)
 
 
 def find_playing(path: str | os.PathLike[str]) -> Path:
-    """The checkpoint that plays for a run: the best, or else the newest good one; or the one that is named.
+    """The checkpoint to play with: a run's best, or else its newest good one; or the given one.
 
     Raises:
         CheckpointError: There is none.

@@ -158,7 +158,7 @@ def make_agents(config: MultiAgentTrainConfig, env: MultiAgentEnv, seed: int) ->
 
 
 def acting_settings(config: MultiAgentTrainConfig, policy: str) -> tuple[str, dict[str, Any]]:
-    """Backend and agent's settings in a worker of its own, where a policy only acts."""
+    """Backend and settings of an agent that only acts, in a worker."""
     own = config.policies[policy].agent
     backend = own.get("acting_backend") or config.backend
     placing = ("acting_backend", "device", "replicas")
@@ -166,7 +166,7 @@ def acting_settings(config: MultiAgentTrainConfig, policy: str) -> tuple[str, di
 
 
 class MultiAgentWorkerFactory:
-    """Makes a worker in the process where it is to live, with agents of its own of which only acting is built.
+    """Makes a worker in its process, with agents of its own of which only the acting part is built.
 
     Args:
         config: Settings of the training.
@@ -199,7 +199,7 @@ def make_parts(config: MultiAgentTrainConfig, rule: MappingRule | None = None) -
 
     Args:
         config: Settings of the training.
-        rule: Says which policy plays which agent, in place of `config.mapping`: a function, for instance.
+        rule: Which policy plays which agent, in place of `config.mapping`, such as a function.
     """
     _check(config)
     mapping = PolicyMapping(config.mapping if rule is None else rule, list(config.policies))
@@ -241,7 +241,7 @@ class PPOOfPolicy(AgentLearner[PPO]):
         self.policy = policy
 
     def get_weights(self) -> dict[str, Any]:
-        """What acting needs, and the name of the policy."""
+        """The weights and counters that acting needs, and the name of the policy."""
         return {"policy": self.policy, **super().get_weights()}
 
 
@@ -253,7 +253,7 @@ class DQNOfPolicy(GraphLearner):
         self.policy = policy
 
     def get_weights(self) -> dict[str, Any]:
-        """What acting needs, and the name of the policy."""
+        """The weights and counters that acting needs, and the name of the policy."""
         return {"policy": self.policy, **super().get_weights()}
 
 
@@ -279,7 +279,7 @@ def ppo_branch(steps: Stream, workers: Workers, learner: PPOOfPolicy) -> Stream:
 
 
 def policy_branch(selected: Stream, workers: Workers, agent: Agent, policy: str, counts: bool) -> Stream:
-    """What trains one policy, of its part of the rollouts."""
+    """The branch of the plan that trains one policy, on its part of the rollouts."""
     if isinstance(agent, DQN):
         return dqn_branch(selected, workers, DQNOfPolicy(agent, policy, counts), name=f"train_{policy}")
     assert isinstance(agent, PPO)
@@ -287,10 +287,10 @@ def policy_branch(selected: Stream, workers: Workers, agent: Agent, policy: str,
 
 
 def multi_agent_plan(workers: RolloutWorkers, agents: PolicyAgents, counts: bool = False) -> ReportMetrics:
-    """Every policy is trained by its own algorithm on its part of the same rollouts.
+    """Trains every policy by its own algorithm on its part of the same rollouts.
 
-    The slides split the stream while it still is at its sources. Here a split gathers first, in rounds, so that no
-    policy's rollouts are sampled anew for another, and branches get copies, so that none sees another's changes.
+    The slides split the stream while it is still at its sources. Here a split gathers first, in rounds, so that no
+    policy's rollouts are sampled again for another, and branches get copies, so that none sees another's changes.
     """
     joint = workers.rollouts().gather("sync").for_each(CountJointSteps(agents))
     branches = [
@@ -314,7 +314,7 @@ def evaluate_players(
 
     Args:
         config: Settings of the training.
-        players: What plays, by policy.
+        players: The player of each policy.
         episodes: How many episodes.
         seed: Seed of the environments.
         mapping: Which policy plays which agent; None: as the settings say.

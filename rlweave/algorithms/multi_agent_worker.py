@@ -37,7 +37,7 @@ class PackTrajectories(Operator):
     rows.
 
     Steps are taken in the order in which they came; the newest that do not fit any more wait for the next rollout.
-    Where items of a source are missing (dropped as too old, lost), its rows do not follow on what was kept of them.
+    Where items of a source are missing (dropped as too old, lost), its rows do not continue the steps that were kept.
 
     Args:
         steps: Length T of a rollout.
@@ -91,7 +91,7 @@ class PackTrajectories(Operator):
 
 
 def beginning_anew(rows: SampleBatch) -> SampleBatch:
-    """The same steps (N, ...), of which the first of each row follows on none."""
+    """The same steps (N, ...), of which the first of each row continues no other."""
     begins = np.array(rows[BEGINS])
     begins[np.unique(rows[SLOT], return_index=True)[1]] = True
     return SampleBatch({**rows.data, BEGINS: begins})
@@ -137,7 +137,7 @@ class Collector(ABC, Generic[AgentT]):
     Args:
         agent: The agent that acts.
         group: The rows that it plays.
-        first_slot: A number that no other worker's rows of this policy have; those after it count on.
+        first_slot: Number of its first row, unique among the workers of this policy; the other rows follow.
     """
 
     def __init__(self, agent: AgentT, group: AgentGroup, first_slot: int) -> None:
@@ -146,13 +146,13 @@ class Collector(ABC, Generic[AgentT]):
         self.start()
 
     def start(self) -> None:
-        """Forgets what rows did: none goes on where it was."""
-        #: What was chosen on what, by name, (rows, ...); of each row that of its last action.
+        """Drops the steps of all rows: no row continues an episode."""
+        #: The last action of each row, with its observation and more, by name, (rows, ...).
         self._acted: Rows | None = None
         self._begins = np.ones(self.group.rows, np.bool_)
 
     def state_dict(self) -> dict[str, Any]:
-        """What belongs to the episodes under way, between two items."""
+        """The state of the episodes under way, between two items."""
         return {"acted": self._acted, "begins": self._begins}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Collector(ABC, Generic[AgentT]):
         """Actions on observations (rows, ...), and what else to keep of them."""
 
     def take(self, step: GroupStep) -> int:
-        """Takes in what a step gave, and returns how many transitions it completed."""
+        """Takes over the results of a step, and returns how many transitions they completed."""
         rows = step.complete.nonzero()[0]
         if len(rows):
             assert self._acted is not None
@@ -197,7 +197,7 @@ class Collector(ABC, Generic[AgentT]):
 
     @abstractmethod
     def batch(self) -> SampleBatch:
-        """What was collected since the last call."""
+        """The batch that was collected since the last call."""
 
 
 class TrajectoryCollector(Collector[PPO]):
@@ -257,7 +257,7 @@ class TransitionCollector(Collector[DQN]):
 
 
 class MultiAgentWorker(Worker):
-    """Steps copies of an environment with several agents, and hands out what each policy did.
+    """Steps copies of an environment with several agents, and gives each policy's steps.
 
     Args:
         agents: By policy.
@@ -304,7 +304,7 @@ class MultiAgentWorker(Worker):
             self.collectors[name].load_state_dict(own)
 
     def sample(self) -> PolicyBatches:
-        """What all policies did in some joint steps."""
+        """The steps of all policies in some joint steps."""
         if not self._began:
             self.start()
         for _ in range(self.steps):
@@ -327,12 +327,12 @@ class MultiAgentWorker(Worker):
             agent.env_steps = weights["env_steps"]
 
     def replacing(self, number: int) -> None:
-        """Begins on seeds of its own, as the one that stands in for `number` failed ones."""
+        """Begins with seeds of its own, as the replacement of `number` failed workers."""
         self.start(derived_seed(self.env.seed, f"replacement {number} of worker {self.env.worker}"))
 
 
 COLLECTORS: dict[type[Agent], Any] = {PPO: TrajectoryCollector, DQN: TransitionCollector}
-"""What collects for which kind of agent."""
+"""The collector for each kind of agent."""
 
 
 def _collector_for(agent: Agent) -> Any:

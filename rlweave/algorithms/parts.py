@@ -16,10 +16,10 @@ from rlweave.runs.metrics import Report
 
 
 class Trainer(Protocol):
-    """Something that trains; all that the command line needs of it.
+    """The interface of trainers, as `Run` and the command line use it.
 
     Attributes:
-        callbacks: To be told of evaluations and checkpoints; of reports and the end the run tells them.
+        callbacks: Called for evaluations and checkpoints; the run calls them for reports and the end.
     """
 
     callbacks: Callbacks
@@ -29,15 +29,15 @@ class Trainer(Protocol):
         """Environment steps done so far, over all environments; a checkpoint keeps it."""
 
     def train(self) -> Iterator[Report]:
-        """Trains from where it stands to `config.steps`.
+        """Trains until `config.steps`.
 
         Yields:
             A report about every `config.report_every` steps, and one at the end. Whenever it yields, the trainer is in
-            a state that can be saved; the training stops where iteration stops.
+            a state that can be saved; the training pauses when iteration stops.
         """
 
     def evaluate(self, episodes: int, seed: int) -> Evaluation:
-        """Plays episodes greedily in environments of their own, which disturbs nothing of the training."""
+        """Plays episodes greedily in environments of their own, without an effect on the training."""
 
     def save(self) -> Path:
         """Writes a checkpoint of everything into the run directory (a trainer also does so on its own)."""
@@ -46,7 +46,7 @@ class Trainer(Protocol):
         """Takes over everything from a checkpoint."""
 
     def load_model(self, path: Path) -> None:
-        """Takes over the model of a checkpoint, such as `best`, which has nothing else: enough to evaluate."""
+        """Takes over the model of a checkpoint, such as `best`, in order to evaluate."""
 
     def draw(self, method: str | None = None) -> str:
         """A picture of the component graph, or of one API method of it, as the text of an SVG file."""
@@ -65,7 +65,7 @@ class Trainer(Protocol):
 
 
 class LearnerElsewhere(Protocol):
-    """A learner that lives in an actor of a plan; the agent here evaluates, and is saved, in its stead."""
+    """A learner that lives in an actor of a plan; the agent here is evaluated and saved in its place."""
 
     def fetch(self, plan: ReportMetrics) -> None:
         """Brings the agent here to the state of the learner."""
@@ -76,12 +76,12 @@ class LearnerElsewhere(Protocol):
 
 @dataclasses.dataclass
 class Parts:
-    """What an algorithm hands to its trainer.
+    """The parts that an algorithm gives its trainer.
 
     Attributes:
-        agent: Learns and acts; several where policies learn side by side.
-        workers: Act in environments; each has `start(seed)` and `close()`. A group of factories lives on Ray.
-        plan: Composes the plan anew (a plan is started once).
+        agent: The agent; several where policies learn side by side.
+        workers: Worker objects, each with `start(seed)` and `close()`, or a group of factories.
+        plan: Composes a new plan (a plan is started once).
         remote: The learner, where it lives in an actor of its own; None where the agent here learns.
     """
 

@@ -37,7 +37,7 @@ def check_engine(config: TrainConfig) -> None:
     """Checks settings that depend on each other.
 
     Raises:
-        ConfigError: Environments cannot be shared out evenly, a fused training is to have workers or to alternate, or
+        ConfigError: Environments cannot be divided evenly, a fused training is to have workers or to alternate, or
             workers elsewhere are to act on a backend that is measured here.
     """
     if config.num_envs % config.workers:
@@ -115,7 +115,7 @@ def make_engine(config: TrainConfig) -> Engine:
 
 
 def close_engine(engine: Engine) -> None:
-    """Ends what was begun for an engine."""
+    """Closes an engine, with the cluster that it started."""
     close = getattr(engine, "close", None)
     if close is not None:
         close()
@@ -139,7 +139,7 @@ def _on_one_device(agent: AgentConfig) -> AgentConfig:
 
 
 def worker_seed(config: TrainConfig, number: int) -> int:
-    """The seed of what a worker draws: each its own."""
+    """The seed of a worker's random numbers."""
     return derived_seed(config.seed, f"worker {number}")
 
 
@@ -149,12 +149,12 @@ def worker_failure(config: TrainConfig) -> FailureRule:
 
 
 def worker_resources(config: TrainConfig) -> Resources:
-    """What each worker holds on a cluster."""
+    """The resources of each worker on a cluster."""
     return Resources(cpus=config.worker_cpus)
 
 
 def set_threads(config: TrainConfig, agent: Agent) -> None:
-    """Gives small networks one thread: several that wait for each other take longer than one that works."""
+    """Gives small networks one thread: several threads would mostly wait for each other."""
     threads = config.threads
     if threads is None:
         numbers = agent.observation_space.flat_dim
@@ -180,7 +180,7 @@ MakeWorker = Callable[[Any, Any, VectorEnv], EnvWorker]
 
 
 class WorkerFactory(ShipsEnvironment):
-    """Makes a worker in the process where it is to live, with an agent of its own of which only acting is built.
+    """Makes a worker in its process, with an agent of its own of which only the acting part is built.
 
     Args:
         config: Settings of the training.
@@ -225,7 +225,7 @@ def worker_in(envs: Sequence[VectorEnv], config: TrainConfig, agent: Any, make_w
 def place(
     config: TrainConfig, make_agent: MakeAgent, make_worker: MakeWorker
 ) -> tuple[Any, list[EnvWorker] | WorkerGroup]:
-    """Makes the agent that learns, and workers where the settings have them; the agent is not built yet.
+    """Makes the agent that learns, and workers as the settings place them; the agent is not built yet.
 
     Workers are objects that act on this very agent; or a group of factories of workers with agents of their own: then
     the learner counts environment steps, and its weights travel.
@@ -236,7 +236,7 @@ def place(
         make_worker: Makes a worker. Both travel to other processes.
 
     Raises:
-        ConfigError: Environments are to step by turns where workers have no halves.
+        ConfigError: The workers of this algorithm do not step their environments by turns.
     """
     kind = signature_of(make_worker).gives
     if config.alternating_sampling and not (isinstance(kind, type) and issubclass(kind, AlternatingWorker)):
@@ -257,15 +257,15 @@ def place(
 
 
 class RolloutWorkers(WorkerGroup):
-    """The workers of a training, as a plan sees them: where they live and how they are gathered is settled.
+    """The workers of a training, for a plan: the settings decide where they live and how they are gathered.
 
     Args:
         workers: Worker objects, or a group of factories.
         config: Settings of the training.
 
     Attributes:
-        gather: What the settings say of gathering; None: each algorithm's own way.
-        failure: What becomes of the plan when a worker fails.
+        gather: How to gather by the settings; None: each algorithm's own way.
+        failure: The rule for workers that fail.
     """
 
     def __init__(self, workers: Workers, config: TrainConfig) -> None:
@@ -276,12 +276,12 @@ class RolloutWorkers(WorkerGroup):
         self.failure = worker_failure(config)
 
     def rollouts(self) -> Rollouts:
-        """What the workers sample, as a parallel stream that treats failures as the settings say."""
+        """The workers' items as a parallel stream, with the failure rule of the settings."""
         return Rollouts(ParallelRollouts(self).on_error(self.failure.on_error, self.failure.timeout), self)
 
 
 class Rollouts(Stream):
-    """What workers sample, on its way to where it is gathered.
+    """The parallel stream of the workers' items, which is gathered as the settings say.
 
     Args:
         stream: A parallel stream.
@@ -297,7 +297,7 @@ class Rollouts(Stream):
         return Rollouts(super().par_for_each(operator), self._workers)
 
     def gather(self, default: Literal["sync", "async"], num_async: int = 1, by_reference: bool = False) -> Stream:
-        """Gathers as the settings say, or else as the algorithm has it.
+        """Gathers as the settings say, or else by default.
 
         Args:
             default: ``"sync"``, a barrier, or ``"async"``, items as they come.
@@ -305,7 +305,7 @@ class Rollouts(Stream):
             by_reference: Whether it leaves items where they are made.
 
         Raises:
-            ConfigError: A bound on the lag of a barrier, whose items are made with the same weights.
+            ConfigError: A bound on the lag of a barrier, whose items all have the same weights.
         """
         how, max_lag = self._workers.gather or default, self._workers.max_lag
         if how == "async":
@@ -320,9 +320,9 @@ class Rollouts(Stream):
         return self.gather_sync()
 
     def per_worker_shares(self) -> Stream:
-        """Lists of the items between two updates, where each worker does its share of the work for one.
+        """Lists of the items for one update, of which each worker makes its share.
 
-        A list is what a round brought: the shares of all workers that are there. Gathered asynchronously, it has as
+        A list is one round: the shares of all workers that are there. Gathered asynchronously, it has as
         many items as there are workers.
         """
         items = self.gather("sync")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rlweave.errors import ConfigError, nearest
 
 MappingRule = Mapping[str, str] | Callable[[str], str]
-"""Patterns of agent names to policy names, of which the last that fits counts; or a function from one to the other."""
+"""Patterns of agent names to policy names, of which the last match counts; or a function from agent to policy."""
 
 
 class PolicyMapping:

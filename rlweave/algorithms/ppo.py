@@ -1,4 +1,4 @@
-"""PPO as something to train: settings, and a plan of rounds."""
+"""PPO, the algorithm: settings, and a plan of rounds."""
 
 from __future__ import annotations
 

@@ -15,15 +15,15 @@ from rlweave.graph import build
 from rlweave.runs.states import Large
 from rlweave.spaces import FloatBox, IntBox, Space
 
-#: Most records that one shard ever gets: numbers of its successors begin there.
+#: Upper bound of the records of one shard: the numbers of its replacement begin there.
 _NUMBERS = 1 << 40
 
 
 class ReplayShard:
-    """Keeps transitions with the priorities that came with them, and serves batches by priority.
+    """Keeps transitions with their priorities, and samples batches by priority.
 
-    Records are known by number, not by slot: a priority that comes when its record has been overwritten, or belonged
-    to a shard that failed, is not given to another one.
+    Records have numbers, which are never reused: a priority that arrives after its record was overwritten, or belonged
+    to a shard that failed, does not reach another record.
 
     Importance weights correct for the draws within this shard. Shards get the same number of items in turns and serve
     the same number of batches, so nothing corrects between them (nor does it in the paper, or in RLlib).
@@ -32,7 +32,7 @@ class ReplayShard:
         memory: The memory component.
         records: Space of one transition.
         batch_size: Transitions in a batch.
-        seed: Of what it draws.
+        seed: Of its samples.
     """
 
     def __init__(self, memory: PrioritizedReplay, records: Space, batch_size: int, seed: int) -> None:
@@ -50,7 +50,7 @@ class ReplayShard:
         self._first_number = 0
 
     def replacing(self, number: int) -> None:
-        """Draws by a seed of its own, and numbers records as none of the `number` shards before it did."""
+        """Begins with a seed and record numbers of its own, as the replacement of `number` failed shards."""
         self._first_number = number * _NUMBERS
         self.graph.reseed(derived_seed(self.seed, f"replacement {number}"))
 
@@ -78,10 +78,10 @@ class ReplayShard:
 
         Args:
             indices: Numbers of records, as in a batch, (N,).
-            priorities: Sizes of their TD errors, (N,).
+            priorities: Absolute TD errors, (N,).
 
         Returns:
-            How many of the records are not here any more.
+            The number of records that are not there any more.
         """
         numbers = indices - self._first_number
         here = (numbers >= max(0, self.inserted - self.capacity)) & (numbers < self.inserted)
@@ -104,13 +104,13 @@ class ReplayShard:
 
 
 class ShardFactory:
-    """Makes a shard where it is to live.
+    """Makes a shard in its process.
 
     Args:
         make_memory: Makes the memory component.
         records: Space of one transition.
         batch_size: Transitions in a batch.
-        seed: Of what it draws.
+        seed: Of its samples.
     """
 
     def __init__(

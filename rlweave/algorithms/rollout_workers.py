@@ -18,7 +18,7 @@ from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, SampleBatch
 
 Transition = dict[str, Any]
-#: Makes an item; it pauses while environments step.
+#: Makes an item; a generator that pauses while environments step.
 Sampling = Generator[None, None, SampleBatch]
 
 
@@ -66,13 +66,13 @@ class EnvWorker(Worker):
         self._recurrent_state, self._episode_start = state["recurrent_state"], state["episode_start"]
 
     def _act(self, observations: Any) -> tuple[Any, dict[str, Any]]:
-        """Actions (B, ...), and what else to store of the step, (B, ...) by name."""
+        """Actions (B, ...), and further arrays of the step to store, (B, ...) by name."""
         state, start = self._recurrent_state, self._episode_start
         actions, extra, self._recurrent_state = self.agent.act_recurrently(observations, state, start)
         return actions, {**extra, "episode_start": start, "recurrent_state": state}
 
     def observations(self) -> Any:
-        """What to act on next."""
+        """The observations to act on next."""
         if self._observations is None:
             self.start()
         return self._observations
@@ -97,7 +97,7 @@ class EnvWorker(Worker):
             self.agent.env_steps = weights["env_steps"]
 
     def replacing(self, number: int) -> None:
-        """Begins on a seed of its own, as the one that stands in for `number` failed ones."""
+        """Begins with a seed of its own, as the replacement of `number` failed workers."""
         self.start(derived_seed(self.agent.seed, f"replacement {number}"))
 
 
@@ -256,7 +256,7 @@ class TransitionWorker(AlternatingWorker):
         agent: The agent that acts.
         env: The environments.
         steps: Vector steps in one item.
-        make_accumulator: Makes what turns steps into n-step transitions.
+        make_accumulator: Makes the accumulator of n-step transitions.
     """
 
     def __init__(self, agent: ReplayAgent, env: VectorEnv, steps: int, make_accumulator: Callable[[], Any]) -> None:
@@ -283,7 +283,7 @@ class TransitionWorker(AlternatingWorker):
         return self.agent.act(observations, explore=True)
 
     def _sampling(self) -> Sampling:
-        """The transitions that became complete in some vector steps."""
+        """The transitions completed in some vector steps."""
         parts = []
         env_steps = 0
         for _ in range(self.steps):
@@ -313,12 +313,12 @@ class TransitionWorker(AlternatingWorker):
 
 
 def acting_state(agent: Agent) -> dict[str, Any]:
-    """What a worker's own agent needs to act as this one: weights, normalizer statistics, and the step count."""
+    """The state by which a worker's own agent acts as this one: weights, normalizer statistics, and the step count."""
     return {"weights": agent.get_weights(), "env_steps": agent.env_steps}
 
 
 def build_acting(agent: Agent) -> None:
-    """Builds only what a worker needs: no optimizer, no memory, and on NumPy no deep-learning framework."""
+    """Builds only the acting part of an agent: no optimizer, no memory, and on NumPy no deep-learning framework."""
     agent.build({"methods": agent.worker_methods or agent.acting_methods, "static": {}})
 
 

@@ -28,15 +28,15 @@ from rlweave.runs.metrics import MetricsLog, Report
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.settings.config import Config
 
-#: Where a model comes from that is in no directory, for errors.
+#: Origin of a model without a directory, for errors.
 _HERE = "this training"
 
 
 class Run(Iterator[Report]):
-    """A training: iterating over it trains, and gives a report every `report_every` environment steps.
+    """A training: iterating over it trains, and yields a report every `report_every` environment steps.
 
-    After the last report it has saved what it has to save, told its callbacks of the end, and closed environments and
-    processes. Leaving the loop earlier pauses the training; another loop continues it, `close` ends it.
+    After the last report the run is saved, its callbacks are called for the end, and environments and processes are
+    closed. Leaving the loop earlier pauses the training; another loop continues it, `close` ends it.
 
     Made by `rlweave.train`, and by the command line.
 
@@ -50,7 +50,7 @@ class Run(Iterator[Report]):
     Attributes:
         reports: All reports so far.
         checkpoint: The last checkpoint, written at the end; None without a directory.
-        ended: Why the training is over: "complete", what `stop` was told, or the error; None while it is not.
+        ended: Why the training is over: "complete", the reason given to `stop`, or the error; None before.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Run(Iterator[Report]):
         self._training: Iterator[Report] | None = None
         self._stopped: str | None = None
         self._model: Model | None = None
-        self.ended: str | None = None  # last: a run that could not be made is none to be closed
+        self.ended: str | None = None  # last: a run that could not be made needs no close
 
     # -- training ------------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Run(Iterator[Report]):
 
     @property
     def notes(self) -> list[str]:
-        """What a user should read once, a line each."""
+        """Notes for the user, a line each."""
         return list(getattr(self.trainer, "notes", ()))
 
     @property
@@ -139,7 +139,7 @@ class Run(Iterator[Report]):
             getattr(self.trainer, "tell", warnings.warn)(f"{error}; the training goes on")
 
     def stop(self, reason: str) -> None:
-        """Ends the training after the report that is being made.
+        """Ends the training after the current report.
 
         Args:
             reason: Why; it becomes `ended`.
@@ -147,7 +147,7 @@ class Run(Iterator[Report]):
         self._stopped = self._stopped or reason or "stopped"
 
     def stop_now(self, reason: str) -> None:
-        """Ends the training as soon as its state is whole, without another report. Safe in a signal handler.
+        """Ends the training as soon as its state is consistent, without another report. Safe in a signal handler.
 
         Args:
             reason: As in `stop`.
@@ -164,7 +164,7 @@ class Run(Iterator[Report]):
         return self
 
     def close(self) -> None:
-        """Ends the training where it stands, saved where there is a directory; does nothing once it is over."""
+        """Ends the training now, saved if there is a directory; does nothing once it is over."""
         self.stop("closed")
         self.finish()
 
@@ -185,14 +185,14 @@ class Run(Iterator[Report]):
                     self._metrics.close()
             self.trainer.close()
             if error is not None and self.directory is not None:
-                self.directory.discard()  # unless something came to be
+                self.directory.discard()  # unless there is something in it
 
-    # -- what came of it -----------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------
 
     def load(self, backend: str | None = None, *, seed: int = 0) -> Any:
         """The trained policy, see `rlweave.load`: of the best evaluation so far, or else with the present weights.
 
-        A training that has not begun is trained to its end first.
+        A training that has not begun runs to its end first.
         """
         found = self._what_acts()
         if isinstance(found, Path):
@@ -200,11 +200,11 @@ class Run(Iterator[Report]):
         return policy_of(found, _HERE, backend, seed)
 
     def evaluate(self, episodes: int = 20, seed: int | None = None) -> Evaluation:
-        """Plays episodes greedily with what `load` gives, in environments of their own.
+        """Plays episodes greedily with the policy of `load`, in environments of their own.
 
         Args:
             episodes: How many episodes.
-            seed: Seed of the environments; None: one that is derived from the run's, and not used in training.
+            seed: Seed of the environments; None: one derived from the run's, which training does not use.
         """
         found = self._what_acts()
         seed = final_evaluation_seed(self.config.seed) if seed is None else seed
@@ -213,7 +213,7 @@ class Run(Iterator[Report]):
         return evaluate_model(self.algorithm, self.config, found, _HERE, episodes, seed)
 
     def _what_acts(self) -> Path | Model:
-        """The checkpoint that plays for this run, or its model where no directory has one."""
+        """The checkpoint to play with, or the model of a run without a directory."""
         if self._training is None and self.ended is None:
             self.finish()
         if self.directory is not None and (self.checkpoint or (self.directory.checkpoints / "best").is_dir()):
@@ -251,7 +251,7 @@ class Run(Iterator[Report]):
 
 
 def all_callbacks(config: TrainConfig, given: Sequence[Any]) -> list[Any]:
-    """The callbacks of a training: those that settings ask for, those that they name, and those that are given."""
+    """The callbacks of a training: those that settings imply, those that they name, and those given as arguments."""
     made: list[Any] = [] if config.stop_at_return is None else [StopAtReturn(config.stop_at_return)]
     return [*made, *map(make_callback, (*config.callbacks, *given))]
 
@@ -265,14 +265,14 @@ def train(
     presets: bool = True,
     **settings: Any,
 ) -> Run:
-    """Makes a training, which runs as one iterates over it.
+    """Makes a training, which runs while one iterates over it.
 
         run = rlweave.train("ppo", "CartPole-v1", steps=20_000, agent={"lr": 1e-3})
         for report in run:
             print(report["env_steps_sampled"], report.get("episode_return"))
         policy = run.load()
 
-    `run.finish()` trains without a loop, and so does whatever asks for the result first.
+    `run.finish()` trains without a loop, and so does a request for its results.
 
     Args:
         algorithm: Name of the algorithm (`rlweave list algorithms`), or an `Algorithm` of one's own.
@@ -308,7 +308,7 @@ def train(
 
 
 def begin(algorithm: Algorithm, config: Any, directory: RunDirectory | None, callbacks: Sequence[Any] = ()) -> Run:
-    """A new training with settings that are resolved; a directory in which nothing came to be is removed.
+    """A new training with resolved settings; if it cannot be made, an empty directory is removed.
 
     Args:
         algorithm: The algorithm.
@@ -329,7 +329,7 @@ def begin(algorithm: Algorithm, config: Any, directory: RunDirectory | None, cal
 
 
 def _sorted_out(callbacks: Sequence[Any]) -> tuple[list[str], list[Any]]:
-    """Names of the callbacks that another process can make anew, and the others."""
+    """Names of the callbacks that another process can make again, and the others."""
     if isinstance(callbacks, str) or not isinstance(callbacks, Sequence):
         raise ConfigError(
             "callbacks are a list", where="callbacks", received=repr(callbacks), fix="callbacks=[...], also of one"

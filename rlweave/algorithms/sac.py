@@ -1,4 +1,4 @@
-"""SAC as something to train: DQN with another agent."""
+"""SAC, the algorithm: DQN with another agent."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from rlweave.runs.block_files import BLOCKS
 from rlweave.runs.checkpoint import MODEL, save_checkpoint
 from rlweave.runs.states import split_arrays
 
-#: Replay memories that would take more than this in checkpoints are told of before.
+#: Size of a replay memory in checkpoints above which a warning comes first, in bytes.
 _WORTH_A_WARNING = 1 << 30
 
 
 class Saved(Protocol):
-    """What a training has to be for that."""
+    """The protocol of a training that can be saved."""
 
     @property
     def env_steps(self) -> int:
@@ -38,11 +38,11 @@ class Saved(Protocol):
 
 
 def write_training(training: Saved, directory: Path, keep: int | None = None) -> Path:
-    """Writes a checkpoint of a training; it goes on as if nothing had been written.
+    """Writes a checkpoint of a training, without an effect on it.
 
     Args:
         training: The training.
-        directory: Where its checkpoints stand.
+        directory: The directory of its checkpoints.
         keep: How many of the newest stay; None keeps all.
 
     Returns:
@@ -60,7 +60,7 @@ def write_state(
     """Writes a checkpoint of the state of a training; see `write_training`.
 
     Args:
-        directory: Where its checkpoints stand.
+        directory: The directory of its checkpoints.
         step: Environment steps.
         state: The state.
         write_model: Writes the model.
@@ -73,7 +73,7 @@ def write_state(
 
 
 def described(path: Path, seconds: float) -> str:
-    """What a checkpoint holds, how large that is and how long it took to write, in one line."""
+    """Contents, size and writing time of a checkpoint, in one line."""
     sizes = {"model": 0, "replay memory": 0, "all other state": 0}
     for file in path.rglob("*"):
         if file.is_file():
@@ -85,7 +85,7 @@ def described(path: Path, seconds: float) -> str:
 
 
 def size_warning(memory_bytes: int, directory: Path) -> str:
-    """What a replay memory of this size will take on the disk; nothing where that is little."""
+    """A warning of the disk space that a replay memory of this size takes; empty if it is little."""
     free = shutil.disk_usage(directory).free
     if memory_bytes < min(_WORTH_A_WARNING, free):
         return ""
@@ -97,7 +97,7 @@ def size_warning(memory_bytes: int, directory: Path) -> str:
 
 
 def save_and_tell(save: Callable[[], Path], tell: Callable[[str], None]) -> Path:
-    """Saves, and tells what that took."""
+    """Saves, and tells size and time."""
     began = time.monotonic()
     path = save()
     tell(described(path, time.monotonic() - began))
@@ -105,7 +105,7 @@ def save_and_tell(save: Callable[[], Path], tell: Callable[[str], None]) -> Path
 
 
 def is_refused_by_disk(error: CheckpointError) -> bool:
-    """Whether a checkpoint could not be written because of the disk, and not of what it was to hold."""
+    """Whether a checkpoint could not be written because of the disk, and not of its contents."""
     cause = error.__cause__
     return isinstance(cause, OSError | SafetensorError) or (
         isinstance(cause, CheckpointError) and is_refused_by_disk(cause)
@@ -129,7 +129,7 @@ def check_same_training(algorithm: str, config: TrainConfig, state: Mapping[str,
     """Refuses the state of another kind of training.
 
     Args:
-        algorithm: Name of the algorithm that is to go on.
+        algorithm: Name of the algorithm that resumes.
         config: Its settings.
         state: Has `algorithm`, `backend` and `env`; the first checkpoints of the format lack the latter two.
         where: Where the state comes from.
@@ -149,9 +149,9 @@ def check_same_training(algorithm: str, config: TrainConfig, state: Mapping[str,
             )
 
 
-#: A step counts as long if it takes this share of the time in which a training has to stop.
+#: Share of the time in which a training has to stop above which a step counts as long.
 _LONG_SHARE = 0.25
-#: How much the longest step so far counts less with every further one: compiling is long once.
+#: Decay of the longest step so far with every further step: compiling is long once.
 _FORGETTING = 0.8
 
 Write = Callable[[], Path]
@@ -165,8 +165,8 @@ class Rescue:
     have been long, the state before each of them is kept; where they are short, nothing is.
 
     Args:
-        keep: Copies the state as it is now, and gives what writes it; None where it is too large to be kept.
-        save: Writes the state as it is now.
+        keep: Copies the present state, and returns a function that writes it; None if it is too large to be kept.
+        save: Writes the present state.
         grace: Seconds in which the training has to stop.
     """
 
@@ -180,7 +180,7 @@ class Rescue:
         self._longest = 0.0
 
     def between_steps(self) -> None:
-        """Hears that the state is whole, and that the next step begins."""
+        """Notes that the state is consistent, and that the next step begins."""
         now = time.monotonic()
         if self._began_at is not None:
             self._longest = max(now - self._began_at, _FORGETTING * self._longest)
@@ -188,12 +188,12 @@ class Rescue:
         self._began_at = time.monotonic()
 
     def no_step(self) -> None:
-        """Hears that the last step is over, and none begins."""
+        """Notes that the last step is over, and none begins."""
         self._began_at = None
 
     @contextmanager
     def state_is_whole(self) -> Iterator[None]:
-        """While something takes long that changes no state."""
+        """A context for long work that changes no state."""
         self._whole.set()
         try:
             yield
@@ -202,7 +202,7 @@ class Rescue:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """While the training is being saved."""
+        """A context in which the training is being saved."""
         with self._lock:
             self._saving, self._kept = True, None  # what is saved is newer
             try:
@@ -215,10 +215,10 @@ class Rescue:
         return self._saving
 
     def save(self) -> Path | None:
-        """Writes the last whole state that there is, from another thread.
+        """Writes the last consistent state, from another thread.
 
         Returns:
-            The checkpoint; None where nothing newer can be had than what has been saved already.
+            The checkpoint; None if there is no newer state than the one saved last.
         """
         with self._lock:
             if self._whole.is_set():

@@ -1,4 +1,4 @@
-"""How long a schedule is that has no length of its own: as long as the training."""
+"""Schedules without a length of their own are as long as the training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 
 
 def fill_schedules(config: ConfigT, optimizer_steps: int | None = None) -> ConfigT:
-    """The settings with what an agent cannot know: how long the training is, and where observations have their mask.
+    """The settings with those that an agent cannot know: lengths of schedules, and the leaf with the mask of actions.
 
     Args:
         config: Settings of the training, with a section `agent`.
-        optimizer_steps: Those of the training, for schedules of learning rates without a length of their own; None
-            where they are not known beforehand.
+        optimizer_steps: Optimizer steps of the training, for open schedules of learning rates; None
+            if they are not known beforehand.
     """
     agent: Any = config.agent  # type: ignore[attr-defined]
     update: dict[str, Any] = {"mask_leaf": mask_leaf_of(config, agent)}
@@ -42,7 +42,7 @@ def linear_schedule(value: Any, steps: int) -> Any:
 
 
 def open_schedules(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The schedules without a length of their own in nested settings: dotted key, and the value at the end.
+    """The open schedules (without a length of their own) in nested settings: dotted key, and final value.
 
     >>> list(open_schedules({"agent": {"lr": {"type": "linear", "start": 0.1, "end": 0.0}, "epsilon": 0.1}}))
     [('agent.lr', 0.0)]
@@ -59,11 +59,11 @@ def _is_open(value: Any) -> bool:
 
 
 def kept_schedules(settings: Mapping[str, Any], planned: int, steps: int) -> Iterator[str]:
-    """What becomes of schedules when a training goes on for longer or shorter than it was planned, a line each.
+    """Notes on the schedules of a training that is resumed for another length than planned, a line each.
 
     Args:
         settings: Nested settings of the training.
-        planned: Environment steps over which they run.
+        planned: Their length in environment steps.
         steps: New length of the training.
 
     >>> print(*kept_schedules({"lr": {"type": "linear", "start": 0.1, "end": 0.0}}, 100, 200))
@@ -75,7 +75,7 @@ def kept_schedules(settings: Mapping[str, Any], planned: int, steps: int) -> Ite
 
 
 def updates_of_batches(config: TrainConfig, steps: int) -> int:
-    """Updates of a training that takes so many new environment steps for each; the last one may be shorter."""
+    """Updates of a training, with so many new environment steps in each; the last one may be shorter."""
     return max(1, -(-config.schedule_length // steps))
 
 
@@ -91,13 +91,13 @@ def fill_replay_schedules(config: ConfigT) -> ConfigT:
 
 
 def replay_updates(steps: int, learning_starts: int, samples_per_step: float, batch_size: int) -> int:
-    """Updates from a memory in a training, as its rate limiter lets them through; at least 1.
+    """Updates from a memory in a training, as its rate limiter allows; at least 1.
 
-    The first `learning_starts` environment steps make none, and none is owed for them later.
+    The first `learning_starts` environment steps make none, also later.
 
     Args:
         steps: Environment steps of the training.
-        learning_starts: Those before the first update.
+        learning_starts: Environment steps before the first update.
         samples_per_step: Samples that are trained on for each environment step after that.
         batch_size: Samples of an update.
 

@@ -1,4 +1,4 @@
-"""TD3 as something to train: DQN with another agent."""
+"""TD3, the algorithm: DQN with another agent."""
 
 from __future__ import annotations
 

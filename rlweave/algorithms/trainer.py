@@ -37,7 +37,7 @@ from rlweave.runs.metrics import Report
 from rlweave.runs.run_directory import RunDirectory
 from rlweave.runs.states import Large, join_arrays
 
-#: Replay memories above this size are not copied, in case that a step takes long.
+#: Size of a replay memory above which the state is not copied before a long step, in bytes.
 _MOST_KEPT = 1 << 27
 
 
@@ -54,11 +54,11 @@ class PlanTrainer:
         make_parts: Makes agent, workers and plan.
     """
 
-    #: Whether all state stays whole during an evaluation.
+    #: Whether the state stays consistent during an evaluation.
     evaluation_changes_nothing = True
-    #: Told of evaluations and checkpoints.
+    #: Called for evaluations and checkpoints.
     callbacks = Callbacks()
-    #: What acted in the best evaluation so far, where no directory has it.
+    #: The model of the best evaluation so far, if there is no directory.
     best_model: Model | None = None
 
     def __init__(self, config: TrainConfig, run: RunDirectory | None, make_parts: Callable[[Any], Parts]) -> None:
@@ -73,7 +73,7 @@ class PlanTrainer:
         except BaseException:
             self._close_environments()
             raise
-        # now that settings are right, and before the build: backends with threads do not like processes to begin
+        # after the checks, and before the build: processes should not begin once a backend has threads
         self.engine = make_engine(config)
         try:
             self._prepare_agent()
@@ -87,9 +87,9 @@ class PlanTrainer:
         self.best_return = -np.inf
 
     def _begin_telling(self) -> None:
-        #: What a user should read once, a line each.
+        #: Notes for the user, a line each.
         self.notes: list[str] = []
-        #: Called with what a user should read while the training runs.
+        #: Called with notes for the user while the training runs.
         self.tell: Callable[[str], None] = self.notes.append
         self._told_of_checkpoints = False
         self._rescue = Rescue(self._keep_state, self.save, self.config.stop_grace)
@@ -125,19 +125,19 @@ class PlanTrainer:
             yield from self._events()
 
     def _events(self) -> Iterator[Report]:
-        """Evaluates, reports and saves, where it is time."""
+        """Evaluates, reports and saves, where due."""
         steps, events = self.env_steps, self.events
         if self.plan.stopped and events.is_due(steps):
             return  # done after a resume
         ended = self.plan.ended or steps >= self.config.steps
-        # first: it may take long, and what is reported is not in the plan any more
+        # first: it may take long, and a report removes metrics and episodes from the plan
         evaluation: Report = {}
         if events.evaluate.is_due(steps) or (ended and self.config.evaluate_every):
             with self._rescue.state_is_whole() if self.evaluation_changes_nothing else nullcontext():
                 evaluation = self._evaluation_row()
-            events.evaluate(steps)  # only now: a run resumed from a state saved meanwhile evaluates again
+            events.evaluate(steps)  # after it: a run resumed from a state saved meanwhile evaluates again
             evaluation = self.callbacks.on_evaluation(evaluation)
-        # before the checkpoint: a run that is resumed from it has this line
+        # before the checkpoint: a run that is resumed from it has this row
         if events.report(steps) or ended or evaluation:
             yield {**self.plan.report().flat(), **evaluation}
         if events.checkpoint(steps) and not ended and self.run is not None:
@@ -149,13 +149,13 @@ class PlanTrainer:
         return size
 
     def run_to(self, goal: int) -> PlanReport | None:
-        """Trains until there are so many environment steps, whatever the length of the training.
+        """Trains until there are so many environment steps, regardless of `config.steps`.
 
         Returns:
-            What happened since the last report; None if nothing did.
+            A report; None if nothing happened since the last one.
 
         Raises:
-            PlanError: All sources are over, and nothing can bring the training any further.
+            PlanError: All sources have ended.
         """
         updates, steps = self.plan.counters.updates, self.env_steps
         self._advance(goal)
@@ -163,7 +163,7 @@ class PlanTrainer:
         return None if nothing else self.plan.report()
 
     def _advance(self, goal: int) -> None:
-        """As `run_to`; what happens is in the next report."""
+        """As `run_to`, without a report: the next one covers it."""
         if self.plan.ended:
             raise PlanError(
                 "the training is not complete, and all sources of its plan are over",
@@ -183,14 +183,14 @@ class PlanTrainer:
     # -- stopping ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Has `train` end where the state is whole, without another report. Safe in a signal handler."""
+        """Has `train` end at the next consistent state, without another report. Safe in a signal handler."""
         self.plan.stop()
 
     def rescue(self) -> str | None:
-        """Saves the last whole state that there is, from another thread, because the process is to end.
+        """Saves the last consistent state, from another thread, because the process is to end.
 
         Returns:
-            What was saved, in words; None where the training is being saved, and will stop by itself.
+            A text about what was saved; None if the training is being saved, and will stop by itself.
         """
         if self._rescue.is_saving():
             return None
@@ -198,7 +198,7 @@ class PlanTrainer:
         return "" if path is None else f"the state before this step was saved in {path}; "
 
     def _keep_state(self) -> Callable[[], Path] | None:
-        """Copies the state, if it is small enough, and gives what writes it."""
+        """Copies the state, if it is small enough, and returns a function that writes it."""
         if self.run is None or self._memory_bytes() > _MOST_KEPT:
             return None
         step, state, model = self.env_steps, self.state_dict(), self.model()
@@ -246,11 +246,11 @@ class PlanTrainer:
             self.callbacks.on_checkpoint(self.run.checkpoints / "best")
 
     def _finite_best(self) -> float | None:
-        """The return of the best evaluation so far, as JSON has it; None before the first."""
+        """The return of the best evaluation so far; None before the first."""
         return None if self.best_return == -np.inf else float(self.best_return)
 
     def _episode_seeds(self) -> list[int]:
-        """Of each worker's environments, where they begin at this step."""
+        """Seeds of each worker's environments for episodes that begin at this step."""
         step = self.env_steps
         return [
             derived_seed(self.config.seed, f"episodes of worker {number} from step {step}")
@@ -258,20 +258,20 @@ class PlanTrainer:
         ]
 
     def _fetch(self) -> None:
-        """Brings the agent here up to date, if it is not the one that learns."""
+        """Updates the agent here from the learner, if that lives in an actor."""
         if self.parts.remote is not None:
             self.plan.drain()  # items in flight are counted first
             self.parts.remote.fetch(self.plan)
 
     def _identity(self) -> dict[str, Any]:
-        """What the training is of, as plain data."""
+        """Algorithm, backend and environment of the training, as plain data."""
         return {"algorithm": self.agent.name, "backend": self.config.backend, "env": self.config.env}
 
     def state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """All that a checkpoint holds, as nested plain data and arrays; nothing goes on differently for it.
+        """All that a checkpoint holds, as nested plain data and arrays; saving changes nothing.
 
         Args:
-            copy: Whether arrays of the replay memory are copied; else they may be its own.
+            copy: Whether arrays of the replay memory are copied; otherwise they may be its own.
         """
         self._fetch()
         plan = self.plan.state_dict()
@@ -295,8 +295,8 @@ class PlanTrainer:
     def begin_episodes(self) -> None:
         """Begins new episodes everywhere, on seeds that depend on the step alone.
 
-        So does a training that is resumed where environments cannot be saved: one that was not cut, and for which this
-        was called at the step of the checkpoint, goes on exactly as that one does.
+        So does a resumed training where environments cannot be saved: an uncut training for which this
+        was called at the step of the checkpoint continues exactly like the resumed one.
         """
         self.plan.ask_workers("begin_episodes", [(seed,) for seed in self._episode_seeds()])
 
@@ -312,7 +312,7 @@ class PlanTrainer:
         return path
 
     def _save_scheduled(self, save: Callable[[], Any]) -> None:
-        """Saves in the course of the training; where the disk refuses, that goes on if the settings say so."""
+        """Saves during the training; if the disk refuses, the training goes on where the settings say so."""
         try:
             save()
         except CheckpointError as error:
@@ -321,7 +321,7 @@ class PlanTrainer:
             self.tell(f"nothing was saved at {self.env_steps:,} environment steps, and the training goes on: {error}")
 
     def load_model(self, path: Path) -> None:
-        """Takes over the model of a checkpoint, and nothing else of it: enough to evaluate.
+        """Takes over the model of a checkpoint, in order to evaluate.
 
         Raises:
             CheckpointError: It is damaged, or of another agent.
@@ -329,7 +329,7 @@ class PlanTrainer:
         self.take_model(read_checkpoint_model(path), path)
 
     def take_model(self, model: Model, where: str | Path) -> None:
-        """As `load_model`, of a model that was read already."""
+        """As `load_model`, for a model in memory."""
         self.agent.take_model(model, where)
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
@@ -376,7 +376,7 @@ class PlanTrainer:
         self._restore_workers(state)
 
     def _restore_workers(self, state: Mapping[str, Any]) -> None:
-        """Lets workers go on where they were, as far as that can be."""
+        """Restores the workers as far as environments can be saved."""
         restored = list(zip(state["workers"], self._episode_seeds(), strict=True))
         reasons = self.plan.ask_workers("load_state_dict", restored)
         begun = next((reason for reason in reasons if reason), "")
@@ -386,14 +386,14 @@ class PlanTrainer:
             self.plan.recall_weights(state["plan"])
 
     def load_agent(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave of the agent alone, wherever it learns: enough to evaluate it."""
+        """Takes over the agent's part of a state from `state_dict`, in order to evaluate it."""
         self.agent.load_state_dict(state["variables"])
         self.agent.load_counters(state["agent"])
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
 
     def model(self) -> Model:
-        """The model: what acting needs of the present agent."""
+        """The model: the acting part of the present agent."""
         self._fetch()
         model: Model = self.agent.model()
         return model
@@ -402,10 +402,10 @@ class PlanTrainer:
         """Writes the model into a directory."""
         return write_model(path, self.model())
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------
 
     def draw(self, method: str | None = None) -> str:
-        """The component graph, or what one API method uses of it, as SVG."""
+        """The component graph, or the part that one API method uses, as SVG."""
         picture: str = self.agent.executor.draw("svg", method)
         return picture
 
@@ -424,7 +424,7 @@ class PlanTrainer:
         return self.plan.draw("svg")
 
     def close(self) -> None:
-        """Closes plan, environments, and what was begun for the engine."""
+        """Closes plan, environments and engine."""
         self.plan.close()
         close_engine(self.engine)
         self._close_environments()

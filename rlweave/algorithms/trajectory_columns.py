@@ -1,4 +1,4 @@
-"""Steps of environments that stand side by side, put together into rollouts (T, B, ...)."""
+"""Steps of parallel environments, collected into rollouts (T, B, ...)."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class TrajectoryColumns:
         self.clear()
 
     def lie_beside(self, first: TrajectoryColumns) -> None:
-        """Keeps steps in the same arrays as other columns, after those: rollouts of both are one without a copy."""
+        """Shares arrays with other columns, behind those, so that rollouts of both are joined without a copy."""
         self._first, first._second = first, self
 
     def clear(self) -> None:
-        """Forgets all steps."""
+        """Drops all steps."""
         self._open: Any = None
         self._forget_arrays()
         self._lengths = np.zeros(self.num_envs, np.int64)
         self._complete: list[Any] = []
 
     def _forget_arrays(self) -> None:
-        #: Those that `_open` is in, with the columns beside; those of the last rollout; those with room for the others.
+        #: The arrays of `_open`, shared with the neighbours; those of the last rollout; those with room left.
         self._arrays: Any = None
         self._handed_out: Any = None
         self._room: Any = None
@@ -64,8 +64,8 @@ class TrajectoryColumns:
         """Adds a vector step.
 
         Args:
-            rows: What to keep of it, nested (B, ...).
-            valid: Of which environments it is a transition, bool (B,).
+            rows: Its arrays, nested (B, ...).
+            valid: The environments of which it is a transition, bool (B,).
         """
         if self._open is None:
             self._begin(rows)
@@ -98,10 +98,10 @@ class TrajectoryColumns:
         return tree_map(lambda *columns: np.stack(columns, axis=1), *oldest)
 
     def take_both(self) -> Any:
-        """The rollouts of these columns and of those beside them, nested (T, B + B', ...), after both were taken.
+        """The rollouts of these columns and their neighbours, nested (T, B + B', ...), after both were taken.
 
         Returns:
-            The arrays; None where the two rollouts are not what is in them.
+            The shared arrays; None if the two rollouts are not in them.
         """
         assert self._second is not None
         own, others = self._handed_out, self._second._handed_out
@@ -109,7 +109,7 @@ class TrajectoryColumns:
         return own if own is others else None
 
     def _begin(self, rows: Rows) -> None:
-        """Finds room for a rollout."""
+        """Allocates the arrays of a rollout, or takes those that are shared."""
         if self._first is not None and self._first._room is not None:
             self._arrays, self._first._room = self._first._room, None
             self._open = tree_map(lambda array: array[:, -self.num_envs :], self._arrays)

@@ -1,4 +1,4 @@
-"""`Worker`: what all workers of trainings have in common, and what checkpoints keep of them."""
+"""`Worker`: the base of all workers of trainings, and their state in checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_WANTED = "save_env_state is false, so the checkpoint does not hold the envir
 
 
 class Worker(abc.ABC):
-    """Environments, the episodes that ended there, and what a checkpoint keeps of both.
+    """Environments, the episodes that ended there, and the state of both for checkpoints.
 
     Attributes:
         env: The environments.
@@ -37,16 +37,16 @@ class Worker(abc.ABC):
 
     @abc.abstractmethod
     def start(self, seed: int | None = None) -> None:
-        """Begins, with new episodes everywhere.
+        """Starts with new episodes everywhere.
 
         Args:
-            seed: Of the environments, and of all that the worker draws itself: exploration, where it has an agent of
+            seed: Of the environments, and of the worker's own random numbers: exploration, where it has an agent of
                 its own.
         """
 
     @abc.abstractmethod
     def begin_episodes(self, seed: int | None = None) -> None:
-        """Begins new episodes everywhere, and nothing else anew; abandoned ones count nowhere.
+        """Begins new episodes everywhere, and changes nothing else; abandoned episodes do not count.
 
         Args:
             seed: Of the environments.
@@ -58,8 +58,8 @@ class Worker(abc.ABC):
         """All that its next items depend on, as nested plain data and arrays.
 
         Args:
-            environments: Whether the episodes under way are in it, where the environments can be saved.
-            weights: Whether weights of an agent of its own are in it.
+            environments: Whether episodes under way are included, where environments can be saved.
+            weights: Whether weights of an agent of its own are included.
         """
         saved = self.env.save_state() if environments else None
         return {
@@ -75,10 +75,10 @@ class Worker(abc.ABC):
 
         Args:
             state: The state; None of a worker that was lost.
-            seed: Of new episodes, where the state has none to go on with.
+            seed: Of new episodes, if the state has no environments.
 
         Returns:
-            Why new episodes began; nothing where they go on.
+            Why new episodes began; empty if episodes go on.
         """
         if state is None:
             self.start(seed)
@@ -96,7 +96,7 @@ class Worker(abc.ABC):
 
     @abc.abstractmethod
     def _agent_state(self, weights: bool) -> dict[str, Any]:
-        """What agents of its own act with."""
+        """The acting state of agents of its own."""
 
     @abc.abstractmethod
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
@@ -104,11 +104,11 @@ class Worker(abc.ABC):
 
     @abc.abstractmethod
     def _acting_state(self) -> dict[str, Any]:
-        """What belongs to the episodes under way, beside the environments."""
+        """The state of the episodes under way, beside the environments."""
 
     @abc.abstractmethod
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `_acting_state` gave; the environments have got theirs."""
+        """Takes over what `_acting_state` gave; the environments are restored already."""
 
     def episode_stats(self) -> Sequence[Episode]:
         """Episodes that ended since the last call."""
@@ -121,7 +121,7 @@ class Worker(abc.ABC):
 
 
 def own_agent_state(agent: Agent, weights: bool) -> dict[str, Any]:
-    """What a worker's own agent acts with: random state, step count, and with `weights` those, too."""
+    """The acting state of a worker's own agent: random state, step count, and with `weights` those, too."""
     variables = agent.state_dict()
     if not weights:
         variables = {path: value for path, value in variables.items() if path.startswith(("random", "actor:random"))}
@@ -129,6 +129,6 @@ def own_agent_state(agent: Agent, weights: bool) -> dict[str, Any]:
 
 
 def load_own_agent_state(agent: Agent, state: Mapping[str, Any]) -> None:
-    """Takes over what `own_agent_state` gave; weights that are not in it stay."""
+    """Takes over what `own_agent_state` gave; weights that it lacks stay."""
     agent.load_state_dict({**agent.state_dict(), **state["variables"]})
     agent.env_steps = int(state["env_steps"])

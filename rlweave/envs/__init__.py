@@ -1,6 +1,6 @@
 """Environments behind one contract: adapters for Gymnasium and its vector environments, and three small tasks.
 
-`make_env` makes a `VectorEnv` from an id, a function or a vector environment. Whatever it runs on, it yields the same
+`make_env` makes a `VectorEnv` from an id, a function or a vector environment. All kinds yield the same
 list of transitions: see `StepResult`. Importing this registers ``rlweave/GridWorld-v0``, ``rlweave/Catch-v0`` and
 ``rlweave/CueRecall-v0``.
 """

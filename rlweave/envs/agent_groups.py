@@ -23,10 +23,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class GroupStep(NamedTuple):
-    """What one step of all copies gave to the agents of a group. Rows as in `AgentGroup`.
+    """The result of one step of all copies for the agents of a group. Rows as in `AgentGroup`.
 
-    Where `complete`, an action of that row has come to its outcome: the transition (observation acted on, action,
-    `rewards`, `terminated`, `truncated`, `next_observations`). That is at the agent's next observation, or its end. An
+    Where `complete`, the row has a transition: (observation acted on, action,
+    `rewards`, `terminated`, `truncated`, `next_observations`), at the agent's next observation or its end. An
     agent that is not asked in every step is complete in a later step than it acted in, and has all rewards from then
     till now.
 
@@ -35,7 +35,7 @@ class GroupStep(NamedTuple):
         rewards: Sum of the rewards since the action, float32 (rows,).
         terminated: True where the agent reached a terminal state, bool (rows,).
         truncated: True where the agent was cut off, bool (rows,).
-        next_observations: What the actions led to, nested (rows, *shape). An agent that ended without a last
+        next_observations: The observations after the actions, nested (rows, *shape). An agent that ended without a last
             observation has the one it acted on.
     """
 
@@ -88,7 +88,7 @@ class AgentGroup:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all agents: nothing is acted on, and nothing is waited for."""
+        """Drops all agents: none acts, and no transition is open."""
         self.observations: Batch = self._codec.allocate(self.rows)
         self.acting: BoolArray = np.zeros(self.rows, np.bool_)
         self.episode_start: BoolArray = np.zeros(self.rows, np.bool_)
@@ -97,7 +97,7 @@ class AgentGroup:
         self._lives = np.zeros(self.rows, np.bool_)
 
     def state(self) -> dict[str, Any]:
-        """What changes from step to step, by attribute."""
+        """The attributes that change from step to step."""
         names = ("observations", "acting", "episode_start", "_waiting", "_rewards", "_lives")
         return {name: vars(self)[name] for name in names}
 
@@ -108,8 +108,8 @@ class AgentGroup:
     def observations_to_act_on(self) -> Batch:
         """The observations, nested (rows, *shape); rows that do not act hold those of one that does.
 
-        So a policy may be asked about all rows at once, in batches of one size, and finds none that has never been, or
-        whose mask allows nothing.
+        So a policy can act on all rows at once, in batches of one size, and meets no row without an observation, or
+        whose mask allows no action.
         """
         if self.acting.all() or not self.acting.any():
             return self.observations
@@ -125,7 +125,7 @@ class AgentGroup:
         return self._action_codec.split(actions, self.rows)
 
     def begin_step(self) -> None:
-        """Takes the actions of all that act as given, and waits for what becomes of them."""
+        """Notes that all acting rows have acted, and opens their transitions."""
         self._waiting |= self.acting
         self._rewards[self.acting] = 0.0
         self.acting = np.zeros(self.rows, np.bool_)
@@ -139,11 +139,11 @@ class AgentGroup:
         self._began = np.zeros(self.rows, np.bool_)
 
     def reward(self, row: int, reward: float) -> None:
-        """Adds a reward to what the row's last action brought."""
+        """Adds a reward to the open transition of a row."""
         self._rewards[row] += reward
 
     def observe(self, row: int, observation: Any) -> None:
-        """Takes in what a row observes after the step.
+        """Takes over a row's observation after the step.
 
         Raises:
             EnvError: If it does not fit the space.
@@ -152,7 +152,7 @@ class AgentGroup:
         self._seen[row] = True
 
     def ask(self, row: int) -> None:
-        """Has a row act on what it observed; what it waited for is complete."""
+        """Lets a row act on its observation; its open transition is complete."""
         self.acting[row] = True
         self._complete[row] = self._waiting[row]
         self._waiting[row] = False
@@ -160,17 +160,17 @@ class AgentGroup:
         self._lives[row] = True
 
     def end(self, row: int, terminated: bool, truncated: bool) -> None:
-        """Ends a row's episode; what it waited for is complete."""
+        """Ends a row's episode; its open transition is complete."""
         self._complete[row] = self._waiting[row]
         self._terminated[row], self._truncated[row] = terminated, truncated
         self._waiting[row] = self._lives[row] = False
 
     def waits(self, row: int) -> bool:
-        """Whether a row acted and what became of it is not known yet."""
+        """Whether a row has an open transition."""
         return bool(self._waiting[row])
 
     def begin(self, row: int, observation: Any) -> None:
-        """Takes in what a row observes at the beginning of an episode, and has it act.
+        """Takes over a row's first observation in an episode, and lets it act.
 
         Raises:
             EnvError: If it does not fit the space.
@@ -188,7 +188,7 @@ class AgentGroup:
             raise EnvError(f"agent {agent!r}: {error.what}", received=error.received, fix=error.fix) from error
 
     def finish_step(self) -> GroupStep:
-        """What the step gave; from now on `observations` are those after it."""
+        """The result of the step; from now on `observations` are those after it."""
         following = self._next
         self.observations = (
             following if self._first is None else self._codec.replace(following, self._first, self._began)
@@ -199,7 +199,7 @@ class AgentGroup:
         """Copy of the first observation that lies outside of its space, what is wrong, and the fix.
 
         Args:
-            begun: Looks at first observations of episodes instead of those after the step.
+            begun: Checks first observations of episodes instead of those after the step.
             check_finite: Whether NaN and infinity are wrong.
         """
         batch = self._first if begun else self._next
@@ -244,7 +244,7 @@ def check_groups(agents: Sequence[str], grouped: Mapping[str, Sequence[str]]) ->
     """Checks that each agent is in one group.
 
     Raises:
-        ConfigError: One is in none or several, or is not there.
+        ConfigError: One is in none or several, or does not exist.
     """
     placed = [agent for members in grouped.values() for agent in members]
     if sorted(placed) != sorted(agents):
@@ -262,8 +262,8 @@ class AgentEpisode(NamedTuple):
         env: Index of the copy.
         agent: The agent.
         episode_return: Undiscounted sum of all its rewards, those from before its first and after its last action too.
-        length: How often it acted.
-        terminated: Whether it reached a terminal state; False if it was cut off, or its end was never told.
+        length: Number of its actions.
+        terminated: Whether it reached a terminal state; False if it was truncated, or its end was not reported.
         info: Numbers of its last info that are to be metrics, by leaf.
     """
 
@@ -276,7 +276,7 @@ class AgentEpisode(NamedTuple):
 
 
 class MultiAgentStep(NamedTuple):
-    """What one step of all copies gave.
+    """The result of one step of all copies.
 
     Attributes:
         groups: By name of the group.

@@ -140,7 +140,7 @@ class AsyncEnv(VectorEnv):
             self._collect(self._timeout_s, None)
             return SharedBatches(path, self._codec, self.num_envs)
         finally:
-            # The memory lives as long as someone has it mapped; without a name it cannot be left behind.
+            # Mapped memory lives on; without a name it cannot be left behind.
             os.unlink(path)
 
     def _reset_all(self, reseed: bool, options: dict[str, Any] | None) -> tuple[Batch, Infos]:

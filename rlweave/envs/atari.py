@@ -1,4 +1,4 @@
-"""Atari games as published results play them, by ALE's own vector environment in C++."""
+"""Atari games with the usual preprocessing, by ALE's own vector environment in C++."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class AtariEnv(GymnasiumVectorEnv):
     Observations are uint8 (4, 84, 84), oldest frame first: the layout is ``"frames_first"``. As the ids of version 5
     have it, actions are sticky (``repeat_action_probability=0.25``; the first published results had 0).
 
-    What a learner gets of a game is not the game: in training, rewards are clipped to -1, 0 and 1, and a lost life is
-    `terminated`, so that values stop there. The episode goes on all the same: what is counted, in training too, is
-    the game's own score over whole games, and recurrent state lives on. Nobody presses the fire button after a lost
+    A learner gets modified rewards and ends: in training, rewards are clipped to -1, 0 and 1, and a lost life is
+    `terminated`, so that values stop there. The episode goes on: returns, in training too, are
+    the game's own score over whole games, and recurrent state is kept. The fire button is not pressed after a lost
     life (only at the start of a game, where a game needs it): a policy learns to do so itself, and does in evaluation.
 
     Args:
@@ -82,7 +82,7 @@ def learning_options(options: dict[str, Any]) -> dict[str, bool]:
     """Takes the options of `AtariEnv` out of those for ALE's vector environment.
 
     Raises:
-        ConfigError: One is no boolean, or is left to nobody: the autoreset mode.
+        ConfigError: One is no boolean, or is the autoreset mode, which cannot be chosen.
     """
     if "autoreset_mode" in options:
         raise ConfigError(

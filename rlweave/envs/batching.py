@@ -33,10 +33,10 @@ class BatchCodec(ABC):
     """Moves the values of one space between Gymnasium's form and batches of rlweave's form.
 
     Args:
-        path: Where in the whole space this one stands, as in ``"a/b"``; empty at the root.
+        path: Path of this space in the whole one, as in ``"a/b"``; empty at the root.
     """
 
-    #: Whether a leaf has integers of which not all that its dtype holds lie in its space; `check_range` looks at those.
+    #: Whether a leaf has integers whose dtype holds more values than its space; `check_range` checks those.
     is_narrow: bool
 
     def __init__(self, path: str) -> None:
@@ -48,7 +48,7 @@ class BatchCodec(ABC):
 
         Args:
             num_envs: Number of rows.
-            allocate: Called with (shape, dtype) for each leaf; shared memory comes from another one than the default.
+            allocate: Called with (shape, dtype) for each leaf; the default makes arrays, others give shared memory.
         """
 
     @abstractmethod
@@ -61,7 +61,7 @@ class BatchCodec(ABC):
             value: A value of the Gymnasium space.
 
         Raises:
-            EnvError: If the value has not the structure, shape, kind or range of its space.
+            EnvError: If the value does not fit the structure, shape, kind or range of its space.
         """
 
     @abstractmethod
@@ -73,7 +73,7 @@ class BatchCodec(ABC):
             num_envs: Number of rows it must have.
 
         Raises:
-            EnvError: If the batch has not the structure, shape, kind or range of its space.
+            EnvError: If the batch does not fit the structure, shape, kind or range of its space.
         """
 
     @abstractmethod
@@ -85,7 +85,7 @@ class BatchCodec(ABC):
         """Returns a fresh batch from one value of Gymnasium's batched space.
 
         Raises:
-            EnvError: If the value has not the structure, shape, kind or range of its space.
+            EnvError: If the value does not fit the structure, shape, kind or range of its space.
         """
 
     @abstractmethod
@@ -105,9 +105,9 @@ class BatchCodec(ABC):
         """Returns row and path of the first NaN or infinity of a batch, or None when it has none."""
 
     def check_range(self, batch: Batch) -> None:
-        """Looks at the integers of a batch that is filled by `write`, all rows at once.
+        """Checks the integers of a batch that was filled by `write`, all rows at once.
 
-        `write` has refused those already that its cast would have changed.
+        `write` has refused values that its cast would have changed.
 
         Raises:
             OutOfRange: One does not lie in its space.
@@ -140,7 +140,7 @@ class LeafCodec(BatchCodec):
         self.dtype = np.dtype(target.dtype)
         self._space = space
         self._env_dtype = np.dtype(space.dtype)
-        # A float written into an integer leaf would be cut off without a word: an image in [0, 1] becomes black.
+        # A float written into an integer leaf would be truncated silently: an image in [0, 1] becomes black.
         self._kinds = "biuf" if self.dtype.kind == "f" else "biu"
         self._is_box = isinstance(space, gymnasium.spaces.Box)
         #: Of integers and flags: lowest and highest value, as numbers if all are equal; None where any value is right.
@@ -166,7 +166,7 @@ class LeafCodec(BatchCodec):
         if self._counts is not None:
             array = self._to_indices(array)
         batch[index] = array
-        # What the cast made another number of lies outside; what it left as it is, `check_range` looks at.
+        # A number that the cast changed lies outside; `check_range` checks the others.
         if self._bounds is not None and array.dtype != self.dtype and np.count_nonzero(batch[index] != array):
             self.check_bounds(array)
 
@@ -179,7 +179,7 @@ class LeafCodec(BatchCodec):
 
     def to_vector(self, batch: Array, num_envs: int) -> Any:
         array = self._batch_array(batch, num_envs)
-        # Indices and values that keep their dtype come by at every step: they take a short way.
+        # The usual values, indices and arrays of the same dtype, take a short way.
         if self._counts is not None:
             indices = array.astype(np.int64)
             self._check_range(indices)

@@ -1,7 +1,7 @@
-"""What an environment must have and return: the interface of Gymnasium, checked where its values come in.
+"""The interface of Gymnasium's environments, checked where their values come in.
 
-What can be read in one way only is taken as it is meant: a reward in an array of one element, a flag of NumPy. All else
-is an error here, because further on it would be a wrong number.
+Unambiguous values are accepted: a reward in an array of one element, a flag of NumPy. All else
+is an error here, because it would become a wrong number later.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def plain_flag(name: str, value: Any) -> bool:
         value: True or False, 1 or 0, or an array of one of them.
 
     Raises:
-        EnvError: It is nothing of that.
+        EnvError: It is none of these.
     """
     if type(value) in (bool, np.bool_):
         return bool(value)

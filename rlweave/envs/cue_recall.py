@@ -17,9 +17,9 @@ Observation = npt.NDArray[np.float32]
 class CueRecall(gymnasium.Env[Observation, SupportsInt]):
     """A cue is shown in the first observation only; the last action of the episode has to name it.
 
-    The reward is 1 where the last action equals the cue, else 0; earlier actions count nowhere. Observations are
-    (cues,) floats: a 1 at the cue at first, then zeros (or noise that says nothing). Nothing in the last observation
-    tells the cue, so whoever acts on the present observation alone gets 1 / cues in the mean.
+    The reward is 1 where the last action equals the cue, else 0; earlier actions do not count. Observations are
+    (cues,) floats: a 1 at the cue at first, then zeros (or noise without information). Nothing in the last observation
+    shows the cue, so a policy of the present observation alone gets 1 / cues on average.
 
     Args:
         length: Steps of an episode.

@@ -1,4 +1,4 @@
-"""What runs in the process of one sub-environment of an `AsyncEnv`, and the messages that it exchanges.
+"""The process of one sub-environment of an `AsyncEnv`, and its messages.
 
 The process owns one environment. It answers one reply to each request, in order. Observations travel through shared
 memory; everything else through a pipe. It imports no deep-learning framework.
@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
 
 class Save(NamedTuple):
-    """Request: tell the environment's state."""
+    """Request: send the environment's state."""
 
 
 class Load(NamedTuple):
@@ -65,7 +65,7 @@ class Saved(NamedTuple):
 
     Attributes:
         state: The state, if it was asked for and there is one.
-        unsaved_because: Why it could not be told or taken over.
+        unsaved_because: Why it could not be saved or loaded.
     """
 
     state: Data | None = None
@@ -98,7 +98,7 @@ class Stepped(NamedTuple):
         terminated: Of the step.
         truncated: Of the step.
         info: Of the step.
-        reset: What a reset after the step gave, if the episode ended.
+        reset: The result of a reset after the step, if the episode ended.
         observation: The observation itself, where the space has leaves that shared memory cannot hold.
     """
 
@@ -157,7 +157,7 @@ class SharedBatches:
 
 
 def can_share(codec: BatchCodec) -> bool:
-    """Tells whether every leaf of a space has a fixed number of bytes, which text has not."""
+    """Whether every leaf of a space has a fixed number of bytes, unlike text."""
     return not any(isinstance(leaf, TextCodec) for leaf in codec.leaves())
 
 
@@ -169,7 +169,7 @@ def run_env_process(connection: Connection, index: int, factory: bytes) -> None:
         index: Index of the environment, its row in shared memory.
         factory: A pickled function without arguments that makes the environment.
     """
-    # Ctrl-C reaches the whole process group; it is the parent that decides what becomes of the environments.
+    # Ctrl-C reaches the whole process group; the parent decides when environments end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     env: gymnasium.Env[Any, Any] | None = None
@@ -247,7 +247,7 @@ def _saved(function: Callable[[], Data], tells: bool = True) -> Saved:
 
 
 def _send(connection: Connection, reply: NamedTuple) -> bool:
-    """Sends a reply and returns whether anyone is there to receive it."""
+    """Sends a reply; returns whether the parent is there to receive it."""
     try:
         data = ForkingPickler.dumps(reply)
     except Exception as error:

@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         episodes: The episodes, ordered by sub-environment, then time. Where several policies play, an episode's return
-            is the mean over its agents, and its length that of the agent who acted most.
+            is the mean over its agents, and its length that of the agent that acted most.
         policies: The parts of each policy's agents in these episodes, where several play.
     """
 
@@ -59,17 +59,17 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_return(self) -> float:
-        """Mean of `returns`; NaN if nobody played: a policy may have no agent in any of the episodes."""
+        """Mean of `returns`; NaN without episodes: a policy may have no agent in any of them."""
         return float(self.returns.mean()) if self.episodes else float("nan")
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of `returns`; NaN if nobody played."""
+        """Standard deviation of `returns`; NaN without episodes."""
         return float(self.returns.std()) if self.episodes else float("nan")
 
     @property
     def mean_length(self) -> float:
-        """Mean of `lengths`; NaN if nobody played."""
+        """Mean of `lengths`; NaN without episodes."""
         return float(self.lengths.mean()) if self.episodes else float("nan")
 
 
@@ -92,12 +92,12 @@ def evaluate(
 
     Args:
         act: Maps ``(observations, episode_start)`` to actions. `episode_start`, bool (num_envs,), is where an
-            observation is the first of its episode; a recurrent policy starts anew there, any other ignores it.
+            observation is the first of its episode; a recurrent policy resets its state there, any other ignores it.
         env_factory: Called as ``env_factory(seed=seed, worker=EVALUATION_WORKER)``: no training worker's
             sub-environment has the seed of one that this makes, even if `seed` is that of the training.
         episodes: Number of episodes in all.
         seed: Seed of the evaluation; None takes fresh entropy.
-        max_episode_steps: Steps after which an episode counts as one that never ends, which is an error: a policy may
+        max_episode_steps: Steps after which an episode counts as endless, which is an error: a policy may
             never reach the end of an environment that has no time limit.
 
     Raises:
@@ -130,7 +130,7 @@ def evaluate(
 
 
 def _check_lengths(env: VectorEnv, limit: int, played: list[list[Episode]], quotas: list[int]) -> None:
-    """Refuses to wait for ever for an episode that is still to be counted."""
+    """Raises an error if an episode that counts is endless."""
     lengths = env.tracker.current_lengths
     for index in (lengths >= limit).nonzero()[0].tolist():
         if len(played[index]) < quotas[index]:

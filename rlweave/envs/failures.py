@@ -1,4 +1,4 @@
-"""How a failure inside an environment is told: which environment, when, doing what, and the original traceback."""
+"""Errors about failures inside environments: which environment, when, on what action, and the original traceback."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class SubEnvFailure(Exception):  # noqa: N818 (it carries an error, it is none)
 
 
 class SubEnvGuard(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """What a sub-environment needs to be right inside Gymnasium's vector environments.
+    """A wrapper that makes a sub-environment right inside Gymnasium's vector environments.
 
-    A failure says which one failed, when, and on what action. What the environment returns is checked before it is
+    A failure names the environment, the step and the action. What the environment returns is checked before it is
     cast and batched. Observations are copied, because SAME_STEP keeps the final one while it resets, which overwrites
     it where an environment returns the same array every time.
 

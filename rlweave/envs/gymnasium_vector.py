@@ -1,4 +1,4 @@
-"""Vector environments that others made: Gymnasium's own, ALE's, and any that follow `gymnasium.vector.VectorEnv`."""
+"""Foreign vector environments: Gymnasium's own, ALE's, and any other `gymnasium.vector.VectorEnv`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FAILURE_GRACE_S = 0.5
 
 
 class GymnasiumVectorEnv(VectorEnv):
-    """Brings a Gymnasium vector environment, in whichever autoreset mode it works, to the one contract.
+    """Adapts a Gymnasium vector environment of any autoreset mode to the one contract.
 
     * DISABLED: rows whose episode ended are reset at once, by ``options={"reset_mask": ...}``.
     * SAME_STEP: the final observation is taken from ``infos["final_obs"]``.
@@ -53,7 +53,7 @@ class GymnasiumVectorEnv(VectorEnv):
         timeout_s: Seconds after which a step or reset of a `gymnasium.vector.AsyncVectorEnv` is an error; None waits.
 
     Raises:
-        EnvError: If the environment does not say which autoreset mode it has.
+        EnvError: If the environment does not declare its autoreset mode.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class GymnasiumVectorEnv(VectorEnv):
             with contextlib.suppress(Exception):
                 self._env.close()
             return
-        # Its own way to close waits for answers that may never come; a closed pipe asks without waiting.
+        # Its `close` waits for answers that may never come; closing the pipe does not wait.
         base = self._env.unwrapped
         for pipe in base.parent_pipes:
             if pipe is not None:
@@ -238,12 +238,12 @@ class GymnasiumVectorEnv(VectorEnv):
 
 
 class BatchedInfos(Sequence[dict[str, Any]]):
-    """Gymnasium's batched infos, as one dict per sub-environment, made when asked for.
+    """Gymnasium's batched infos, as one dict per sub-environment, made on demand.
 
     Args:
         infos: ``{key: array, "_key": mask}``, nested for nested infos; a key without a mask holds for all rows.
         num_envs: Number of sub-environments.
-        final: Rows that are to give what lies under ``"final_info"``: the info of the step before the reset.
+        final: Rows whose info is the one under ``"final_info"``, of the step before the reset.
     """
 
     def __init__(self, infos: dict[str, Any], num_envs: int, final: BoolArray | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Environments with text: a wrapper that turns each text into the numbers of its words."""
+"""Environments with text: a wrapper that replaces each text by the numbers of its words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HashedText(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     Args:
         env: The environment.
-        hashing: How many words and numbers.
+        hashing: Numbers of words and hashes.
 
     Raises:
         SpaceError: Sizes that are too small.

@@ -20,7 +20,7 @@ class InfoMetrics:
     """Takes numbers out of infos.
 
     Args:
-        leaves: Which, by path: `"is_success"`, or `"timing/seconds"` in a nested info.
+        leaves: Their paths: `"is_success"`, or `"timing/seconds"` in a nested info.
     """
 
     def __init__(self, leaves: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ class InfoMetrics:
         return bool(self._leaves)
 
     def of(self, info: Mapping[str, Any]) -> InfoNumbers:
-        """The numbers in the info of an episode's last step; what it has not is left out.
+        """The numbers in the info of an episode's last step; missing ones are left out.
 
         Raises:
             EnvError: A leaf is no number, or no episode has had it yet.
@@ -105,7 +105,7 @@ class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _masked(self, observation: Any, info: dict[str, Any], ended: bool) -> dict[str, Any]:
         if self.key not in info:
-            if ended:  # nobody acts on it
+            if ended:  # no action follows
                 return {MASK: np.ones(self.number, np.int8), "observation": observation}
             raise EnvError(
                 "the info has no mask of actions",

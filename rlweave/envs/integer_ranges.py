@@ -12,10 +12,10 @@ from rlweave.spaces import Box, IntBox
 
 
 class OutOfRange(EnvError):  # noqa: N818 (the field's term)
-    """An integer that does not lie in its space.
+    """An integer outside of its space.
 
     Attributes:
-        row: Its row, where a whole batch was looked at.
+        row: Its row, if a whole batch was checked.
     """
 
     row: int | None = None

@@ -30,7 +30,7 @@ AUTORESET_MODES = {
 VECTORIZATIONS = ("sync", "async", "vector_entry_point", "custom")
 
 EnvSource = str | EnvSpec | Callable[..., Any] | Sequence[EnvFactory] | GymVectorEnv
-"""What an environment can be made from; see `make_env`."""
+"""The kinds of objects that an environment can be made from; see `make_env`."""
 
 
 def make_env(
@@ -50,7 +50,7 @@ def make_env(
     running_statistics: bool = True,
     info_metrics: Sequence[str] = (),
 ) -> VectorEnv:
-    """Makes a vector environment; whatever it is made from, it yields the same transitions for the same seed.
+    """Makes a vector environment; all kinds yield the same transitions for the same seed.
 
     Args:
         env: One of
@@ -77,10 +77,10 @@ def make_env(
             beside "observation". None: there are none, or they are part of the observations already.
         training: Whether a learner learns from it. Only Atari games differ in that: see `AtariEnv`, which an ALE id
             without a `vectorization` is. (``"sync"`` and ``"async"`` are the plain game, 210 x 160 in colour.)
-        running_statistics: Whether there may be wrappers that keep some, such as NormalizeObservation. A training
-            says no, as its evaluations have environments of their own.
+        running_statistics: Whether wrappers that keep statistics are allowed, such as NormalizeObservation. A training
+            forbids them, as its evaluations have environments of their own.
         info_metrics: Leaves of infos (``"is_success"``, ``"timing/seconds"``) whose number in the last step of an
-            episode is handed out with it: `Episode.info`.
+            episode is part of it: `Episode.info`.
 
     Raises:
         ConfigError: If options contradict each other.

@@ -29,18 +29,18 @@ Grouping = Callable[[Sequence[str]], Mapping[str, Sequence[str]]]
 
 
 MAX_IDLE_STEPS = 10_000
-"""Steps of a copy without anybody who acts, after which it counts as stuck."""
+"""Steps of a copy without an acting agent after which it counts as stuck."""
 
 
 class MultiAgentEnv:
     """Copies of an environment with PettingZoo's parallel API, stepped in turn in this process.
 
-    A copy begins anew when none of its agents is left. An agent acts when it has an observation and is neither
+    A copy is reset when none of its agents is left. An agent acts when it has an observation and is neither
     terminated nor truncated. So agents may come late, end early, or be asked in some steps only:
 
-    * What an action brought is complete at the agent's next observation or at its end, with all rewards until then.
-    * An agent whose end is told after its last action, by itself or because the episode is over, still gets the reward
-      that came with it. Where an episode ends and an agent's end was not told, the agent is cut off (truncated).
+    * A transition is complete at the agent's next observation or at its end, with all rewards until then.
+    * An agent whose end is reported after its last action, or because the episode is over, still gets the reward
+      that came with it. If an episode ends and an agent's end was not reported, the agent is truncated.
     * Where all agents have ended, the episode is over, also if `agents` still names them.
     * An agent that never acts has no transitions; its rewards count in its return.
     * Rows of agents that are not there are never transitions.
@@ -110,14 +110,14 @@ class MultiAgentEnv:
         self._terminal: list[set[str]] = [set() for _ in range(self.num_envs)]
         self._info_metrics = InfoMetrics(info_metrics)
         self._infos: list[dict[str, Mapping[str, Any]]] = [{} for _ in range(self.num_envs)]
-        #: Who has ended in the episode, and for how many steps nobody was asked.
+        #: The agents that have ended in the episode, and the number of steps without an acting agent.
         self._gone: list[set[str]] = [set() for _ in range(self.num_envs)]
         self._idle_steps = [0] * self.num_envs
 
     # -- playing -------------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None) -> None:
-        """Begins an episode in every copy; episodes in progress are abandoned and count nowhere.
+        """Begins an episode in every copy; episodes in progress are abandoned and do not count.
 
         Only the first reset, and one with a seed, seeds the copies; any other goes on with their random streams.
 
@@ -144,11 +144,11 @@ class MultiAgentEnv:
         self._reseed, self._started = False, True
 
     def step(self, actions: Mapping[str, Batch]) -> MultiAgentStep:
-        """Steps every copy, and begins those anew in which no agent is left.
+        """Steps every copy, and resets those in which no agent is left.
 
         Args:
-            actions: By name of the group, nested (rows, *shape); only rows that are `acting` are looked at. A group
-                in which nobody acts may be left out.
+            actions: By name of the group, nested (rows, *shape); only rows that are `acting` are used. A group
+                in which no agent acts may be left out.
 
         Raises:
             EnvError: If a copy fails, or returns a value that its space or the finiteness check refuses; it names copy,
@@ -169,7 +169,7 @@ class MultiAgentEnv:
                     self._begin_episode(copy, None)
                     ended.append(copy)
             finished = self._finish_step()
-            for copy in ended:  # only now: what is wrong with a last observation is said with its step
+            for copy in ended:  # only now: an error about a last observation names its step
                 self._episode_steps[copy] = 0
         except BaseException:
             self._abort()
@@ -195,7 +195,7 @@ class MultiAgentEnv:
         return given
 
     def _step_copy(self, copy: int, actions: dict[str, Any]) -> None:
-        """Steps one copy; whatever it raises says which copy, when, and on which actions."""
+        """Steps one copy; errors name the copy, the step and the actions."""
         self._episode_steps[copy] += 1
         for agent in actions:
             self._lengths[copy][agent] = self._lengths[copy].get(agent, 0) + 1
@@ -222,7 +222,7 @@ class MultiAgentEnv:
         places, returns = self._places[copy], self._returns[copy]
         there = self._there(copy)
         for agent, reward in rewards.items():
-            if agent in places:  # others may be there, such as one for all together
+            if agent in places:  # there may be other keys, such as one for all agents together
                 group, row = places[agent]
                 value = reward_of(agent, reward)
                 if self._check_finite and not abs(value) <= LARGEST_REWARD:
@@ -249,7 +249,7 @@ class MultiAgentEnv:
                 group.ask(row)
 
     def _end_episode(self, copy: int) -> list[AgentEpisode]:
-        """Cuts off those whose end was not told, and says how everybody did."""
+        """Truncates agents whose end was not reported, and returns the episodes of all agents."""
         for group, row in self._places[copy].values():
             if group.waits(row):
                 group.end(row, False, True)
@@ -300,7 +300,7 @@ class MultiAgentEnv:
     # -- saving --------------------------------------------------------------------------------------------------
 
     def save_state(self) -> dict[str, Any] | None:
-        """All that the following steps depend on, as nested plain data and arrays; see `VectorEnv.save_state`.
+        """All that later steps depend on, as nested plain data and arrays; see `VectorEnv.save_state`.
 
         Returns:
             The state; None where a copy cannot be saved: `unsaved_because` says why then.
@@ -319,7 +319,7 @@ class MultiAgentEnv:
         return {"num_envs": self.num_envs, "envs": envs, "common": common}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on where another of the same making was when its `save_state` gave this; nothing in it is executed.
+        """Takes over a state that `save_state` of an equal environment gave; nothing in it is executed.
 
         Raises:
             EnvError: If it is of another environment; a reset is needed then.
@@ -402,11 +402,11 @@ class MultiAgentEnv:
         return env
 
     def _remaining(self, copy: int) -> list[str]:
-        """Agents that have not ended: an environment may go on to name those that have."""
+        """Agents that have not ended: an environment may still name others."""
         return [agent for agent in self._envs[copy].agents if agent not in self._gone[copy]]
 
     def _require_progress(self, copy: int) -> None:
-        """Refuses an episode in which nobody is asked any more, and which does not end either."""
+        """Refuses an episode in which no agent acts any more and which does not end."""
         if any(group.acting[row] for group, row in self._places[copy].values()):
             self._idle_steps[copy] = 0
             return

@@ -1,4 +1,4 @@
-"""Evaluation of several policies that play together, as fair as that of one."""
+"""Evaluation of several policies that play together, without favouring short episodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def evaluate_together(
         env_factory: Called as ``env_factory(seed=seed, worker=EVALUATION_WORKER)``.
         episodes: Number of episodes in all; each copy plays a quota that is fixed beforehand.
         seed: Seed of the evaluation; None takes fresh entropy.
-        max_episode_steps: Steps after which an episode counts as one that never ends, which is an error.
+        max_episode_steps: Steps after which an episode counts as endless, which is an error.
 
     Raises:
         ConfigError: If `episodes` is less than 1.

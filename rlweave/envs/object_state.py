@@ -1,9 +1,9 @@
-"""The state of an environment as plain data: what a pickle would hold, without anything that executes when it is read.
+"""The state of an environment as plain data: the contents of a pickle, without anything that executes when it is read.
 
-`capture` walks over the attributes of an object, and of the objects in them, and writes down what is data: numbers,
-texts, arrays, containers, random generators. `restoring` gives an object of the same making these attributes. What is
-no data but the same in every process that makes the object (functions, classes, spaces) is taken from that object.
-What can be neither, such as a simulator written in C, cannot be captured.
+`capture` walks over the attributes of an object, and of the objects in them, and keeps data: numbers,
+texts, arrays, containers, random generators. `restoring` gives an equal object these attributes. Objects that are
+no data but equal in every process (functions, classes, spaces) are taken from that object.
+Other objects, such as a simulator written in C, cannot be captured.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ _CONSTANTS = (
 
 _BUILT_IN = (*_CONTAINERS, *_MAPPINGS, np.ndarray, bytes, bytearray, str, int, float)
 _DRAWS = ("pygame.surface:Surface", "pygame.time:Clock", "pygame.font:Font", "pygame.freetype:Font")
-"""What rendering needs; no step depends on it."""
+"""Attributes for rendering, on which no step depends."""
 
 
 def capture(value: Any) -> Data:
-    """What an object holds, as nested dicts and lists of plain values and arrays.
+    """The contents of an object, as nested dicts and lists of plain values and arrays.
 
-    An object that has `get_state()` and `set_state(state)` says itself what its state is; the generator of a Gymnasium
+    An object with `get_state()` and `set_state(state)` defines its state itself; the generator of a Gymnasium
     environment is saved besides. Shared references stay shared.
 
     Args:
         value: Any value; usually an environment with its wrappers.
 
     Raises:
-        NotData: It holds something that is neither data nor the same wherever it is made.
+        NotData: It holds something that is neither data nor equal in every process.
 
     >>> capture([1, 0.5])
     {'value': {'node': 0}, 'nodes': [{'kind': 'list', 'items': [1, 0.5]}]}
@@ -78,7 +78,7 @@ def capture(value: Any) -> Data:
 
 
 def only_data(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those items of a mapping that are nothing but data, down to the last."""
+    """The items of a mapping that consist of data only, at every level."""
     kept = {}
     for key, value in values.items():
         try:
@@ -105,8 +105,8 @@ class _Writer:
     def __init__(self) -> None:
         self.nodes: list[Data] = []
         self._index: dict[int, int] = {}
-        self._kept: list[Any] = []  # as long as they live, nothing else has their id
-        self._open: set[int] = set()  # tuples and the like that are being written
+        self._kept: list[Any] = []  # kept alive, so that no other object gets their ids
+        self._open: set[int] = set()  # containers that are being written
 
     def encode(self, value: Any, path: str) -> Any:
         if value is None or type(value) in (bool, int, str):
@@ -135,7 +135,7 @@ class _Writer:
             return self._container(value, path)
         if kind in _MAPPINGS:
             return self._mapping(value, path)
-        if isinstance(value, enum.Flag):  # also several at a time, which have no name
+        if isinstance(value, enum.Flag):  # or several generators without a name
             return {"kind": "flag", "type": class_name(kind), "value": value.value}
         if isinstance(value, enum.Enum):
             return {"kind": "enum", "type": class_name(kind), "value": value.name}
@@ -171,7 +171,7 @@ class _Writer:
             owner = value
             while isinstance(owner.base, np.ndarray):
                 owner = owner.base
-            # What shares memory with another array goes on to do so; a part of nothing else stands for itself.
+            # Arrays that share memory still do so afterwards; a view whose base is not in the state stands alone.
             if owner is not value and type(owner) is np.ndarray and owner.flags.c_contiguous:
                 offset = value.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
                 shape, strides = list(value.shape), list(value.strides)
@@ -250,7 +250,7 @@ class _Writer:
 
 
 def modules_of(target: Any) -> set[str]:
-    """Modules of the classes of all objects that an object consists of."""
+    """Modules of the classes of all objects within an object."""
     writer = _Writer()
     writer.encode(target, "")
     return {node["type"].partition(":")[0] for node in writer.nodes if "type" in node}

@@ -1,4 +1,4 @@
-"""An environment belongs to one vector environment: two that step one object would take each other's episodes."""
+"""An environment belongs to one vector environment: two that step the same object would mix up its episodes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from rlweave.errors import EnvError
 
 _OWNERS: weakref.WeakValueDictionary[int, Ownership] = weakref.WeakValueDictionary()
-"""By the id of an environment; an owner keeps its environments, so that nothing else gets their ids."""
+"""Owners by the id of an environment; an owner keeps its environments alive, so that ids stay unique."""
 
 
 class Ownership:
-    """Environments that are in use, until they are released or nobody refers to this any more.
+    """Environments in use, until they are released or this object is collected.
 
     Args:
         envs: The environments.
@@ -25,7 +25,7 @@ class Ownership:
             _OWNERS[id(part)] = self
 
     def release(self) -> None:
-        """Lets others use the environments."""
+        """Releases the environments."""
         for part in self._parts:
             if _OWNERS.get(id(part)) is self:
                 del _OWNERS[id(part)]
@@ -53,7 +53,7 @@ def own(envs: Sequence[Any], what: str = "environment") -> Ownership:
 
 
 def refuse_shared(envs: Sequence[Any]) -> None:
-    """Refuses environments that are not all objects of their own.
+    """Refuses environments that are not distinct objects.
 
     Raises:
         EnvError: Two of them are one object, or wrap one object.

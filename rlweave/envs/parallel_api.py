@@ -22,7 +22,7 @@ _PETTING_ZOO = re.compile(r"(pettingzoo|mpe2)\b")
 
 
 def resolve_parallel(name: str) -> Callable[..., ParallelEnv]:
-    """Finds what makes an environment with several agents.
+    """Finds the function that makes an environment with several agents.
 
     Args:
         name: One of rlweave's own (``"rlweave/MultiCartPole-v0"``); a module with a function ``parallel_env``, as
@@ -77,7 +77,7 @@ def five_mappings(result: Any) -> tuple[Mapping[str, Any], ...]:
     """Observations, rewards, terminated, truncated and infos of a step.
 
     Raises:
-        EnvError: It has not the form of the parallel API.
+        EnvError: It has another form than the parallel API's.
     """
     if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, Mapping) for part in result):
         raise EnvError(
@@ -92,7 +92,7 @@ def first_observations(result: Any) -> Mapping[str, Any]:
     """Observations of a reset.
 
     Raises:
-        EnvError: It has not the form of the parallel API.
+        EnvError: It has another form than the parallel API's.
     """
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Mapping):
         raise EnvError(

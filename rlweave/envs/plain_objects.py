@@ -1,4 +1,4 @@
-"""Which objects are nothing but data, and what an environment consists of besides."""
+"""Which objects consist of data only, and which other parts an environment has."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 
 class NotData(Exception):  # noqa: N818 (it is caught where the environment is known)
-    """An object holds something that is no data; says where and what."""
+    """An object holds something that is no data; names it and its place."""
 
 
-#: Simulators that show all of their state as arrays.
+#: Simulators that expose all of their state as arrays.
 _SHOWS_ARRAYS = ("mujoco._structs:MjData", "mujoco._structs:MjModel")
 
 
 def shown_arrays(value: Any) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays of a simulator, by attribute; they are its own memory.
 
-    What a step computes first of all (contacts, constraints) is not among them, or has another size at each step.
+    Values that a step computes first (contacts, constraints) are left out, or change their size at each step.
     """
     for name in dir(value):
         array = None if name.startswith("_") else getattr(value, name, None)
@@ -42,7 +42,7 @@ def offers_state(value: Any) -> bool:
 
 
 def constant_name(value: Any) -> str:
-    """What tells one constant from another in a message, and from a constant of a different program."""
+    """The name of a constant in messages, which differs from those of other programs' constants."""
     if hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', None)}:{value.__qualname__}"
     return class_name(type(value))
@@ -80,7 +80,7 @@ def slots_of(kind: type) -> list[str]:
 
 
 def is_only_attributes(kind: type) -> bool:
-    """Whether nothing of an object is hidden from Python: its memory has room for its attributes only."""
+    """Whether an object has no memory beside its attributes, hidden from Python."""
     pointer = np.dtype(np.intp).itemsize
     places = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0) + len(slots_of(kind))
     return (

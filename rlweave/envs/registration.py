@@ -1,4 +1,4 @@
-"""Environment ids: rlweave's own, and the look-up of any other."""
+"""Environment ids: registration of rlweave's own, and look-up of all others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resolve(env_id: str) -> EnvSpec:
 
     Args:
         env_id: An id like ``"CartPole-v1"``, ``"module:id"`` to import a module that registers it first, or
-            ``"module:Class"`` (or ``"module:function"``) for what makes the environment.
+            ``"module:Class"`` (or ``"module:function"``) of a class or function that makes the environment.
 
     Raises:
         EnvError: If no such id is registered (it names the nearest one), or a package that it needs is missing.
@@ -89,7 +89,7 @@ def name_environment(env: str | EnvSpec | Callable[..., Any]) -> str:
         ``"module:Class"`` of what another process can import; otherwise an id that is registered here.
 
     Raises:
-        ConfigError: It is none of these, such as an environment that is made already.
+        ConfigError: It is none of these, such as an environment object.
 
     >>> from rlweave.envs.gridworld import GridWorld
     >>> name_environment(GridWorld)
@@ -127,7 +127,7 @@ def registration_to_ship(env_id: str | Callable[..., gymnasium.Env[Any, Any]]) -
     """The registration of an id, for a process that has not run what registered it.
 
     Args:
-        env_id: As for `resolve`; or what makes the environment, which travels by itself.
+        env_id: As for `resolve`; or a class or function that makes the environment, which is pickled by itself.
 
     Returns:
         The registration, with the class itself where it names one of the script that runs; None where the other process
@@ -143,7 +143,7 @@ def registration_to_ship(env_id: str | Callable[..., gymnasium.Env[Any, Any]]) -
 
 
 def receive_registration(spec: EnvSpec) -> None:
-    """Makes an id known here that another process has registered; one that is known stays as it is."""
+    """Registers an id here that another process has registered, unless it is known."""
     gymnasium.registry.setdefault(spec.id, spec)
 
 
@@ -162,7 +162,7 @@ _EXTRAS = {"gymnasium.envs.mujoco": "mujoco", "gymnasium.envs.box2d": "box2d"}
 
 
 def _check_installed(spec: EnvSpec) -> None:
-    """Refuses an environment whose module needs a package that is missing; here it takes one line to say so."""
+    """Refuses an environment whose module needs a missing package, before Gymnasium fails with less to go by."""
     if not isinstance(spec.entry_point, str):
         return
     module = spec.entry_point.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Objects that get a state which `rlweave.envs.object_state.capture` wrote down; nothing in it is executed."""
+"""Restores objects from the state that `rlweave.envs.object_state.capture` wrote; nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
 def restore(data: Data, target: Any) -> Any:
-    """Gives an object the state of another of the same making.
+    """Gives an object the state of another one that was made in the same way.
 
     Args:
         data: What `capture` gave; arrays may have come from a file, tuples may be lists.
@@ -48,9 +48,9 @@ def restore(data: Data, target: Any) -> Any:
 
 
 class _Reader:
-    """Turns data into values, with what an object already has at the same place where that is needed.
+    """Turns data into values, with the present objects at the same place where needed.
 
-    Objects and generators that are there stay, as methods may refer to them; they get their attributes at the end.
+    Present objects and generators stay, as methods may refer to them; they get their attributes at the end.
     A class is taken only from modules that made the object itself: data cannot name any other.
     """
 
@@ -172,7 +172,7 @@ class _Reader:
             made[key] = self.decode(item, there.get(key, _MISSING), f"{path}[{key!r}]")
         return made
 
-    # -- what stays where it is ------------------------------------------------------------------------------------
+    # -- objects that stay -----------------------------------------------------------------------------------------
 
     def _constant(self, index: int, node: Data, target: Any, path: str) -> Any:
         if target is _MISSING or constant_name(target) != node["name"]:
@@ -180,7 +180,7 @@ class _Reader:
         return target
 
     def _kept(self, index: int, node: Data, target: Any, path: str) -> Any:
-        """What is made when it is asked for, and changes nothing else."""
+        """Objects that are made on demand, and change nothing else."""
         return None if target is _MISSING else target
 
     def _method(self, index: int, node: Data, target: Any, path: str) -> Any:

@@ -1,6 +1,6 @@
 """Wrappers that keep running statistics, which a training cannot use: each of its environments has its own.
 
-Those of an evaluation begin from nothing, so the policy sees other numbers than it learned from.
+Those of an evaluation start without statistics, so the policy sees other numbers than in training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def refuse_running_statistics(env: Any) -> None:
         env: An environment of any kind, also a vector environment.
 
     Raises:
-        EnvError: It has such a wrapper; names it and what to do instead.
+        EnvError: It has such a wrapper.
     """
     for part in parts_of(env):
         attributes = getattr(part, "__dict__", {})

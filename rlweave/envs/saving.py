@@ -13,13 +13,13 @@ from rlweave.envs.restoring import restore
 from rlweave.errors import EnvError
 
 MAX_BYTES = 16 << 20
-"""Of one environment. What is larger is mostly no state but a data set, which each checkpoint would hold again."""
+"""Limit for one environment. A larger state is mostly a data set, which each checkpoint would hold again."""
 
 CANNOT_BE_SAVED = "{}; an environment that has get_state() and set_state(state) can be saved"
 
 
 def save_environment(env: Any) -> Data:
-    """What an environment holds; see `capture`.
+    """The state of an environment; see `capture`.
 
     Raises:
         NotData: It cannot be captured, or is larger than `MAX_BYTES`.
@@ -46,7 +46,7 @@ def save_environments(envs: Sequence[Any]) -> list[Data]:
 
 
 def load_environments(envs: Sequence[Any], states: Sequence[Data]) -> None:
-    """Gives each environment its state; they were reset before, as one may make in a reset what is no data.
+    """Gives each environment its state; they were reset before, as a reset may make objects that are no data.
 
     Raises:
         NotData: One does not fit.

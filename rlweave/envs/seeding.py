@@ -57,7 +57,7 @@ def vector_seed(seed: int | None, worker: int) -> int:
 
 
 def derived_seed(seed: int, purpose: str) -> int:
-    """A seed that depends on the run's and on what it is for."""
+    """A seed derived from the run's seed and from its purpose."""
     return _draw(np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()),)))
 
 

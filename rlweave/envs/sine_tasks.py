@@ -20,7 +20,7 @@ class SineTasks(gymnasium.Env[FloatArray, FloatArray]):
     its squared error, and the info's "target" is y. Episodes are truncated after `points` steps. The task stays the
     same until a reset is given a seed, or asks for another one with `options={"new_task": True}`.
 
-    Who wants many tasks at once takes them from `draw`.
+    `draw` gives points of many tasks at once.
 
     Args:
         points: Length of an episode.
@@ -78,9 +78,9 @@ class SineTasks(gymnasium.Env[FloatArray, FloatArray]):
         """Points of new tasks.
 
         Args:
-            generator: What draws.
-            tasks: How many tasks, N.
-            points: How many points of each, T.
+            generator: The random generator.
+            tasks: Number of tasks, N.
+            points: Points of each task, T.
 
         Returns:
             x and y, (T, N, 1) each.

@@ -62,7 +62,7 @@ class EpisodeTracker:
         return self._lengths.copy()
 
     def abandon(self) -> None:
-        """Forgets the episodes in progress (all sub-environments were reset); finished ones stay."""
+        """Drops the episodes in progress (all sub-environments were reset); finished ones stay."""
         self._returns[:] = 0.0
         self._lengths[:] = 0
 
@@ -120,24 +120,24 @@ Infos = Sequence[dict[str, Any]]
 
 
 class StepResult(NamedTuple):
-    """What one vector step gave. Row i belongs to sub-environment i.
+    """The result of one vector step. Row i belongs to sub-environment i.
 
     The transition of row i is (observation acted on, action, `rewards`, `terminated`, `truncated`,
     `next_observations`), if `valid`; the observation acted on is the one that `reset` or the step before returned.
 
     Attributes:
-        observations: What to act on next, nested (num_envs, *shape). Where an episode ended, this is already the
+        observations: The observations to act on next, nested (num_envs, *shape). Where an episode ended, already the
             first observation of the next one. It may be the same array as `next_observations`: do not write into it.
         rewards: Rewards as the environment gave them, float32 (num_envs,).
         terminated: True where the episode reached a terminal state, bool (num_envs,).
-        truncated: True where the episode was cut by something that is no part of the task, bool (num_envs,).
+        truncated: True where the episode was cut by something outside of the task, bool (num_envs,).
             Both may be True on one step.
         next_observations: The observations that the actions led to, nested (num_envs, *shape); where an episode
             ended, the final one, never a reset one. Bootstrap from these.
         valid: True where the row is a transition, bool (num_envs,). All True, except for a vector environment that
             was passed in, has NEXT_STEP autoreset and cannot reset single rows: see `GymnasiumVectorEnv`.
         episode_start: True where `observations` is the first of an episode, bool (num_envs,): recurrent state
-            starts anew there.
+            is reset there.
         infos: The environments' info dicts of these transitions.
         episodes: The episodes that this step finished.
     """
@@ -154,7 +154,7 @@ class StepResult(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """What a kind of vector environment reports of a step.
+    """The raw result of a step, which each kind of vector environment reports.
 
     Attributes:
         observations: As in `StepResult`; the very object `next_observations` where no row was reset.

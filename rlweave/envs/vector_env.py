@@ -1,4 +1,4 @@
-"""The one contract that every environment fulfils here, whatever it runs on."""
+"""The one contract of all vector environments, whatever they run on."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VectorEnv(ABC):
         unsaved_because: Why the last `save_state` gave none.
     """
 
-    #: Where images have their channels, in environments of a kind that is known; None: whoever uses it has to say.
+    #: The layout of images, if it is known for this kind of environment; None: settings have to say it.
     image_layout: str | None = None
 
     def __init__(
@@ -98,7 +98,7 @@ class VectorEnv(ABC):
 
     @property
     def observations(self) -> Batch:
-        """The observations to act on next, nested (num_envs, *shape): a training loop can stop and go on here.
+        """The observations to act on next, nested (num_envs, *shape), also between two training loops.
 
         Raises:
             EnvError: If the environment was not reset yet.
@@ -119,11 +119,11 @@ class VectorEnv(ABC):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Batch:
         """Starts a new episode in every sub-environment.
 
-        Episodes in progress are abandoned and count nowhere. Only the first reset, and one with a seed, seeds the
+        Episodes in progress are abandoned and do not count. Only the first reset, and one with a seed, seeds the
         sub-environments; any other continues their random streams, so that no episode repeats.
 
         Args:
-            seed: Starts all random streams (action sampling included) anew from this seed.
+            seed: Restarts all random streams (including action sampling) from this seed.
             options: Gymnasium's options for every sub-environment's reset; left as it is.
 
         Returns:
@@ -156,7 +156,7 @@ class VectorEnv(ABC):
             actions: A batch of `action_space` values, nested (num_envs, *shape).
 
         Returns:
-            One transition per valid row, and what to act on next.
+            One transition per valid row, and the observations to act on next.
 
         Raises:
             EnvError: If a sub-environment fails, hangs (in sub-processes) or returns a value that its space or the
@@ -169,7 +169,7 @@ class VectorEnv(ABC):
     def begin_step(self, actions: Batch) -> None:
         """The first half of `step`: sub-environments in processes, or in threads of C++, begin to step.
 
-        Until `finish_step`, this process is free for something else; others step only then.
+        Until `finish_step`, this process is free for other work. Other kinds of environments step in `finish_step`.
 
         Args:
             actions: As in `step`.
@@ -188,7 +188,7 @@ class VectorEnv(ABC):
         self._stepping_with = actions
 
     def finish_step(self) -> StepResult:
-        """The second half of `step`: what the actions of `begin_step` led to.
+        """The second half of `step`: the results of the actions of `begin_step`.
 
         Raises:
             EnvError: As in `step`, and if no step is under way.
@@ -207,7 +207,7 @@ class VectorEnv(ABC):
             if result.observations is not result.next_observations:
                 self._refuse_wrong_observations(result.observations, "reset")
         except BaseException:
-            # Replies of sub-processes may still be on their way: going on would pair them with the wrong actions.
+            # Replies of sub-processes may still arrive: going on would pair them with the wrong actions.
             self._abort()
             raise
         self._observations, self._infos = result.observations, result.current_infos
@@ -224,10 +224,10 @@ class VectorEnv(ABC):
         )
 
     def save_state(self) -> dict[str, Any] | None:
-        """All that the following steps depend on, as nested plain data and arrays; `load_state` takes it.
+        """All that later steps depend on, as nested plain data and arrays; `load_state` takes it.
 
-        That is the state of every sub-environment with its random stream, what to act on next, the episodes in
-        progress, what `tracker` counts, and the stream of `sample_actions`. A sub-environment says its own state by
+        That is the state of every sub-environment with its random stream, the observations to act on, the episodes in
+        progress, the counts of `tracker`, and the stream of `sample_actions`. A sub-environment defines its state by
         `get_state()` and `set_state(state)`, or has nothing but plain data for attributes (`object_state`).
 
         Returns:
@@ -248,7 +248,7 @@ class VectorEnv(ABC):
         return {"num_envs": self.num_envs, "envs": envs, "common": common}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on where another of the same making was when its `save_state` gave this; nothing in it is executed.
+        """Takes over a state that `save_state` of an equal environment gave; nothing in it is executed.
 
         Args:
             state: The state; what came back from a file has lists for tuples.
@@ -261,7 +261,7 @@ class VectorEnv(ABC):
         self._started = False
         try:
             check_number(state, self.num_envs)
-            # A new environment may make in a reset what is no data; all that the reset draws and sets is replaced.
+            # A reset may make objects that are no data; all data that it sets is replaced.
             self._reset_all(self._reseed_at_reset, None)
             self._load_envs(state["envs"])
             self._set_common_state(restore(state["common"], self._common_state()))
@@ -273,7 +273,7 @@ class VectorEnv(ABC):
         self._started, self._reseed_at_reset = True, False
 
     def _common_state(self) -> dict[str, Any]:
-        """What is the same for every kind, all but the sub-environments."""
+        """The part of the state that all kinds share, without the sub-environments."""
         return {
             "seed": self.seed,
             "actions": self._action_sampler,
@@ -294,7 +294,7 @@ class VectorEnv(ABC):
         """Closes every sub-environment and ends its process; does nothing the second time."""
         if not self._closed:
             self._closed = True
-            # nobody waits for a step that is under way
+            # a step that is under way is abandoned
             stepping, self._stepping_with = self._stepping_with is not None, None
             self._close_all(failed=stepping)
 
@@ -316,7 +316,7 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def _begin(self, gym_actions: Any) -> None:
-        """Takes actions; sub-environments that step elsewhere begin to."""
+        """Takes actions; sub-environments in other processes or threads begin to step."""
 
     @abstractmethod
     def _finish(self) -> Advance:

@@ -1,4 +1,4 @@
-"""Environments that somebody watches: on the screen, or as pictures for a video."""
+"""Environments to be watched: on the screen, or as frames of a video."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import ConfigError, EnvError
 
 Show = Callable[[np.ndarray, float], None]
-"""Takes a picture, uint8 (height, width, 3), and how many there are in a second."""
+"""Takes a frame, uint8 (height, width, 3), and the number of frames per second."""
 
 
 class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Shows a picture of every state.
+    """Shows a frame of every state.
 
     Args:
         env: An environment with the render mode `rgb_array`.
-        show: Gets the pictures.
+        show: Gets the frames.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], show: Show) -> None:
@@ -61,7 +61,7 @@ def make_watched_env(
 
     Args:
         env_id: Id of the environment.
-        show: Gets the pictures; None: the environment draws on the screen itself.
+        show: Gets the frames; None: the environment draws on the screen itself.
         options: Its keyword arguments.
         seed: As in `make_env`.
         worker: As in `make_env`.
@@ -88,7 +88,7 @@ def make_watched_env(
 def _make(spec: Any, mode: str, show: Show | None, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the mode is not among those declared: the error below says more
+            warnings.simplefilter("ignore")  # a warning about an undeclared mode: the error below says more
             env = gymnasium.make(spec, disable_env_checker=True, **{**options, "render_mode": mode})
     except TypeError as error:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Losses that a policy is adapted by to one task: squared errors of predictions, and the policy gradient."""
+"""Losses by which a policy is adapted to one task: squared errors of predictions, and the policy gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evolution strategies as something to train: settings, workers that play their share, and a plan of generations."""
+"""Evolution strategies, the algorithm: settings, workers that play their share, and a plan of generations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rlweave.settings.sources import PresetFile
 class ESTrainConfig(TrainConfig):
     """Settings of a training by evolution strategies.
 
-    Its item is a worker's share of a generation, which is never cut: what a part of the members gained says nothing.
+    Its item is a worker's share of a generation, which is never cut: returns of a part of the members are useless.
     So a training may take more steps than `steps`, by less than one share: `2 * agent.pairs / workers` episodes.
     """
 

@@ -51,7 +51,7 @@ class ESGraph(Component):
     Args:
         policy: The policy in the centre.
         noise: The shared noise.
-        evolution: Perturbations, and what they are worth.
+        evolution: Perturbations, and their weights in the gradient.
         optimizer: Moves the policy.
         weight_decay: Pull of the weights to 0, as the gradient of weight_decay / 2 * |weights|^2.
     """

@@ -110,7 +110,7 @@ def centred_ranks(returns: Any) -> Any:
     """Ranks of returns, scaled to [-0.5, 0.5]: (N,) to (N,), for N above 1.
 
     The paper's "fitness shaping": the worst gets -0.5, the best 0.5, and only the order counts. Equal returns share
-    the mean of their ranks (the paper's program orders them by chance, which is a gradient made of nothing where many
+    the mean of their ranks (the paper's program orders them by chance, which is a gradient of noise alone where many
     episodes reach the highest return).
     """
     ordered = ops.sort(returns)
@@ -143,7 +143,7 @@ class EvolutionStrategy(Component):
         """Weights of the members of a generation.
 
         Args:
-            centre: What they stand around, (D,).
+            centre: Weights of the centre, (D,).
             noise: Standard normal, (B, D).
             signs: 1 or -1, float32 (B,).
 
@@ -154,7 +154,7 @@ class EvolutionStrategy(Component):
 
     @graph_fn(mixes_batch=True)
     def weights(self, returns: Any) -> Any:
-        """What each perturbation counts in the gradient.
+        """The weight of each perturbation in the gradient.
 
         Args:
             returns: Of the pairs at `centre + sigma * noise` and `centre - sigma * noise`, (n, 2).

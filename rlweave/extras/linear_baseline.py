@@ -13,13 +13,13 @@ from rlweave.settings.ranges import PROBABILITY
 from rlweave.spaces import FloatBox
 from rlweave.tree import flatten_tree
 
-#: What is added to the diagonal of the normal equations.
+#: The ridge: added to the diagonal of the normal equations.
 _RIDGE = 1e-5
 
 
 @register("linear_baseline")
 class LinearBaseline(Component):
-    """Advantages without a value network: returns less what a linear function of state and time explains of them.
+    """Advantages without a value network: returns minus a linear function of observation and time.
 
     Each column of a rollout, which belongs to one task, gets a function of its own, by least squares on the rollout
     itself. Its features are the numbers s of the observation, their squares, t, t^2, t^3 and 1, where t is the number

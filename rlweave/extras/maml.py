@@ -1,4 +1,4 @@
-"""Model-agnostic meta-learning as something to train: settings, workers that meet new tasks, a plan, evaluation."""
+"""Model-agnostic meta-learning, the algorithm: settings, workers that meet new tasks, a plan, evaluation."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ class NavigationWorker(EnvWorker):
 
 
 class RegressionWorker(EnvWorker):
-    """Draws tasks and their points from an environment class that has `draw`, as `rlweave.envs.SineTasks` does.
+    """Draws tasks and their points by the `draw` of an environment class, such as `rlweave.envs.SineTasks`.
 
     Args:
-        agent: The agent; it predicts nothing here, because what it would predict changes no point.
+        agent: The agent; it does not act, because predictions do not change the points.
         env: As many environments as tasks are drawn.
         draw: Draws (generator, tasks, points) to inputs and targets, (T, N, ...) each.
     """
@@ -174,7 +174,7 @@ def check_tasks(env_id: str) -> None:
 
 
 def draw_of(env_id: str) -> Callable[..., Any]:
-    """What draws regression tasks: the class method `draw` of an environment.
+    """The class method `draw` of an environment, which draws regression tasks.
 
     Raises:
         ConfigError: It has none.
@@ -266,7 +266,7 @@ class MetaTrainer(PlanTrainer):
         random_state = {path: value for path, value in actor.state_dict().items() if path.startswith("random")}
         with env:
             worker = NavigationWorker(self.agent, env)
-            worker.workers = 0  # what is played here counts nowhere
+            worker.workers = 0  # these steps do not count
             found = []
             for _ in range(-(-tasks // env.num_envs)):
                 worker.sample()

@@ -95,12 +95,12 @@ class MAMLGraph(Component):
 
     @api
     def adapt(self, support: Any) -> None:
-        """Makes a policy for each of N tasks."""
+        """Adapts the policy to each of N tasks."""
         self.adapted.assign(graph.vmap(self._adapted, in_axes=1)(support))
 
     @api
     def update(self, batch: Any) -> None:
-        """Steps down the loss of the adapted policies, through their adaptation."""
+        """Descends the loss of the adapted policies, through their adaptation."""
         graph.repeat(self.epochs, lambda: self._step(batch))
 
     @api
@@ -144,11 +144,11 @@ class MAMLGraph(Component):
         return weights
 
     def support_loss(self, weights: Any, rows: Any) -> Any:
-        """What one task is adapted by, as a function of weights by path; rows are nested (T, ...)."""
+        """The loss of the inner loop, as a function of weights by path; rows are nested (T, ...)."""
         raise NotImplementedError
 
     def query_loss(self, weights: Any, rows: Any) -> Any:
-        """What adapted weights are measured by."""
+        """The loss of the outer loop, of adapted weights."""
         raise NotImplementedError
 
     @graph_fn
@@ -313,7 +313,7 @@ class MAML(Agent):
         )
 
     def rows_space(self) -> Dict:
-        """Space of what one task is adapted to or learned from, without ranks."""
+        """Space of the support or query rows of one task, without ranks."""
         if self.config.problem == "regression":
             return Dict(observations=self.observation_space, targets=self.action_space)
         return Dict(
@@ -437,7 +437,7 @@ class MAML(Agent):
 
 
 def _rows(structure: Any) -> int:
-    """How many rows there are in nested arrays (T, N, ...), T of each of N tasks."""
+    """The number of rows in nested arrays (T, N, ...), T of each of N tasks."""
     while isinstance(structure, dict | tuple | list):
         structure = next(iter(structure.values() if isinstance(structure, dict) else structure))
     return int(structure.shape[0] * structure.shape[1])

@@ -30,7 +30,7 @@ from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE
 from rlweave.settings.sources import PresetFile, merge_settings
 
-#: Settings of the population that its trials have too, unless they are as they are by default.
+#: Settings of the population that its trials take over, unless they have their defaults.
 _SHARED = (
     "env_options", "image_layout", "text_tokens", "text_buckets", "info_mask", "info_metrics", "vectorization",
     "env_timeout", "threads", "object_store_mb", "warn_after",
@@ -85,7 +85,7 @@ def check_population(config: PBTTrainConfig) -> None:
     """Checks settings that depend on each other.
 
     Raises:
-        ConfigError: Something is set twice, or of the trials and not of the population; bounds are no bounds.
+        ConfigError: A setting is given twice, or to the wrong level; bounds are invalid.
     """
     if config.workers != 1 or config.placement != "local":
         raise ConfigError(
@@ -137,7 +137,7 @@ def trial_config(config: PBTTrainConfig, number: int, settings: Mapping[str, flo
 
 
 def make_trial_trainer(config: PBTTrainConfig, number: int, settings: Mapping[str, float]) -> PlanTrainer:
-    """The training of one trial, wherever this runs."""
+    """The training of one trial, in the process that calls this."""
     trainer = get_algorithm(config.trial_algorithm).make_trainer(trial_config(config, number, settings), None)
     if not isinstance(trainer, PlanTrainer):
         raise ConfigError(
@@ -147,7 +147,7 @@ def make_trial_trainer(config: PBTTrainConfig, number: int, settings: Mapping[st
 
 
 def make_trial(config: PBTTrainConfig, number: int) -> TrialWorker:
-    """One trial, where it is to live."""
+    """One trial, in its process."""
     return TrialWorker(
         number,
         functools.partial(make_trial_trainer, config),
@@ -160,13 +160,13 @@ def make_trial(config: PBTTrainConfig, number: int) -> TrialWorker:
 
 
 def pbt_plan(trials: RolloutWorkers, population: Population) -> ReportMetrics:
-    """Each trial trains for a while; then the population decides whether it goes on, or copies which other one."""
+    """Each trial trains for a while; then the population decides whether it goes on, or copies another trial."""
     results = trials.rollouts().gather("async")
     return ReportMetrics(results.for_each(TrainOneStep(population, trials)), trials)
 
 
 class PopulationParts(NamedTuple):
-    """What a population-based training is made of; nothing of it has begun.
+    """The parts of a population-based training, before it starts.
 
     Attributes:
         population: Decides which trial copies which.
@@ -223,9 +223,9 @@ class PopulationTrainer(PlanTrainer):
         plan, trials = made.plan(), get_algorithm(config.trial_algorithm)
         plan.warn_after = config.warn_after
         if trials.has_plan:
-            trials.compose(made.first)  # what a trial would refuse, before there are processes
+            trials.compose(made.first)  # errors of a trial's plan, before there are processes
         self.engine = make_engine(config)
-        # holds the cluster that trials share whose workers live on Ray
+        # holds the cluster that trials with workers on Ray share
         self._inner_engine = make_engine(made.first)
         try:
             self.plan = plan.start(self.engine, episode_window=config.return_window)
@@ -240,7 +240,7 @@ class PopulationTrainer(PlanTrainer):
         return plan.start(self.engine, episode_window=self.config.return_window)
 
     def _evaluation_row(self) -> dict[str, float]:
-        """The best of the last scores of all trials. A better one than ever before is kept as the best checkpoint."""
+        """The best of the last scores of all trials; a new record is kept as the best checkpoint."""
         best = self.population.best()
         if best is None:
             return {}
@@ -265,14 +265,14 @@ class PopulationTrainer(PlanTrainer):
         return self.config.population * self._best_trainer()._memory_bytes()
 
     def state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """Population, trials, and what is on its way between them; arrays that do not change are not copied."""
+        """Population, trials, and weights and items in flight; arrays that do not change are not copied."""
         plan = self.plan.state_dict()
         return {
             **self._identity(),
             "variables": {},
             "plan": plan,
             "trials": [
-                standing or {key: member[key] for key in ("generation", "settings", "state")}  # of one that was lost
+                standing or {key: member[key] for key in ("generation", "settings", "state")}  # a lost trial's
                 for standing, member in zip(self.plan.ask_workers("standing"), self.population.members, strict=True)
             ],
             "events": self.events.state_dict(),
@@ -299,10 +299,10 @@ class PopulationTrainer(PlanTrainer):
         self.best_return = -np.inf if state["best_return"] is None else float(state["best_return"])
         self.events.load_state_dict(state["events"])
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------
 
     def _best_trainer(self) -> PlanTrainer:
-        """A training in this process that stands where the best trial does; one that has not begun before there is."""
+        """A training in this process with the state of the best trial; a new one before the first score."""
         if self._shown is not None and self._shown_is_loaded:
             return self._shown
         member = self._best_member()
@@ -317,7 +317,7 @@ class PopulationTrainer(PlanTrainer):
         return self._shown
 
     def _show(self, settings: Mapping[str, float]) -> PlanTrainer:
-        """A new training of a trial in this process, which stands at its beginning."""
+        """A new training of a trial in this process."""
         self._close_shown()
         here = {"engine": "local"}
         if self._first.engine != "local":  # its workers have agents of their own here too, as settings may require
@@ -362,7 +362,7 @@ class PopulationTrainer(PlanTrainer):
         close_engine(self.engine)
 
     def close(self) -> None:
-        """Ends all trials, and what was begun for the engine."""
+        """Ends all trials, and closes the engines."""
         self._close_shown()
         self.plan.close()
         self._close_engines()

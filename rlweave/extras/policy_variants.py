@@ -13,7 +13,7 @@ class PolicyVariants(Component):
     """Variants of one policy, each with weights of its own: perturbed by evolution strategies, or adapted to tasks.
 
     Variants act together: one call of the policy, mapped over substituted weights (`graph.vmap` over
-    `graph.substitute`). Their weights are variables that nothing trains.
+    `graph.substitute`). Their weights are variables that are not trained.
 
     Args:
         policy: A `Policy` that is owned elsewhere; its variables stay as they are.

@@ -63,7 +63,7 @@ class Population:
         bounds: Lowest and highest value of each hyper-parameter.
         truncation: Share of the population that counts as the worst, and as the best.
         factors: What hyper-parameters are multiplied by to explore.
-        seed: Of all that is drawn here.
+        seed: Of all random choices.
     """
 
     def __init__(self, size: int, bounds: Bounds, truncation: float, factors: Sequence[float], seed: int) -> None:
@@ -73,7 +73,7 @@ class Population:
             {"generation": 0, "settings": draw_settings(bounds, self._rng), "score": None, "state": None, "owed": True}
             for _ in range(size)
         ]
-        """Of each trial: how often it was told to copy another; its settings; its last score and state (after an
+        """Of each trial: how many times it was told to copy another; its settings; its last score and state (after an
         exploit, those that it copies), and whether it still has to take them over."""
         self.exploits = 0
 
@@ -86,7 +86,7 @@ class Population:
         told = item.state
         number = int(told["trial"])
         member = self.members[number]
-        # a trial that replaces a lost one has chosen for itself which state to continue from
+        # a trial that replaces a lost one chose by itself which state to continue from
         member.update(
             settings=dict(told["settings"]), score=float(item.report["score"]), state=told["state"], owed=False
         )
@@ -124,7 +124,7 @@ class Population:
         return ranked[0] if ranked else None
 
     def get_weights(self) -> dict[str, Any]:
-        """What each trial is to continue from, where it has not yet received it, and states for trials that were lost.
+        """The states that trials are to copy and have not received yet, and states for replacements of lost trials.
 
         Two ``spares``, since a lost trial is replaced by one that continues from another trial's state.
         """

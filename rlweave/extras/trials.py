@@ -22,10 +22,10 @@ MakeTrainer = Callable[[int, Settings], PlanTrainer]
 
 
 class TrialWorker:
-    """One trial of a population: a training whose items say how well it does after some more environment steps.
+    """One trial of a population: a training whose items hold its score after some more environment steps.
 
-    Each item leaves the trial at a state that was handed out with it, so a trial that goes on and one that is made
-    anew from that state are the same.
+    Each item contains the state of the trial, so a trial that goes on and one that is made
+    again from that state are the same.
 
     Args:
         number: Which trial.
@@ -34,7 +34,7 @@ class TrialWorker:
         episodes: Length of the greedy evaluation that gives the score.
         seed: Seed of the population; the evaluations of all trials share one that is derived from it.
         bounds: Of the hyper-parameters.
-        factors: By which they are perturbed where this trial stands in for a lost one.
+        factors: By which they are perturbed if this trial replaces a lost one.
     """
 
     shares_weights = False
@@ -57,11 +57,11 @@ class TrialWorker:
         self._episodes: list[Episode] = []
 
     def replacing(self, number: int) -> None:
-        """Stands in for that many trials that failed before."""
+        """Notes how many failed trials this one replaces."""
         self._replaced = number
 
     def set_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        """Goes on from what `Population.get_weights` says."""
+        """Copies a state, if `Population.get_weights` says so."""
         member = weights["members"][self.number]
         if self._standing is None:
             self._stand(member if member["owed"] else self._inherited(weights, member))
@@ -69,7 +69,7 @@ class TrialWorker:
             self._stand(member)
 
     def _inherited(self, weights: Mapping[str, Any], member: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a new trial begins with whose predecessor was lost: the best of the others, with settings perturbed."""
+        """The initial state of a replacement: the best of the other trials, with settings perturbed."""
         others = [spare for spare in weights["spares"] if spare["trial"] != self.number]
         if not others:
             return {**member, "state": None}
@@ -113,12 +113,12 @@ class TrialWorker:
         )
 
     def standing(self) -> dict[str, Any] | None:
-        """What it will continue from: settings, state, how often it was told so, and episodes not yet reported."""
+        """Its state: settings, state and generation of the training, and episodes not yet reported."""
         episodes = [episode.to_data() for episode in self._episodes]
         return None if self._standing is None else {**self._standing, "episodes": episodes}
 
     def resume(self, standing: Mapping[str, Any]) -> None:
-        """Goes on from what `standing` gave."""
+        """Continues from a `standing`."""
         self._stand(standing)
         self._episodes = [Episode.from_data(episode) for episode in standing.get("episodes", ())]
 
@@ -138,7 +138,7 @@ class TrialWorker:
 
 
 class PlanNeeds:
-    """The actors of a trial's plan, found out once for all trials, which differ in numbers only.
+    """The actors of a trial's plan, composed once for all trials, which differ in numbers only.
 
     Args:
         algorithm: That of the trials.
@@ -155,7 +155,7 @@ class PlanNeeds:
 
 
 class TrialFactory(ShipsEnvironment):
-    """Makes a trial where it is to live, and says what it takes.
+    """Makes a trial in its process, and knows its resources.
 
     Args:
         config: Settings of a trial's training.
@@ -173,7 +173,7 @@ class TrialFactory(ShipsEnvironment):
 
     @property
     def resources(self) -> Resources:
-        """Nothing where it only drives a plan with workers in other processes."""
+        """None if it only drives a plan with workers in other processes."""
         return Resources(cpus=self.cpus if self.config.engine == "local" else 0.0)
 
     def needs(self) -> list[tuple[int, Resources]]:
@@ -181,7 +181,7 @@ class TrialFactory(ShipsEnvironment):
         return [] if self.config.engine == "local" else self.plan_needs.actors
 
     def capacity(self) -> Mapping[str, float] | None:
-        """All that there is where they live."""
+        """Capacity of their engine."""
         return make_engine(self.config).capacity()
 
     def __call__(self) -> TrialWorker:

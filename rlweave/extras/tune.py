@@ -17,7 +17,7 @@ Example::
     )
     best = tuner.fit().get_best_result()
 
-What stands in ``param_space`` beside ``algorithm`` are settings as ``--set`` takes them, over those tuned for the
+``param_space`` holds ``algorithm``, and settings as ``--set`` takes them, over those tuned for the
 environment. One iteration of Tune goes to the next greedy evaluation (``evaluate_every``), since Tune wants its metric
 in every result; without evaluations, to the next line of metrics (``report_every``).
 """
@@ -43,12 +43,12 @@ try:
 except ImportError as missing:
     raise BackendError("Ray Tune is not installed", where=__name__, fix=install_command("tune")) from missing
 
-#: Settings of `TrainConfig` that Tune has its own word for.
+#: Settings of `TrainConfig` that Tune decides on.
 _TUNES_OWN = {"checkpoint_every": "CheckpointConfig(checkpoint_frequency=...)"}
 
 
 def settings_of(config: Mapping[str, Any]) -> tuple[Algorithm, TrainConfig]:
-    """The algorithm and the settings that a sample of a ``param_space`` stands for.
+    """The algorithm and the settings of a sample of a ``param_space``.
 
     Args:
         config: ``"algorithm"``, and settings by dotted key or nested.
@@ -83,11 +83,11 @@ class TuneTraining(Trainable):
     """A training that Tune starts, stops, saves and restores; see the module for how to use it.
 
     A result has the names of the metrics file, with ``timesteps_total`` beside ``env_steps_sampled``, and ``done`` when
-    the training has its length. A trial that is restored goes on exactly as one that goes on after its checkpoint.
+    the training has its length. A restored trial continues exactly like one that was not stopped.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Makes the training; Tune calls it where the trial lives."""
+        """Makes the training; Tune calls it in the trial's process."""
         self._spec, self._settings = settings_of(config)
         self._begin()
 
@@ -108,7 +108,7 @@ class TuneTraining(Trainable):
         return {**row, "env_steps_sampled": steps, "timesteps_total": steps, "done": steps >= self._settings.steps}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Writes all of the state as rlweave's checkpoints have it: data only, checked when it is read."""
+        """Writes all of the state as one of rlweave's checkpoints: data only, checked when it is read."""
         write_training(self._training, Path(checkpoint_dir))
 
     def load_checkpoint(self, checkpoint_dir: Any) -> None:

@@ -1,1 +1,1 @@
-"""What a run leaves on the disk: its directory, metrics, and checkpoints that are whole or not there."""
+"""Files of a run: its directory, metrics, and checkpoints, which are complete or absent."""

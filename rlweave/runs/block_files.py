@@ -2,8 +2,8 @@
 
 Rows of an array that lie together are a block, known by its SHA-256. Blocks of zeros, which are not filled yet, are not
 written; of the others only those that no earlier checkpoint has, one file for each checkpoint. A checkpoint has (hard)
-links to all the files with blocks of its own in `memory/`, and says in `memory.json` where each block is. So it is
-whole by itself, and a file goes with the last checkpoint that has a link to it.
+links in `memory/` to all files with its blocks, and lists in `memory.json` where each block is. So it is complete by
+itself, and a file disappears with the last checkpoint that links to it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy.typing as npt
 
 from rlweave.strict_json import to_json
 
-#: Where they are in a checkpoint.
+#: Their paths in a checkpoint.
 BLOCKS, INDEX = "memory", "memory.json"
 
 _BLOCK_BYTES = 1 << 20
 _PROBE_BYTES = 1 << 16
-#: A block is compressed if that leaves less than this of it.
+#: Share of its size below which a block is kept compressed.
 _WORTH_IT = 0.8
 #: Files that a checkpoint links to, at most; the blocks of the smallest are written again.
 _MOST_FILES = 24
@@ -97,7 +97,7 @@ def read_blocks(directory: Path) -> dict[str, np.ndarray]:
 
 
 def check_blocks(directory: Path) -> None:
-    """Reads every block, and keeps none; raises what `read_blocks` does."""
+    """Checks every block without keeping it; raises what `read_blocks` does."""
     for digest, place in _read_index(directory)["blocks"].items():
         _read_block(directory, digest, place)
 
@@ -140,7 +140,7 @@ def _digest(rows: np.ndarray) -> str | None:
 
 
 def _packed(rows: np.ndarray) -> tuple[bytes | memoryview, bool]:
-    """A block as it is written, and whether it is compressed: images are, numbers that look random are not."""
+    """The bytes of a block, and whether they are compressed: images are, random-looking numbers are not."""
     content = _bytes_of(rows).data
     probe = content[:_PROBE_BYTES]
     if len(zlib.compress(probe, 1)) < _WORTH_IT * len(probe):
@@ -151,7 +151,7 @@ def _packed(rows: np.ndarray) -> tuple[bytes | memoryview, bool]:
 
 
 def _still_good(earlier: Path | None, wanted: Mapping[str, Any]) -> dict[str, Place]:
-    """Where an earlier checkpoint has blocks that are wanted.
+    """Places of blocks in an earlier checkpoint that can be used again.
 
     Files that consist mostly of blocks no longer in use are left alone, and all but the largest if there are
     many: their blocks are written again, so that neither dead blocks nor files pile up.

@@ -9,7 +9,7 @@ A checkpoint is a directory:
         meta.json             everything else that is plain data
         manifest.json         format version, step, size and SHA-256 of all files, and of the manifest itself
 
-It appears under its name only when all of it is on the disk, so a killed process leaves the last good one. Loading
+It appears under its name only when it is complete on the disk, so a killed process leaves the last good one. Loading
 never executes code. Several checkpoints of one run stand side by side in one directory; beside those named by their
 step there may be others with names of their own, such as `best`.
 """
@@ -44,7 +44,7 @@ MODEL = "model"
 _STEP_PREFIX = "step-"
 # Hidden names of directories that are being written, replaced or removed.
 _TEMPORARY_PREFIX = ".rlweave-"
-# How often a checkpoint is looked at that a training replaces at the same time, and the seconds in between.
+# Attempts at reading a checkpoint that a training replaces at the same time, and the seconds in between.
 _LOOKS, _PAUSE = 100, 0.01
 _DTYPES = frozenset(
     np.dtype(name)
@@ -66,10 +66,10 @@ def save_checkpoint(
     name: str | None = None,
     keep: int | None = None,
 ) -> Path:
-    """Writes a checkpoint; it is there wholly or not at all.
+    """Writes a checkpoint atomically.
 
     Args:
-        directory: Where the checkpoints of a run stand; made when missing.
+        directory: The directory of a run's checkpoints; made when missing.
         step: Training progress in environment steps; names and orders the checkpoints.
         arrays: Path key (`"dqn/policy/dense-0/kernel"`) to array of booleans, integers or floats, of any shape.
         meta: Plain data: None, bool, int (of any size), float, str, and lists and string-keyed dicts of them.
@@ -183,7 +183,7 @@ def read_checkpoint_model(path: str | os.PathLike[str]) -> Model:
     """
     path = Path(path)
     for _ in range(_LOOKS - 1):
-        is_there(path)  # which waits for the moment between two of one name to pass
+        is_there(path)  # a replacement takes a moment
         before = _identity(path)
         try:
             model = read_model(open_model(path)[0])
@@ -197,7 +197,7 @@ def read_checkpoint_model(path: str | os.PathLike[str]) -> Model:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a checkpoint; one that is being replaced at the moment is there."""
+    """Whether there is a checkpoint, also one that is just being replaced."""
     for _ in range(_LOOKS):
         if path.is_dir():
             return True
@@ -208,7 +208,7 @@ def is_there(path: Path) -> bool:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Tells a directory from the one that takes its place; None where there is none."""
+    """The identity of a directory, which its replacement does not have; None where there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -252,8 +252,8 @@ def set_aside_newer(directory: str | os.PathLike[str], step: int) -> list[Path]:
     """Moves the checkpoints after a step into `set-aside/`: a training resumed from that step writes them again.
 
     Args:
-        directory: Where the checkpoints of a run stand.
-        step: The step from which the training goes on.
+        directory: The directory of a run's checkpoints.
+        step: The step from which the training resumes.
 
     Returns:
         Where they are now.
@@ -268,7 +268,7 @@ def set_aside_newer(directory: str | os.PathLike[str], step: int) -> list[Path]:
 
 
 def find_checkpoint(path: str | os.PathLike[str]) -> Path:
-    """The checkpoint that a user means.
+    """The checkpoint at a path that a user gives.
 
     Args:
         path: A checkpoint, a directory of checkpoints, or a run directory (with `checkpoints/` in it).
@@ -296,7 +296,7 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 
 
 def _storable(key: str, array: np.ndarray) -> np.ndarray:
-    """The array as safetensors can write it: it takes the buffer as it lies, so order and byte order matter."""
+    """The array in a form that safetensors writes right: it takes the raw buffer, so order and byte order matter."""
     array = np.asarray(array)
     if not isinstance(key, str) or key == "__metadata__":
         raise CheckpointError("not a key for an array in a checkpoint", received=repr(key), fix="use a path, a string")
@@ -312,7 +312,7 @@ def _storable(key: str, array: np.ndarray) -> np.ndarray:
 
 
 def _check_plain(value: Any, where: str) -> None:
-    """Refuses what JSON would change on the way: it turns tuples into lists and keys into strings, silently."""
+    """Refuses data that JSON would change silently: tuples become lists, and keys become strings."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -336,8 +336,8 @@ def _move_into_place(partial: Path, final: Path) -> None:
     if not final.exists():
         partial.rename(final)
         return
-    # A directory that is not empty cannot be renamed over: the old one steps aside first. A crash between the two
-    # renames leaves both whole under hidden names, and the older checkpoints as they were.
+    # A directory that is not empty cannot be renamed over: the old one is moved away first. A crash between the two
+    # renames leaves both complete under hidden names, and the older checkpoints unchanged.
     aside = final.with_name(f"{_TEMPORARY_PREFIX}replaced-{final.name}-{secrets.token_hex(4)}")
     final.rename(aside)
     partial.rename(final)
@@ -346,7 +346,7 @@ def _move_into_place(partial: Path, final: Path) -> None:
 
 def _remove(path: Path) -> None:
     aside = path.with_name(f"{_TEMPORARY_PREFIX}removed-{path.name}-{secrets.token_hex(4)}")
-    path.rename(aside)  # first, so that no half-removed checkpoint is ever seen
+    path.rename(aside)  # first, so that no half-removed checkpoint is visible
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -383,11 +383,11 @@ def _refuse_fault(path: Path, concerns: Callable[[str], bool] = lambda file: Tru
 
 
 def _find_fault(path: Path, concerns: Callable[[str], bool] = lambda file: True) -> tuple[str, str] | None:
-    """The file that makes a checkpoint unusable and what is wrong with it; None when all is well.
+    """The file that makes a checkpoint unusable, and its fault; None if there is none.
 
     Args:
         path: The checkpoint.
-        concerns: Whether a file of it (by its path within) is looked at.
+        concerns: Whether a file (by its path within) is checked.
     """
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))

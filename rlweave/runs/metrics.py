@@ -27,7 +27,7 @@ RETURN_COLUMN = "episode_return"
 #: The mean return of the latest greedy evaluation.
 EVALUATION_COLUMN = "evaluation_return"
 
-#: A line of metrics: has `env_steps_sampled`, and `episode_return` once an episode has ended. Names never change.
+#: A row of metrics: has `env_steps_sampled`, and `episode_return` once an episode has ended. Names never change.
 Report = Mapping[str, float | int]
 
 
@@ -86,7 +86,7 @@ class MetricsLog:
             ) from error
 
     def rewind(self, env_steps: int) -> None:
-        """Drops the rows after a counter: those that a resumed run will write anew."""
+        """Drops the rows after a counter, which a resumed run writes again."""
         rows = _read_rows(self.path) if self.path.exists() else []
         if rows:
             index = rows[0].index(STEP_COLUMN)
@@ -95,13 +95,13 @@ class MetricsLog:
             self._open_events(purge_step=env_steps + 1)
 
     def close(self) -> None:
-        """Writes what is left of the events."""
+        """Writes the remaining events."""
         if self._events is not None:
             self._events.close()
             self._events = None
 
     def _add_columns(self, new: list[str]) -> None:
-        # The step stands first, whatever the order of the first row.
+        # The step is the first column.
         columns = sorted([*self._columns, *new], key=lambda name: name != STEP_COLUMN)
         rows = _read_rows(self.path) if self.path.exists() else []
         self._replace_file([columns, *(row + [""] * len(new) for row in rows[1:])])
@@ -118,7 +118,7 @@ class MetricsLog:
     def _open_events(self, purge_step: int | None = None) -> None:
         self.close()
         _import_tensorboard()
-        # not its SummaryWriter, which writes in a thread: where that fails, the training would wait for it for ever
+        # not its SummaryWriter: that writes in a thread, and if it fails, the training would hang
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -126,7 +126,7 @@ class MetricsLog:
         self.tensorboard.mkdir(parents=True, exist_ok=True)
         # Without the suffix, two files opened in one second have one name, and the second overwrites the first.
         self._events = EventsWriter(str(self.tensorboard / "events"), f".{time.time_ns()}")
-        if purge_step is not None:  # TensorBoard forgets what a cut run wrote after the checkpoint that goes on
+        if purge_step is not None:  # TensorBoard drops events that a cut run wrote after the checkpoint
             start = SessionLog(status=SessionLog.START)
             self._events.write_event(Event(wall_time=time.time(), step=purge_step, session_log=start))
         self._events.flush()
@@ -164,7 +164,7 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         Column name to float64 array of shape (rows,); NaN where a row has no value.
 
     Raises:
-        ConfigError: It holds something else.
+        ConfigError: It is no such file.
     """
     rows = _read_rows(Path(path))
     if not rows:
@@ -182,7 +182,7 @@ def tensorboard_is_installed() -> bool:
 
 
 def _import_tensorboard() -> None:
-    """Imports tensorboardX, and keeps it from importing torch, which takes seconds and is of no use here."""
+    """Imports tensorboardX, and keeps it from importing torch, which takes seconds and is not needed."""
     hide = "torch" not in sys.modules and "tensorboardX" not in sys.modules
     if hide:
         sys.modules["torch"] = None  # type: ignore[assignment]  # an ImportError, with which tensorboardX does without
@@ -221,5 +221,5 @@ def _format(value: float | int | None) -> str:
         return ""
     if isinstance(value, bool):
         return str(int(value))
-    # Plain numbers whatever NumPy calls them; repr keeps every digit of a float.
+    # Plain numbers, not NumPy's; repr keeps every digit of a float.
     return repr(value.item() if isinstance(value, np.generic) else value)

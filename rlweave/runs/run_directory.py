@@ -1,4 +1,4 @@
-"""The directory of one run: everything that says what was run, and everything that it wrote."""
+"""The directory of one run: its settings and versions, and everything that it wrote."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RunDirectory:
             root: Directory of all runs.
 
         Raises:
-            ConfigError: When there is something at `path` already.
+            ConfigError: When `path` exists already.
         """
         if path is not None:
             run = cls(path)
@@ -123,12 +123,12 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """While a command trains: another one on this machine is refused meanwhile.
+        """A lock while a command trains, so that another one on this machine is refused.
 
         Raises:
-            ConfigError: Another one is at it.
+            ConfigError: Another command trains this run.
         """
-        if sys.platform == "win32":  # which has no such lock
+        if sys.platform == "win32":  # no such lock there
             yield
             return
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -145,7 +145,7 @@ class RunDirectory:
                 pass
             yield
         finally:
-            os.close(descriptor)  # which ends the lock, as the end of the process does
+            os.close(descriptor)  # releases the lock, as the end of the process does
 
     def read_config(self) -> tuple[str, dict[str, Any]]:
         """The algorithm's name and the settings of the run; imports the modules that these name."""
@@ -170,7 +170,7 @@ class RunDirectory:
         write_whole(self.config_file, to_yaml({"algorithm": algorithm, **settings}))
 
     def write_versions(self) -> None:
-        """Notes the versions of what runs now."""
+        """Writes the versions of the packages in use."""
         versions = {"python": platform.python_version(), "platform": f"{platform.system()}-{platform.machine()}"}
         for package in _PACKAGES:
             try:
@@ -185,14 +185,14 @@ class RunDirectory:
             append_whole(self.command_file, shlex.join(command) + "\n")
 
     def discard(self) -> None:
-        """Removes a directory in which no training has begun; one with metrics or checkpoints stays."""
+        """Removes the directory unless it has metrics or checkpoints."""
         if self.metrics_file.exists() or (self.checkpoints.is_dir() and any(self.checkpoints.iterdir())):
             return
         pictures = (self.graph_picture, self.plan_picture, self.learning_curve)
         for file in (self.config_file, self.versions_file, self.command_file, *pictures):
             file.unlink(missing_ok=True)
         for directory in (self.checkpoints, self.path):
-            # Whatever else lies there is not ours.
+            # Other files there are not ours.
             with contextlib.suppress(OSError):
                 directory.rmdir()
 
@@ -202,7 +202,7 @@ class RunDirectory:
 
 
 def _safe(name: str) -> str:
-    """A name that every file system and shell takes: letters, digits, `-`, `_` and `.`."""
+    """A name for every file system and shell: letters, digits, `-`, `_` and `.`."""
     return re.sub(r"-{2,}", "-", re.sub(r"[^A-Za-z0-9._-]", "-", name)).strip(".-")
 
 

@@ -1,4 +1,4 @@
-"""The state of a training as nested data, and as what a checkpoint file holds: arrays by path, and plain data."""
+"""The state of a training as nested data, and as the contents of a checkpoint: arrays by path, and plain data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-#: What stands in plain data for an array, for a float that JSON has no word for, and for a dict that looks like one of
+#: The marks in plain data of an array, of a float that JSON cannot express, and of a dict that looks like one of
 #: these two.
 _ARRAY, _NOT_FINITE, _LITERAL = "array", "not finite", "literal"
 _MARKS = (_ARRAY, _NOT_FINITE, _LITERAL)
@@ -25,7 +25,7 @@ def split_arrays(
 
     Args:
         data: Nested dicts, lists and tuples of plain values and arrays.
-        path: Where it stands; names its arrays.
+        path: Its path, which its arrays are named by.
         arrays: Collects the arrays, by path.
         large: Collects those of `Large`; None: with the others.
 

@@ -1,4 +1,4 @@
-"""Files that are there wholly or not at all, also where the disk has no room for them."""
+"""Files that are written completely or not at all, also on a full disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Where to write what takes the place of a file when all of it is written; of the same suffix."""
+    """A path to write to; the file there replaces another one when it is complete. It has the same suffix."""
     path = Path(path)
     partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
     try:
@@ -21,14 +21,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_whole(path: str | os.PathLike[str], content: str) -> None:
-    """Writes a file; an earlier one is replaced when all of the new one is written.
+    """Writes a file; an earlier one is replaced when the new one is complete.
 
     Args:
         path: The file.
         content: All of it, written as UTF-8, with line ends as they are.
 
     Raises:
-        OSError: It cannot be written; an earlier file is as it was.
+        OSError: It cannot be written; an earlier file is unchanged.
     """
     with replacing(path) as partial:
         partial.write_bytes(content.encode())
@@ -38,7 +38,7 @@ def append_whole(path: str | os.PathLike[str], content: str) -> None:
     """Appends text (UTF-8) to a file, all of it or nothing.
 
     Raises:
-        OSError: It cannot be written; the file is as it was.
+        OSError: It cannot be written; the file is unchanged.
     """
     path = Path(path)
     size = path.stat().st_size if path.exists() else 0

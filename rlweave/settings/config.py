@@ -27,8 +27,8 @@ def setting(
 
     Args:
         default: The default value; a `Config`, list or dict may be given as it is. Left out: the user must give one.
-        help: One line that says what it does.
-        unit: What it is counted in, for example `"environment steps"`.
+        help: Its effect, in one line.
+        unit: Its unit, for example `"environment steps"`.
         within: Range of a setting that is a number or a schedule; all values of the schedule lie in it. NaN is in none.
         **constraints: Bounds as pydantic names them: `ge, gt, le, lt, min_length`.
 
@@ -39,7 +39,7 @@ def setting(
 
 
 class _RaisesConfigError(type(BaseModel)):  # type: ignore[misc]
-    """Makes `SomeConfig(...)` raise our error; a wrapped `__init__` would also be called for nested models."""
+    """Makes `SomeConfig(...)` raise rlweave's error; a wrapped `__init__` would also be called for nested models."""
 
     def __call__(cls, *args: Any, **values: Any) -> Any:
         try:
@@ -64,7 +64,7 @@ class Config(_Model):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
     numbers: ClassVar[Range] = ANY_NUMBER
-    """Where all numbers lie, those in lists and dicts, too."""
+    """The range of all its numbers, including those in lists and dicts."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -117,8 +117,8 @@ class Setting:
         key: Dotted path, as `--set` takes it: `"agent.lr"`.
         type: For a reader, such as `"float"`.
         default: As text; empty when the user must give a value.
-        unit: What it is counted in, or empty.
-        help: What it does.
+        unit: Its unit, or empty.
+        help: Its effect.
     """
 
     key: str
@@ -144,11 +144,11 @@ def describe_settings(config_class: type[Config], prefix: str = "") -> list[Sett
 
 
 def to_config_error(config_class: type[BaseModel], error: ValidationError) -> ConfigError:
-    """Says in our words what pydantic found wrong; all of it, the first in full."""
+    """The error for all faults that pydantic found, the first in full."""
     found: dict[str, ConfigError] = {}
     for details in error.errors(include_url=False):
         key, told = _explain(config_class, details)
-        # A union has one for each alternative: that of an alternative with the right type says more.
+        # A union has one error for each alternative: that of an alternative with the right type says more.
         if key not in found or not _is_of_wrong_type(details["type"]):
             found[key] = told
     first, *others = found.values()
@@ -198,7 +198,7 @@ def _is_of_wrong_type(error_type: str) -> bool:
 
 
 def _setting_at(config_class: type[BaseModel], path: list[str | int]) -> tuple[list[str | int], FieldInfo | None]:
-    """The path up to the setting, and its field: below it, pydantic names alternatives of its type."""
+    """The path of the setting, and its field; below that, pydantic names alternatives of its type."""
     for length in range(len(path), 0, -1):
         field = _field_at(config_class, path[:length])
         if field is not None:
@@ -240,7 +240,7 @@ def _literals(field: FieldInfo | None) -> list[str]:
 
 
 def _type_name(annotation: Any) -> str:
-    """A type as a user would write or say it: `float`, `null`, `list of int`, `sync | async`."""
+    """A type as a user would write it: `float`, `null`, `list of int`, `sync | async`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is type(None):
         return "null"

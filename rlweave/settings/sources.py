@@ -29,7 +29,7 @@ def nest(key: str, value: Any) -> Settings:
 
 
 def dotted(settings: Mapping[str, Any], whole: Collection[str] = (), prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings by dotted key, as `--set` takes them; specs stay whole, and so does what is named in `whole`.
+    """Nested settings by dotted key, as `--set` takes them; specs stay whole, and so do the settings in `whole`.
 
     >>> dict(dotted({"steps": 100, "agent": {"lr": {"type": "linear", "start": 0.1, "end": 0.0}}}))
     {'steps': 100, 'agent.lr': {'type': 'linear', 'start': 0.1, 'end': 0.0}}
@@ -42,7 +42,7 @@ def dotted(settings: Mapping[str, Any], whole: Collection[str] = (), prefix: str
 
 
 def parse_assignments(assignments: Sequence[str]) -> Settings:
-    """Reads what stands after `--set`: a dotted key and a value in YAML.
+    """Reads the argument of `--set`: a dotted key and a value in YAML.
 
     Raises:
         ConfigError: For something that is not `key=value`, or a key that is given two values.
@@ -88,7 +88,7 @@ class PresetFile(Mapping[str, Mapping[str, Any]]):
     """Nested settings by environment id, or pattern of ids such as `ALE/*`; read at the first look.
 
     Args:
-        module_file: `__file__` of the algorithm's module; its presets stand beside it, as `.yaml`.
+        module_file: `__file__` of the algorithm's module; its presets are the `.yaml` file beside it.
     """
 
     def __init__(self, module_file: str) -> None:
@@ -162,7 +162,7 @@ class _Yaml12Loader(yaml.SafeLoader):
 
 
 class _Yaml12Dumper(yaml.SafeDumper):
-    """Quotes exactly the texts that `_Yaml12Loader` would read as something else."""
+    """Quotes exactly the texts that `_Yaml12Loader` would read as another type."""
 
 
 def _construct_int(loader: Any, node: Any) -> int:
@@ -175,7 +175,7 @@ def _construct_float(loader: Any, node: Any) -> float:
 
 
 for _class in (_Yaml12Loader, _Yaml12Dumper):
-    _class.yaml_implicit_resolvers = {}  # forget those of YAML 1.1
+    _class.yaml_implicit_resolvers = {}  # without those of YAML 1.1
     for _tag, _pattern, _first in _YAML_12:
         # The order matters: an int would also be a float.
         _class.add_implicit_resolver(_tag, re.compile(f"^(?:{_pattern})$"), list(_first))

@@ -17,8 +17,8 @@ State = dict[str, Any]
 class GraphEnvironment(Component):
     """Environments written in ops: their state is in variables, and a step is a graph function on every backend.
 
-    A sub-class says what one step means for arrays over all environments: `state_variables`, `initial`, `transition`,
-    `observe`. Episodes that end begin anew in the same step, as Gymnasium's SAME_STEP mode has it: `step` hands out
+    A sub-class defines one step for arrays over all environments: `state_variables`, `initial`, `transition`,
+    `observe`. Ended episodes are reset in the same step, as in Gymnasium's SAME_STEP mode: `step` returns
     the final observation, `observations` the one to act on next.
 
     Args:
@@ -44,7 +44,7 @@ class GraphEnvironment(Component):
                 raise EnvError(f"{name} must be a whole number above zero", where=scope, received=repr(number))
         self.num_envs, self.max_episode_steps = num_envs, max_episode_steps
 
-    # -- what an environment is ----------------------------------------------------------------------------------
+    # -- the environment -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def state_variables(self) -> dict[str, tuple[tuple[int, ...], str, Any]]:
@@ -65,7 +65,7 @@ class GraphEnvironment(Component):
     # -- the component -------------------------------------------------------------------------------------------
 
     def create_variables(self) -> None:
-        """The state of all environments, and how long and how good their episodes have been."""
+        """The state of all environments, and lengths and returns of their episodes so far."""
         self.state = {
             name: self.variable(name, (self.num_envs, *shape), initializer, trainable=False, dtype=dtype)
             for name, (shape, dtype, initializer) in self.state_variables().items()

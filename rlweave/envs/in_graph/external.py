@@ -16,16 +16,16 @@ from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
 class ExternalEnvironment(Component):
     """A vector environment (Gymnasium, sub-processes, ...) as a component: host nodes step it.
 
-    It has the methods of `GraphEnvironment`, so that an `EnvironmentStepper` takes either. What differs: its state is
+    It has the methods of `GraphEnvironment`, so that an `EnvironmentStepper` takes either. But its state is
     no part of the graph's state (checkpoints do not have it), its random numbers are its own, and a compiled program
     cannot call it. A rollout is therefore no scan but T times the policy's program with a step on the host in between.
 
     Args:
-        env: The vector environment. It stays the caller's, who closes it; nobody else steps or resets it meanwhile.
+        env: The vector environment. The caller closes it, and does not step or reset it meanwhile.
         scope: Name within the owner.
 
     Raises:
-        EnvError: Something else than a `VectorEnv`.
+        EnvError: It is no `VectorEnv`.
 
     Attributes:
         observation_space: Of one observation, without ranks.
@@ -50,7 +50,7 @@ class ExternalEnvironment(Component):
         self.action_space: Space = env.action_space
 
     def create_variables(self) -> None:
-        """How long and how good the episodes have been; writing them keeps the order of the steps."""
+        """Lengths and returns of the episodes so far; writing them keeps the order of the steps."""
         self.episode_steps = self.variable("episode_steps", (self.num_envs,), trainable=False, dtype="int32")
         self.episode_returns = self.variable("episode_returns", (self.num_envs,), trainable=False)
 
@@ -85,7 +85,7 @@ class ExternalEnvironment(Component):
         steps = self.episode_steps.value
         if not steps.any() and not self.env.has_started:
             self.env.reset()
-        # written, as nobody may read it before the step that stands before it
+        # written, so that no read is moved before the step
         self.episode_steps.assign(steps)
         return self.env.observations
 

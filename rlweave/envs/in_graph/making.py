@@ -1,4 +1,4 @@
-"""Environments in ops by the Gymnasium id of what they equal."""
+"""Environments in ops, by the Gymnasium id of the environment that they equal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GRAPH_ENVIRONMENTS: dict[str, tuple[Callable[..., GraphEnvironment], dict[str, A
 
 
 def register_graph_environment(env_id: str, make: Callable[..., GraphEnvironment], **arguments: Any) -> None:
-    """Makes an environment in ops known, for `placement=fused`.
+    """Registers an environment in ops, for `placement=fused`.
 
     Args:
         env_id: Id of the Gymnasium environment that it equals; that one is played in evaluations.

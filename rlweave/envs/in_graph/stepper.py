@@ -23,12 +23,12 @@ class EnvironmentStepper(Component):
     After RLgraph's component of that name (Schaarschmidt et al. 2019, section 4).
 
     Args:
-        environment: What is stepped.
+        environment: The environments to step.
         policy: Has `act(observations)`, which returns actions and their log-probabilities, and `env_actions(actions)`;
             owned elsewhere. A recurrent one has `recurrent_act(observations, recurrent_state, episode_start)`, which
             returns the state after the step besides; the state stays here from one rollout to the next.
         steps: Length T of a rollout.
-        preprocessor: Has `call(observations)`; what the policy sees of observations. Owned elsewhere.
+        preprocessor: Has `call(observations)`, which the policy's inputs go through. Owned elsewhere.
         scope: Name within the owner.
 
     Raises:
@@ -53,7 +53,7 @@ class EnvironmentStepper(Component):
             self.recurrent_space = policy.recurrent_space
 
     def create_variables(self) -> None:
-        """Of a recurrent policy: its state in all environments, (N, ...) per leaf, and where an episode begins."""
+        """For a recurrent policy: its state in all environments, (N, ...) per leaf, and the flags of first steps."""
         if self.recurrent_space is None:
             return
         envs = self.environment.num_envs
@@ -71,7 +71,7 @@ class EnvironmentStepper(Component):
 
         Returns:
             A dict of nested arrays (T, N, ...): `observations`, `actions`, `log_probs`, and what
-            `GraphEnvironment.step` hands out: `next_observations`, `rewards`, `terminated`, `truncated`,
+            `GraphEnvironment.step` returns: `next_observations`, `rewards`, `terminated`, `truncated`,
             `episode_returns`, `episode_steps`. With a recurrent policy also `episode_start` (T, N), True where
             `observations` is the first of an episode, and `initial_state`, the recurrent state before the first step,
             (N, ...).
@@ -88,7 +88,7 @@ class EnvironmentStepper(Component):
         return graph.scan(step, (), length=self.steps)[1]
 
     def _unrolled(self) -> Any:
-        """Step after step: what runs on the host cannot be called from inside a loop of the graph."""
+        """Step after step, unrolled: a loop of the graph cannot call the host."""
         return self._stacked([self.step() for _ in range(self.steps)])
 
     @graph_fn(returns=1, differentiable=False)

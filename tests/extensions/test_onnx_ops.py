@@ -17,8 +17,12 @@ from tests.backends.op_cases import CASES, Case, arrays_of, call, leaves
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
+from onnx import load_from_string
+
 from rlweave.extensions.onnx_ import ops as onnx_ops
+from rlweave.extensions.onnx_.model import Model
 from rlweave.extensions.onnx_.run import OnnxRun
+from rlweave.extensions.onnx_.session import make_session
 
 #: Operators that acting graphs do not need.
 WITHOUT_FORM = {"lgamma", "set_at", "add_at", "adam_update", "rmsprop_update", "sgd_update", "global_norm_clip"}
@@ -94,3 +98,20 @@ def test_an_operator_without_a_form_names_itself_and_what_else_acts(name: str) -
     one = CASES[name][0]
     with pytest.raises(BackendError, match=rf"ops\.{name} has no ONNX form(.|\n)*numpy, torch, jax or tensorflow"):
         run_of(name, one)(*arrays_of(one))
+
+
+@pytest.mark.parametrize("scale", [None, 255.0, np.array([1.0, 2.0, 4.0])], ids=["alone", "scaled", "scaled by axis"])
+@pytest.mark.parametrize("back", [(0, 3, 1, 2), (0, 2, 3, 1)], ids=["undone", "not undone"])
+def test_images_are_moved_only_where_their_axes_change(scale: Any, back: tuple[int, ...]) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (2, 3, 4, 5), np.uint8)
+    model = Model()
+    name = model.node("Transpose", [model.input("images", np.uint8, images.shape, "images")], perm=[0, 2, 3, 1])
+    wanted = images.transpose(0, 2, 3, 1)
+    if scale is not None:
+        name = model.node("Div", [model.cast(name, np.float32), model.constant(scale, np.float32)])
+        wanted = wanted.astype(np.float32) / np.float32(scale)
+    content, _ = model.finished([(model.transposed(name, back), wanted.dtype, None)])
+    moves = sum(node.op_type == "Transpose" for node in load_from_string(content).graph.node)
+    assert moves == (0 if back == (0, 3, 1, 2) and np.ndim(scale) == 0 else 2)
+    (found,) = make_session(content).run(None, {"images": images})
+    np.testing.assert_array_equal(found, wanted.transpose(back))

@@ -78,7 +78,7 @@ def _blocked_input(target: Target, x: Symbol, in_blocks: bool) -> str:
     name = target.name(x, target.dtype)
     if in_blocks:
         return str(target.node("ReorderInput", [name], domain=BLOCKED_DOMAIN, channels_last=1))
-    return str(target.node("Transpose", [name], perm=[0, 3, 1, 2]))
+    return target.model.transposed(name, (0, 3, 1, 2))
 
 
 def ordered_kernel(kernel: np.ndarray, block: int) -> np.ndarray:

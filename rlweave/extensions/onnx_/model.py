@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 #: Versions of the operator sets that models are written in; ONNX Runtime reads all earlier ones than its own.
 OPSET, IR_VERSION = 21, 10
+#: Operators that treat each element of their first input alike, where further inputs have no axes.
+_ELEMENTWISE = frozenset({"Cast", "Add", "Sub", "Mul", "Div"})
 #: ONNX Runtime's own convolutions on blocks of channels (see `blocked_convolution`).
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
 
@@ -130,6 +132,32 @@ class Model:
         names = [self.fresh(op_type) for _ in range(1 if outputs is None else outputs)]
         self._scopes[-1].append(helper.make_node(op_type, list(inputs), names, domain=domain, **attributes))
         return names[0] if outputs is None else tuple(names)
+
+    def transposed(self, name: str, axes: Sequence[int]) -> str:
+        """A value with its axes in another order.
+
+        Where that undoes a transposition, with nothing between but elementwise operators and constants without axes,
+        those take what was transposed: pictures that come with their channels first are not moved twice.
+        """
+        producers = {output: node for node in self._scopes[-1] for output in node.output}
+        between: list[Any] = []
+        node = producers.get(name)
+        while node is not None and node.op_type in _ELEMENTWISE and self._are_scalars(node.input[1:]):
+            between.append(node)
+            node = producers.get(node.input[0])
+        if node is None or node.op_type != "Transpose":
+            return str(self.node("Transpose", [name], perm=list(axes)))
+        (before,) = (helper.get_attribute_value(attribute) for attribute in node.attribute)
+        if [before[axis] for axis in axes] != list(range(len(axes))):
+            return str(self.node("Transpose", [name], perm=list(axes)))
+        found = node.input[0]
+        for node in reversed(between):
+            attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+            found = self.node(node.op_type, [found, *node.input[1:]], **attributes)
+        return str(found)
+
+    def _are_scalars(self, names: Sequence[str]) -> bool:
+        return all(name in self._initializers and not self._initializers[name].dims for name in names)
 
     def cast(self, name: str, dtype: Any) -> str:
         """A value in another dtype; the same conversion twice is one node."""

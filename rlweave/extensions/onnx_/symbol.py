@@ -7,6 +7,7 @@ the vocabulary, the oracle of all others, decides on types and shapes here as we
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -113,11 +114,12 @@ class Symbol(ToldApartByIdentity):
 class Size(ToldApartByIdentity):
     """The length of an open axis, or a number that depends on one. In a model it is an int64 without axes."""
 
-    __slots__ = ("_name", "_write", "model", "values")
+    __slots__ = ("_law", "_name", "_write", "model", "values")
 
     def __init__(self, model: Model, write: Callable[[], str], values: tuple[int, ...]) -> None:
         self.model, self._write, self.values = model, write, values
         self._name = ""
+        self._law: tuple[Sequence[tuple[int, tuple[str, ...]]], int] | None = None
 
     @property
     def name(self) -> str:
@@ -191,8 +193,8 @@ class Size(ToldApartByIdentity):
         name = self.model.cast(self.name, np.int32)
         return Symbol(self.model, name, [np.asarray(value, np.int32) for value in self.values])
 
-    def at(self, sizes: dict[str, int]) -> int:
-        """Its value for given sizes of the open axes: a multiple of them, plus a number.
+    def _found_law(self) -> tuple[Sequence[tuple[int, tuple[str, ...]]], int]:
+        """Factors of products of open axes, and the number that is added to their sum.
 
         Raises:
             BackendError: It is nothing of the kind.
@@ -206,19 +208,31 @@ class Size(ToldApartByIdentity):
             terms = [(base // (first["B"] * first["T"]), ("B", "T"))]
         else:
             terms = [(by_batch, ("B",)), (by_time, ("T",))]
-
-        def total(sizes: dict[str, int]) -> int:
-            return sum(factor * int(np.prod([sizes[s] for s in symbols])) for factor, symbols in terms if factor)
-
-        offset = base - total(first)
-        if any(total(example) + offset != value for example, value in zip(EXAMPLE_SIZES, self.values, strict=True)):
+        terms = [(factor, symbols) for factor, symbols in terms if factor]
+        offset = base - _total(terms, first)
+        if any(_total(terms, sizes) + offset != value for sizes, value in zip(EXAMPLE_SIZES, self.values, strict=True)):
             raise BackendError(
                 "a random draw has a shape that is no multiple of the batch and time sizes",
                 where=f"the onnx backend, {calling_component()}",
                 received=f"{self.values} rows for sizes {EXAMPLE_SIZES}",
                 fix="act with numpy, or the backend that learns",
             )
-        return total(sizes) + offset
+        return terms, offset
+
+    def at(self, sizes: dict[str, int]) -> int:
+        """Its value for given sizes of the open axes: a multiple of them, plus a number.
+
+        Raises:
+            BackendError: It is nothing of the kind.
+        """
+        if self._law is None:
+            self._law = self._found_law()
+        terms, offset = self._law
+        return _total(terms, sizes) + offset
+
+
+def _total(terms: Sequence[tuple[int, tuple[str, ...]]], sizes: dict[str, int]) -> int:
+    return sum(factor * math.prod([sizes[symbol] for symbol in symbols]) for factor, symbols in terms)
 
 
 def unknown(what: str) -> NoReturn:

@@ -173,7 +173,7 @@ def _conv2d(
         filters = model.derived_constant(np.asarray(kernel, dtype), "channels_first", _channels_first)
     else:
         filters = model.node("Transpose", [target.name(kernel, dtype)], perm=[3, 2, 0, 1])
-    inputs = [model.node("Transpose", [target.name(x, dtype)], perm=[0, 3, 1, 2]), filters]
+    inputs = [model.transposed(target.name(x, dtype), (0, 3, 1, 2)), filters]
     if bias is not None:
         inputs.append(target.name(bias, dtype))
     steps = [stride, stride] if isinstance(stride, int) else list(stride)

@@ -1,4 +1,4 @@
-"""The command line: `rlweave train`, `evaluate`, `resume`, `export`, `serve`, and what else `rlweave --help` names."""
+"""The command line: `rlweave train`, `evaluate`, `resume`, `export`, `serve`, and the others of `rlweave --help`."""
 
 from rlweave.cli.main import main
 

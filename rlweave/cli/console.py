@@ -1,4 +1,4 @@
-"""What the commands print with; kept in one place, so that all of them look alike."""
+"""The consoles of all commands, so that their output looks alike."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from rich.markup import escape
 
 from rlweave.errors import BackendError, CheckpointError, ConfigError, PlanError, RlweaveError, SpecError
 
-#: Errors that a user mends by writing something else; the others come from running.
+#: Errors of wrong usage; the others come from running.
 _USAGE_ERRORS = (BackendError, CheckpointError, ConfigError, SpecError)
 
 
 def output() -> Console:
-    """Where results go. Made anew each time: a test or a pipe may have replaced the stream."""
+    """The console for results; a new one each time, as a test or a pipe may have replaced the stream."""
     return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 def errors() -> Console:
-    """Where errors and warnings go."""
+    """The console for errors and warnings."""
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
 def fail(error: RlweaveError) -> NoReturn:
-    """Prints an error and what caused it, and ends the process: with 2 for wrong usage, else with 1."""
+    """Prints an error and its causes, and ends the process: with 2 for wrong usage, else with 1."""
     errors().print(f"[bold red]error:[/] {escape(str(error))}")
-    if not isinstance(error, _USAGE_ERRORS):  # those say it all themselves
+    if not isinstance(error, _USAGE_ERRORS):  # these errors contain their causes
         for cause in _causes(error):
             errors().print(f"[bold red]cause:[/] {escape(cause)}")
     sys.exit(2 if isinstance(error, _USAGE_ERRORS) else 1)
 
 
 def _causes(error: BaseException) -> Iterator[str]:
-    """The causes of an error, as text, as far as they are not told already.
+    """The causes of an error that its text does not contain.
 
-    rlweave's own say what there is to know, the traceback from inside an environment included. Anything else that an
-    operator of a plan raised comes with its traceback; below other errors of rlweave it is a detail that they retell.
+    rlweave's own errors are complete, including the traceback from inside an environment. Any other error that an
+    operator of a plan raised comes with its traceback; below other errors of rlweave it is a detail.
     """
     cause = error.__cause__
     if isinstance(cause, RlweaveError):
@@ -56,12 +56,12 @@ def warn(text: str) -> None:
 
 
 def show_files(files: Mapping[str, Path]) -> None:
-    """Prints where things are, those that exist."""
+    """Prints the paths of files that exist."""
     show_pairs([(name, str(path)) for name, path in files.items() if path.exists()])
 
 
 def show_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Prints names and what belongs to them in two columns; nothing is cut off, however narrow the terminal."""
+    """Prints names and values in two columns; nothing is cut off, however narrow the terminal."""
     width = max((len(name) for name, _ in pairs), default=0)
     for name, text in pairs:
         output().print(f"  {escape(name):<{width}}  {escape(text)}".rstrip(), soft_wrap=True)

@@ -50,7 +50,7 @@ def graph(
         else:
             write_graph_picture(trainer, out, method)
             output().print(f"component graph: {out}")
-    except ExecutionError as error:  # here a wrong word on the command line, not a graph that failed
+    except ExecutionError as error:  # a wrong name on the command line, not a failed build
         raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
     finally:
         trainer.close()

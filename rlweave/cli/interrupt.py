@@ -1,4 +1,4 @@
-"""Ctrl-C as a request that is looked at between steps, not as an exception in the middle of one."""
+"""Ctrl-C as a request between steps, not an exception in the middle of one."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any, Self
 
 from rlweave.cli.console import warn
 
-#: What a shell expects of a program that Ctrl-C ended.
+#: Exit status of a program that Ctrl-C ended.
 INTERRUPTED = 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Seconds that the program has to end by itself after the second request.
+#: Seconds for the program to end by itself after the second request.
 _LAST_SECONDS = 2.0
 
 
 class StopRequest:
-    """While it is entered, the first Ctrl-C (or SIGTERM) asks the training to stop; a second one ends it at once.
+    """A context in which the first Ctrl-C (or SIGTERM) asks the training to stop; a second one ends it at once.
 
     An interrupt in the middle of an update could leave weights and optimizer of different steps behind. A training
-    stops where all of its state is whole. Python looks at signals between two of its instructions only, and a call of
-    a compiled program is one: so a thread waits for them, too. It ends the process when the training has not stopped
+    stops where its state is consistent. Python handles signals between two of its instructions only, and a call of
+    a compiled program is one: so a thread waits for them, too. It ends the process if the training has not stopped
     within the grace.
 
     Args:
-        stop: Asks the training to stop; called in the middle of anything, so it only sets flags.
-        rescue: Saves what can be saved of a training that did not stop, and says so; called in another thread. None
-            says that it is saving itself, and will stop then.
-        grace: Seconds in which it has to.
+        stop: Asks the training to stop; called at any moment, so it only sets flags.
+        rescue: Saves the last consistent state of a training that did not stop, and tells; called in another thread.
+            None means that the training is saving, and will stop then.
+        grace: Seconds that it may take to stop.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class StopRequest:
         os.close(self._receiver)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or not self._before:  # not entered any more: another handler may still refer to this one
+        if self.asked or not self._before:  # the context has ended: another handler may still refer to this one
             raise KeyboardInterrupt
         self.asked = True
         warn(f"stopping, then saving; within {self._grace:g} seconds, or at once if asked again")
         self._stop()
 
     def _watch(self) -> None:
-        """Ends the process where its main thread does not."""
+        """Ends the process if its main thread does not."""
         if not self._asked_within(None):
             return
         again = self._asked_within(self._grace)
@@ -93,7 +93,7 @@ class StopRequest:
         os._exit(INTERRUPTED)
 
     def _asked_within(self, seconds: float | None) -> bool | None:
-        """Whether a signal asks within a time; False if this is not entered any more, None if the time is over."""
+        """Whether a signal arrives within a time; False if the context has ended, None if the time is over."""
         while select.select([self._receiver], [], [], seconds)[0]:
             content = os.read(self._receiver, 1)
             if not content:

@@ -1,4 +1,4 @@
-"""`rlweave list`: what there is to name on the command line."""
+"""`rlweave list`: names for the command line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def list_names(
 
 
 def algorithms() -> Rows:
-    """The algorithms and what each is."""
+    """The algorithms and their summaries."""
     rows = []
     for name in algorithm_names():
         try:

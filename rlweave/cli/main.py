@@ -56,7 +56,7 @@ def _options(
 
 
 def _search_current_directory() -> None:
-    """Has modules of the current directory be found, such as that of an environment: as `python -m` does."""
+    """Makes modules of the current directory importable, as `python -m` does."""
     directory = os.getcwd()
     if directory not in sys.path and "" not in sys.path:
         sys.path.insert(0, directory)
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the program; an error of rlweave is printed without a traceback.
 
     Args:
-        arguments: The words after `rlweave`; None: those of this process.
+        arguments: The arguments after `rlweave`; None: those of this process.
 
     Raises:
         SystemExit: Always: 0 when all went well, 2 for wrong usage, 1 for a failure while running, 130 after Ctrl-C.

@@ -13,7 +13,7 @@ from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_c
 from rlweave.errors import ConfigError
 from rlweave.runs.whole_files import write_whole
 
-#: A plan is much the same in every environment, so a look at it needs none; training does.
+#: A plan is much the same in every environment, so it is shown without one.
 ANY_ENVIRONMENT = "CartPole-v1"
 _MERMAID_FILES = (".mmd", ".mermaid", ".md")
 
@@ -61,7 +61,7 @@ def plan(
 
 
 def write_plan_picture(picture: str, path: Path) -> None:
-    """Writes the picture of a plan; Mermaid in a Markdown file stands in a block that viewers draw.
+    """Writes the picture of a plan; in a Markdown file as a Mermaid block, which viewers draw.
 
     Raises:
         ConfigError: When the file cannot be written.

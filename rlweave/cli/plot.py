@@ -56,7 +56,7 @@ def plot(
 
 
 def draw_learning_curve(run: RunDirectory) -> None:
-    """Draws the learning curve of a run into its directory; says what is missing when that cannot be."""
+    """Draws the learning curve of a run into its directory; prints what is missing if it cannot."""
     if not _has_metrics(run):
         return
     if not curves.is_installed():
@@ -88,7 +88,7 @@ def read_curve(run: RunDirectory, group: str, column: str = RETURN_COLUMN) -> cu
 
 
 def _has_metrics(run: RunDirectory) -> bool:
-    """Whether there is a line of metrics, or at least their names; a process that was killed leaves an empty file."""
+    """Whether there are metrics, or at least their names; a killed process may leave an empty file."""
     return run.metrics_file.exists() and run.metrics_file.stat().st_size > 0
 
 

@@ -21,7 +21,7 @@ class Rate:
     """Steps per second over the latest reports.
 
     Args:
-        window: How many reports it looks back.
+        window: Number of reports for the average.
         clock: Seconds, rising.
     """
 
@@ -30,7 +30,7 @@ class Rate:
         self._clock = clock
 
     def update(self, steps: float) -> None:
-        """Notes how far the training is now."""
+        """Notes the progress of the training."""
         self._points.append((self._clock(), steps))
 
     @property
@@ -50,7 +50,7 @@ class Rate:
 
 
 class TrainingProgress:
-    """Shows how a training goes: a live line on a terminal, a plain line now and then elsewhere.
+    """Shows the progress of a training: a live line on a terminal, a plain line now and then elsewhere.
 
     Args:
         console: Where to.
@@ -111,7 +111,7 @@ def describe(report: Report, rate: Rate, total: int, evaluation: float = math.na
 
     Args:
         report: The report.
-        rate: Knows how fast the training is.
+        rate: The speed of the training.
         total: Length of the training in environment steps.
         evaluation: Mean return of the latest greedy evaluation; NaN while there is none.
     """

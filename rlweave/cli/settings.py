@@ -1,4 +1,4 @@
-"""From the words of a command line to a validated configuration, and what `rlweave resume` says to its options."""
+"""From command-line arguments to a validated configuration; and the checks of `rlweave resume`'s arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BY_KEY = {setting.key: setting for setting in describe_settings(TrainConfig)}
 
 
 def help_of(key: str) -> str:
-    """The help of the option that sets a key: what it does, its unit and its default."""
+    """The help of the option that sets a key: its effect, unit and default."""
     setting = _BY_KEY[key]
     unit = f", in {setting.unit}" if setting.unit and setting.unit not in setting.help else ""
     default = f"default: {setting.default}" if setting.default else "needed"
@@ -50,7 +50,7 @@ def help_of(key: str) -> str:
 
 
 def collect_settings(options: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Puts options (`--seed 3`) and assignments (`--set seed=3`) together; both have the same rank.
+    """Merges options (`--seed 3`) and assignments (`--set seed=3`); both have the same precedence.
 
     Raises:
         ConfigError: When they contradict one another.
@@ -76,7 +76,7 @@ def make_config(
         algorithm: The algorithm.
         settings: Dotted settings from the command line, which win.
         config_file: YAML or JSON.
-        use_presets: Whether settings tuned for the environment stand below the file.
+        use_presets: Whether settings tuned for the environment are used, below the file.
 
     Returns:
         The configuration, and whether tuned settings are in it.
@@ -104,7 +104,7 @@ def make_config(
 
 
 def settings_text(algorithm: Algorithm, env: str | None = None, width: int = 100) -> str:
-    """All settings of an algorithm: a line with key, default, unit and type each, and what it does below.
+    """All settings of an algorithm: a line with key, default, unit and type each, and the help below.
 
     Args:
         algorithm: The algorithm.
@@ -134,14 +134,14 @@ def _lookup(settings: Mapping[str, Any], key: str) -> Any:
 
 
 class ResumeCommand(TyperCommand):
-    """Knows the options of `train`, of which it has only `--steps`: they are no slips of the pen."""
+    """The command `resume`, which explains options of `train`: it has only `--steps` itself."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the words of the command line.
 
         Args:
             ctx: Of the call; its parent has the command `train`.
-            args: The words after `resume`.
+            args: The arguments after `resume`.
 
         Raises:
             ConfigError: One of them is an option of `train` alone.
@@ -161,13 +161,13 @@ class ResumeCommand(TyperCommand):
 
 
 def _options(command: Any) -> dict[str, bool]:
-    """The options of a command, and whether a value follows."""
+    """The options of a command, and whether each takes a value."""
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     return {name: not own.is_flag for own in options for name in (*own.opts, *own.secondary_opts)}
 
 
 def _asked(words: Sequence[str], options: dict[str, bool]) -> list[str]:
-    """Those of the words that are among the options, and their values."""
+    """The given options of a command, and their values."""
     found: list[str] = []
     for place, word in enumerate(words):
         name, equals, _ = word.partition("=")
@@ -177,7 +177,7 @@ def _asked(words: Sequence[str], options: dict[str, bool]) -> list[str]:
 
 
 def _source(words: Sequence[str]) -> tuple[str, str]:
-    """Algorithm and settings of the run that the words name; placeholders if they name none."""
+    """Algorithm and settings of the run in the arguments; placeholders if there is none."""
     for word in words:
         try:
             run = RunDirectory.open(word)

@@ -152,7 +152,7 @@ def _go_on(run: Path, directory: RunDirectory, steps: int | None) -> None:
 
 
 class _Pictures:
-    """Draws the learning curve, and the plan with rates and lag, when a training is over, for whatever reason."""
+    """A callback that draws the learning curve, and the plan with rates and lag, when a training has ended."""
 
     def on_end(self, run: Run) -> None:
         """Draws them."""
@@ -166,7 +166,7 @@ def _drive(run: Run, directory: RunDirectory) -> None:
     config = run.config
     for note in run.notes:
         output().print(note)
-    vars(run.trainer)["tell"] = lambda text: output().print(text, markup=False)  # from now on at once
+    vars(run.trainer)["tell"] = lambda text: output().print(text, markup=False)  # from now on interrupts are immediate
     title = f"{run.algorithm.name} {config.env} {config.backend} seed {config.seed}"
     try:
         with (
@@ -241,7 +241,7 @@ def describe_evaluation(evaluation: Evaluation, env: str) -> str:
 
 
 def _rescued(run: Run, directory: RunDirectory) -> str | None:
-    """Saves what can be saved in the middle of a step; see `StopRequest`."""
+    """Saves the last consistent state in the middle of a step; see `StopRequest`."""
     rescue = getattr(run.trainer, "rescue", None)
     saved = rescue() if rescue is not None else ""
     return None if saved is None else f"{saved}{_how_to_go_on(directory)}"

@@ -1,4 +1,4 @@
-"""What lies between an environment and an artefact: the numbers of the environment, in the dtypes of the artefact."""
+"""The conversion between environment and artefact: the environment's numbers, in the dtypes of the artefact."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Boundary:
     """The spaces of an artefact, and observations as both sides have them.
 
     Args:
-        policy: What is exported.
+        policy: The exported policy.
 
     Attributes:
         observation_space: Gymnasium's space of one observation, its mask included where that came in the infos.
         action_space: Gymnasium's space of one action.
-        observation_starts: From where categories are counted, by leaf.
+        observation_starts: First number of categories, by leaf.
         action_starts: Likewise.
-        texts: Leaves that hold numbers of words: how many words, and how many numbers.
+        texts: Leaves of hashed words: the numbers of words, and of hashes.
     """
 
     def __init__(self, policy: TrainedPolicy) -> None:
@@ -38,14 +38,14 @@ class Boundary:
         self.texts = dict(_texts(self.observation_space))
 
     def observation(self, flat: Mapping[str, np.ndarray]) -> Any:
-        """What an artefact takes, nested, for observations of the agent by leaf (B, ...)."""
+        """The inputs of the artefact, nested, for observations of the agent by leaf (B, ...)."""
         starts = self.observation_starts
         return self._agent.observation_space.unflatten(
             {p: x + starts[p] if p in starts else x for p, x in flat.items()}
         )
 
     def of_environment(self, flat: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-        """The batch of observations, and of masks (or None), as the environment gives them, for those of the agent."""
+        """The environment's batch of observations, and of masks (or None), for observations of the agent."""
         values = value_to_gymnasium(self.observation_space, self._agent.observation_space.unflatten(flat))
         return (values, None) if self._info_mask is None else (values["observation"], values[MASK])
 

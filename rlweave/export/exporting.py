@@ -1,4 +1,4 @@
-"""`export_policy`: a policy as an artefact in a directory, there wholly and verified, or not at all."""
+"""`export_policy`: a policy as a verified artefact in a directory, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.strict_json import to_json
 from rlweave.tree import flatten_tree, unflatten_like
 
-#: What says what an artefact is.
+#: The file that describes an artefact.
 DESCRIPTION = "policy.json"
 FORMAT, VERSION = "rlweave-policy", 1
 
@@ -34,20 +34,20 @@ def export_policy(policy: TrainedPolicy, to: str, directory: str | os.PathLike[s
     """Writes a policy as an artefact that runs without rlweave.
 
     The artefact takes the environment's observations and gives its actions, greedily: preprocessing, normalization,
-    masks, network, and what makes the environment's action. It is verified before it appears.
+    masks, network, and the conversion to the environment's action. It is verified before it appears.
 
     Args:
-        policy: What `rlweave.load` gives.
+        policy: The policy, from `rlweave.load`.
         to: "onnx", "torch", "jax" or "numpy".
-        directory: Where; an earlier artefact there is replaced.
+        directory: The target directory; an earlier artefact there is replaced.
 
     Returns:
         The description, which is also written as `policy.json`.
 
     Raises:
-        ConfigError: There is no such target, or something else lies in the directory.
-        ExportError: The artefact computes something else than the policy; then nothing is left on the disk.
-        BackendError: What writes the artefact is not installed.
+        ConfigError: There is no such target, or the directory has other files.
+        ExportError: The artefact computes other results than the policy; then nothing is left on the disk.
+        BackendError: The backend that writes the artefact is not installed.
     """
     if to not in TARGETS:
         raise ConfigError("policies cannot be exported to this", received=repr(to), fix=nearest(to, TARGETS))
@@ -60,7 +60,7 @@ def export_policy(policy: TrainedPolicy, to: str, directory: str | os.PathLike[s
     act = getattr(source, name)
     functional = target.backend == "torch"  # its runs are functions elsewhere
     method = pure_method(build_deployed(agent, policy.weights, target.backend, *starts, torch_compile=functional), name)
-    # in a directory that is there already, so that a failure leaves no new ones
+    # in an existing directory, so that a failure leaves no new ones
     home = next(parent for parent in directory.absolute().parents if parent.is_dir())
     partial = home / f".rlweave-export-{os.getpid()}-{secrets.token_hex(4)}"
     try:
@@ -106,7 +106,7 @@ def _check_free(directory: Path) -> None:
 def _description(
     policy: TrainedPolicy, boundary: Boundary, target: Target, method: PureMethod, act: Any
 ) -> dict[str, Any]:
-    """What a user of the artefact has to know, as plain data."""
+    """The description of the artefact for its users, as plain data."""
     agent = policy.agent
     inputs: list[dict[str, Any]] = [
         {
@@ -142,7 +142,7 @@ def _description(
 
 
 def _text_of(name: str, boundary: Boundary) -> dict[str, Any]:
-    """Of an input that takes numbers of words: how many words, and how many numbers."""
+    """For an input of hashed words: the number of words, and of hashes."""
     _, _, path = name.partition("/")
     known = boundary.texts.get(path) if name.startswith("observation") else None
     return {} if known is None else {"text": known}

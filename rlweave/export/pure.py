@@ -1,4 +1,4 @@
-"""An API method that only reads, as a pure function of weights and inputs: what is exported."""
+"""An API method that only reads, as a pure function of weights and inputs, for an export."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PureMethod:
     Attributes:
         function: From the weights, in order, and the (nested) inputs by parameter to the result.
         weights: The variables that it reads, by path below the root.
-        inputs: What is known of each parameter: nested `OpenArray`s.
+        inputs: Shapes and dtypes of each parameter: nested `OpenArray`s.
     """
 
     function: Callable[..., Any]
@@ -34,7 +34,7 @@ class PureMethod:
     inputs: Mapping[str, Any]
 
     def flat_inputs(self) -> dict[str, OpenArray]:
-        """What is known of each array that comes in, by name: its parameter, and its path in there ("state/0")."""
+        """Shape and dtype of each input array, by name: its parameter, and its path in there ("state/0")."""
         return flatten_tree(dict(self.inputs))
 
     def call_flat(self, weights: Sequence[Any], arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Observations of a whole space, its edges among them."""
+"""Observations from all of a space, including its bounds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space
 
-#: Floats beyond count as unbounded: products of such numbers leave single precision.
+#: Floats beyond this count as unbounded: products of such numbers exceed single precision.
 _LARGEST = 1e6
 _UNBOUNDED_EDGE = 10.0
 
 
 def sample_observations(space: Space, rows: int, rng: np.random.Generator, mask_leaf: str | None) -> dict[str, Any]:
-    """Observations by leaf, (B, ...): a third of them has leaves at their edges, the others are anywhere.
+    """Observations by leaf, (B, ...): a third of them has leaves at their bounds, the others are random.
 
     Args:
         space: Of one observation.
         rows: B.
         rng: Draws them.
-        mask_leaf: The leaf that says which actions are allowed: at least one is.
+        mask_leaf: The leaf with the mask of allowed actions: at least one is allowed.
     """
     flat = {}
     for path, leaf in space.flatten().items():

@@ -1,4 +1,4 @@
-"""What a policy can be exported to: how each artefact is written, and how it is run without rlweave."""
+"""Targets of an export: how each artefact is written, and how it runs without rlweave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from rlweave.export.pure import PureMethod
 
-#: What an artefact is when it is loaded: from arrays by name to arrays by name.
+#: A loaded artefact: maps arrays by name to arrays by name.
 Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -21,9 +21,9 @@ class Target:
 
     Attributes:
         name: As the command line has it.
-        backend: Whose operators write it.
+        backend: The backend whose operators write it.
         file: The file that is loaded.
-        runs_on: What loads and runs it.
+        runs_on: The packages that load and run it.
         module: Of the backend: `write(function, weights, inputs, file)` gives the content of each file by name, and
             `load(path)` a `Runner`.
     """
@@ -42,7 +42,7 @@ class Target:
         return files
 
     def load(self, directory: Path) -> Runner:
-        """What was written, as it runs elsewhere."""
+        """The written artefact, loaded as elsewhere."""
         runner: Runner = importlib.import_module(self.module).load(directory / self.file)
         return runner
 

@@ -1,4 +1,4 @@
-"""An artefact against the policy that it was made of: observations of the whole space, in batches of several sizes."""
+"""Compares an artefact with its policy: on observations from all of the space, in batches of several sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlweave.tree import flatten_tree
 ROLLOUTS = ((10, 88), (16, 7), (8, 1))
 OBSERVATIONS = sum(steps * rows for steps, rows in ROLLOUTS)
 #: Greatest difference, in units of the greatest value of an output where that is beyond 1: with observations in the
-#: thousands single numbers that cancel are not exact to this, whoever computes.
+#: thousands, single numbers that cancel are not exact to this on any backend.
 TOLERANCE = 1e-5
 
 
@@ -33,7 +33,7 @@ def verify(
     boundary: Boundary,
     where: str,
 ) -> dict[str, Any]:
-    """Compares an artefact with what it was made of.
+    """Compares an artefact with its policy.
 
     Rollouts of observations go through all; of recurrent policies each carries a state of its own from step to step.
     Differences of numbers are at most `TOLERANCE`. Actions are equal, but where two of them are equally good to the
@@ -44,9 +44,9 @@ def verify(
         source: The deployed policy on NumPy: from nested observations, and of recurrent ones state and episode starts,
             to its result.
         recurrent_space: Of the recurrent state of one environment; None where there is none.
-        policy: What both were made of; only its actions are looked at.
-        boundary: Between the environment and the artefact.
-        where: What is verified, for the error.
+        policy: The policy of both; only its actions are used.
+        boundary: The conversion between environment and artefact.
+        where: Name of the artefact, for the error.
 
     Returns:
         `observations`, `greatest_difference`, and `ties`: how many actions differ between equally good ones.
@@ -87,7 +87,7 @@ def verify(
 
 
 def _difference(got: np.ndarray, want: np.ndarray) -> float:
-    """The greatest difference; NaN where only one of both is."""
+    """The greatest difference; NaN if only one of them is NaN."""
     with np.errstate(invalid="ignore"):
         difference = np.abs(got - want)
     difference = np.where((got == want) | (np.isnan(got) & np.isnan(want)), 0.0, difference)
@@ -96,10 +96,10 @@ def _difference(got: np.ndarray, want: np.ndarray) -> float:
 
 @dataclass
 class _Comparison:
-    """Compares results, and keeps count.
+    """Compares results, and counts differences.
 
     Attributes:
-        where: What is verified, for the error.
+        where: Name of the artefact, for the error.
         scales: The greatest value of each output so far, masked ones apart; at least 1.
         greatest: The greatest difference so far.
         ties: How many actions differed so far between equally good ones.
@@ -147,7 +147,7 @@ class _Comparison:
                 numbers = np.abs(want[np.isfinite(want) & (want != np.float32(MASKED))])
                 self.scales[name] = max(self.scales.get(name, 1.0), float(numbers.max(initial=1.0)))
         for name in self.scales:
-            if name.startswith("action"):  # what is clipped has been larger
+            if name.startswith("action"):  # clipped values were larger before
                 own = self.scales.get(f"{name.replace('action', 'parameters', 1)}/mean", 1.0)
                 self.scales[name] = max(self.scales[name], own)
 

@@ -1,4 +1,4 @@
-"""The application: `POST /act`, `GET /`, `GET /health`.
+"""The ASGI application: `POST /act`, `GET /`, `GET /health`.
 
 A request holds all that its answer depends on, the state of a recurrent policy included, so that any number of clients
 and servers may be mixed.
@@ -24,15 +24,15 @@ from rlweave.spaces.gymnasium_json import gymnasium_to_json
 from rlweave.strict_json import to_json
 from rlweave.tree import flatten_tree, unflatten_like
 
-#: What a request may hold; `observations` is a batch, and so are masks, state and episode_start beside it.
+#: Keys of a request; `observations` is a batch, and so are masks, state and episode_start beside it.
 FIELDS = ("observation", "observations", "deterministic", "mask", "state", "episode_start", "policy")
 
-#: How many characters of what was wrong an answer repeats.
+#: Number of characters of a wrong value that an answer repeats.
 _SHOWN = 200
 
 
 def make_application(policies: TrainedPolicy | Mapping[str, TrainedPolicy]) -> Starlette:
-    """An ASGI application for what `rlweave.load` gives.
+    """An ASGI application for policies from `rlweave.load`.
 
     `POST /act` takes an object with `observation`, a value of the space, or `observations`, a list of them, and answers
     with `action` or `actions`. Optional are `deterministic` (true), `mask` (of a policy that was trained with masks of
@@ -62,7 +62,7 @@ class _Service:
         self._policies = dict(policies) if isinstance(policies, Mapping) else {}
 
     async def describe(self, request: Request) -> Response:
-        """What is served: spaces as JSON, and how to ask."""
+        """The description of the served policies: spaces as JSON, and the form of requests."""
         about: dict[str, Any] = {"rlweave": rlweave.__version__, "act": "POST /act", "fields": list(FIELDS)}
         if self._one is not None:
             return _answer({**about, **_description(self._one)})

@@ -23,7 +23,7 @@ def value_from_json(space: gymnasium.Space[Any], data: Any, path: str = "observa
     Args:
         space: The space.
         data: Objects for Dict, lists for Tuple and arrays, numbers, and text.
-        path: What it is called in errors.
+        path: Its name in errors.
 
     Raises:
         SpaceError: It does not have the form of the space; names the leaf.
@@ -53,7 +53,7 @@ def batch_from_json(space: gymnasium.Space[Any], rows: list[Any], path: str = "o
         SpaceError: One does not have the form of the space; names its row and leaf.
     """
     if not isinstance(space, gym.Dict | gym.Tuple) and not isinstance(rows[0], str):
-        # all at once, where that can be; whatever is wrong is looked for row by row
+        # all at once if possible; errors are located row by row
         with contextlib.suppress(SpaceError):
             array = array_from_json(rows, path, "")
             if array.shape[1:] == space.shape:

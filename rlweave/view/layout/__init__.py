@@ -1,1 +1,1 @@
-"""Layouts of layered graphs, and the elements of SVG pictures of them: what pictures of graphs and plans share."""
+"""Layouts of layered graphs, and the elements of their SVG pictures, for pictures of graphs and plans."""

@@ -45,13 +45,13 @@ LABEL_SIZE, LABEL_LINES = 10.0, 4
 
 @dataclass(eq=False)
 class Link:
-    """All that is of one kind and flows between two boxes of one container.
+    """The flows of one kind between two boxes of one container.
 
     Args:
         target: Name of the box that it goes to; "out" leaves the container.
         kind: "data", "gradient" or "state".
-        labels: What flows.
-        methods: In which API methods.
+        labels: Names of the flows.
+        methods: Their API methods.
         edge: Where it runs.
     """
 
@@ -84,7 +84,7 @@ class Box:
     Args:
         name: What the links of its container call it.
         title: Its text.
-        part: What it shows, for whoever draws it.
+        part: The part that it shows, for the drawing.
         small: Lines of small print below its name.
         inside: Boxes of a container, with their places.
         links: Between those boxes.

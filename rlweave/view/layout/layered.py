@@ -74,7 +74,7 @@ class Edge:
 
 @dataclass
 class Arrangement:
-    """Where everything is: the size, and top and bottom of each layer."""
+    """The size of a layout, and top and bottom of each layer."""
 
     width: float
     height: float
@@ -333,7 +333,7 @@ def _set_rows(layers: list[list[Item]], edges: Sequence[Edge]) -> Arrangement:
 
 
 class Ordered(Protocol):
-    """What can be ordered: it knows its layer and its place there."""
+    """An item with a layer and a place in it."""
 
     layer: int
     order: int

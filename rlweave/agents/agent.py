@@ -112,6 +112,8 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         #: What `acting_backend="auto"` measured and chose; None before, and where a backend is named.
         self.acting_choice: ActingChoice | None = None
         self.env_steps = 0
+        #: Environment steps at which the training pauses next, to report, evaluate or save.
+        self.pauses_at: float = math.inf
         #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
         self.recurrent = is_recurrent(getattr(self.config, "network", None))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -324,6 +325,14 @@ class ReplayAgent(Agent):
     def ready(self) -> bool:
         """Whether the memory holds enough for an update without a batch."""
         return self.inserted > 0 and self.env_steps - self.memory_began_at >= self.config.learning_starts
+
+    def steps_to_update(self) -> int:
+        """Environment steps from now until there are enough for the next update, or the training pauses; at least 1."""
+        config = self.config
+        since = max(self.env_steps - config.learning_starts, 0)
+        period = config.batch_size / config.samples_per_step
+        due = config.learning_starts + period * (since // period + 1)
+        return max(math.ceil(min(due, self.pauses_at)) - self.env_steps, 1)
 
     def refill_memory(self) -> None:
         self.inserted, self.memory_began_at = 0, self.env_steps

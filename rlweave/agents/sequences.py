@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from rlweave.errors import ConfigError
 from rlweave.spaces import BoolBox, Box, Dict, FloatBox, IntBox, Space
-from rlweave.tree import flatten_tree, tree_map, unflatten_like
+from rlweave.tree import flatten_tree, tree_leaves, tree_map, unflatten_like
 
 Nested = Any
 
@@ -155,6 +156,12 @@ class SequenceAccumulator:
             buffer[envs, rows] = flat[path][envs]
         self._filled[envs] += 1
         return self._take(np.flatnonzero(self._filled == self.length))
+
+    def extend(self, **columns: Nested) -> dict[str, Any]:
+        """Takes T steps of all sub-environments: the arguments of `add`, (T, B, ...) each."""
+        steps = range(len(tree_leaves(columns)[0]))
+        found = [self.add(**tree_map(itemgetter(t), columns)) for t in steps]
+        return tree_map(lambda *parts: np.concatenate(parts), *found)
 
     def _take(self, envs: npt.NDArray[np.int64]) -> dict[str, Any]:
         """Complete sequences of some sub-environments; what the next ones share with them stays."""

@@ -162,7 +162,7 @@ def stack(items: Sequence[Any]) -> Any:
     >>> stack([{"a": np.zeros(2)}, {"a": np.ones(2)}])["a"].shape
     (2, 2)
     """
-    return tree_map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *items)
+    return tree_map(lambda *leaves: np.array(leaves), *items)
 
 
 def is_single(space: Space, value: Any) -> bool:

@@ -36,9 +36,12 @@ class ReplayTrainConfig(TrainConfig):
 
     num_envs: int = setting(1, "number of environments", ge=1, unit="environments")
     steps_per_item: int = setting(
-        32, "steps that a worker on Ray takes per call, over its environments: a call costs about as much as 10 steps",
-        ge=1, unit="environment steps",
-    )  # fmt: skip
+        32,
+        "steps that a worker takes for one item, over its environments: on Ray so many (a call costs about as much as "
+        "10 steps), in this process at most so many, and none after the next update is due",
+        ge=1,
+        unit="environment steps",
+    )
     save_memory: bool = setting(
         True, "checkpoints hold the replay memory; without it a run that is resumed fills it anew before it learns"
     )
@@ -128,9 +131,10 @@ class GraphLearner:
 
 
 def transition_worker(config: ReplayTrainConfig, agent: ReplayAgent, env: VectorEnv) -> TransitionWorker:
-    """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
-    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if config.has_remote_actors else 1
-    return TransitionWorker(agent, env, steps, functools.partial(agent.make_accumulator, env.num_envs))
+    """A worker that collects transitions, on the learner's own agent those between two updates."""
+    steps = max(1, config.steps_per_item // (config.num_envs // config.workers))
+    accumulator = functools.partial(agent.make_accumulator, env.num_envs)
+    return TransitionWorker(agent, env, steps, accumulator, None if config.has_remote_actors else agent.steps_to_update)
 
 
 def dqn_plan(workers: RolloutWorkers, learner: GraphLearner) -> ReportMetrics:

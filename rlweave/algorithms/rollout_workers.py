@@ -11,6 +11,7 @@ import numpy as np
 from rlweave.agents.agent import Agent
 from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.agents.replay_agent import ReplayAgent
+from rlweave.agents.trajectories import stack
 from rlweave.algorithms.trajectory_columns import TrajectoryColumns
 from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.envs import StepResult, VectorEnv
@@ -255,14 +256,27 @@ class TransitionWorker(AlternatingWorker):
     Args:
         agent: The agent that acts.
         env: The environments.
-        steps: Vector steps in one item.
+        steps: Vector steps in one item, or at most so many.
         make_accumulator: Makes the accumulator of n-step transitions.
+        until_update: Says how many environment steps are missing for the next update, where the agent is the one that
+            learns: items end there, so that each is what happens between two updates. None: all are equally long.
+
+    Attributes:
+        steps: Vector steps in the present item.
     """
 
-    def __init__(self, agent: ReplayAgent, env: VectorEnv, steps: int, make_accumulator: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        agent: ReplayAgent,
+        env: VectorEnv,
+        steps: int,
+        make_accumulator: Callable[[], Any],
+        until_update: Callable[[], int] | None = None,
+    ) -> None:
         super().__init__(agent, env)
         self.agent: ReplayAgent = agent
-        self.steps = steps
+        self.steps = self.most_steps = steps
+        self._until_update = until_update
         self._make_accumulator = make_accumulator
         self._accumulator = make_accumulator()
 
@@ -278,13 +292,21 @@ class TransitionWorker(AlternatingWorker):
         self._accumulator = self._make_accumulator()
         self._accumulator.load_state_dict(state["steps"])
 
+    def sample(self) -> SampleBatch:
+        if self._until_update is not None:
+            envs = sum(half.env.num_envs for half in self.halves)
+            steps = max(1, min(self.most_steps, -(-self._until_update() // envs)))
+            for half in self.halves:
+                half.steps = steps
+        return super().sample()
+
     def act(self, observations: Any) -> Any:
         """Actions (B, ...) of a network without a state."""
         return self.agent.act(observations, explore=True)
 
     def _sampling(self) -> Sampling:
         """The transitions completed in some vector steps."""
-        parts = []
+        rows: list[dict[str, Any]] = []
         env_steps = 0
         for _ in range(self.steps):
             observations = self.observations()
@@ -296,20 +318,23 @@ class TransitionWorker(AlternatingWorker):
             yield
             result = self._finish_step()
             env_steps += self._count(result.valid)
-            complete = self._accumulator.add(
-                observations,
-                actions,
-                result.rewards,
-                result.terminated,
-                result.truncated,
-                result.next_observations,
-                None if result.valid.all() else result.valid,
-                **extra,
+            rows.append(
+                {
+                    "observations": observations,
+                    "actions": actions,
+                    "rewards": result.rewards,
+                    "terminated": result.terminated,
+                    "truncated": result.truncated,
+                    "next_observations": result.next_observations,
+                    "valid": result.valid,
+                    **extra,
+                }
             )
-            if len(complete["rewards"]):
-                parts.append(complete)
-        data = {} if not parts else parts[0] if len(parts) == 1 else _concatenate(parts)
-        return SampleBatch(data, "rows", env_steps=env_steps)
+        columns = stack(rows)
+        if columns["valid"].all():
+            del columns["valid"]
+        complete = self._accumulator.extend(**columns)
+        return SampleBatch(complete if len(complete["rewards"]) else {}, "rows", env_steps=env_steps)
 
 
 def acting_state(agent: Agent) -> dict[str, Any]:
@@ -320,12 +345,3 @@ def acting_state(agent: Agent) -> dict[str, Any]:
 def build_acting(agent: Agent) -> None:
     """Builds only the acting part of an agent: no optimizer, no memory, and on NumPy no deep-learning framework."""
     agent.build({"methods": agent.worker_methods or agent.acting_methods, "static": {}})
-
-
-def _concatenate(parts: Sequence[Any]) -> Any:
-    first = parts[0]
-    if isinstance(first, dict):
-        return {key: _concatenate([part[key] for part in parts]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_concatenate([part[i] for part in parts]) for i in range(len(first)))
-    return np.concatenate(parts)

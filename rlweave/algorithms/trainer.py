@@ -172,6 +172,7 @@ class PlanTrainer:
                 fix=f"--steps {self.env_steps}, or workers whose sample() does not raise StopIteration before",
             )
         rescue = self._rescue
+        self.agent.pauses_at = goal
 
         def reached(counters: Counters) -> bool:
             rescue.between_steps()

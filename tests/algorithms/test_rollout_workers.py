@@ -43,7 +43,7 @@ class CountingEnv:
         self.inside[ended] = 0
         start = ~valid if self.skip else ended
         if self.skip:
-            self.pending = ended
+            self.pending = ended.copy()
         rewards = np.where(valid, self.clock, -1000.0).astype(np.float32)
         return StepResult(
             self.observe(),

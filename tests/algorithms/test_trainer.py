@@ -1,6 +1,7 @@
 """Trainings: a cut one equals an uncut one, evaluation disturbs nothing, the best checkpoint is the best."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -178,6 +179,30 @@ def test_a_schedule_over_the_whole_training_ends_with_it(trainers, algorithm, se
     updates = finish(trainer)[-1]["gradient_steps"]
     assert trainer.agent.config.lr["steps"] == (500 - 300) * 4 // 16
     assert trainer.agent.config.lr["steps"] - updates in (0, 1)  # the last item is stored, and nobody learns any more
+
+
+#: Of a report, what does not depend on how many steps an item has.
+KEPT = {"env_steps_sampled", "gradient_steps", "episode_return", "evaluation_return", "train_one_step/loss"}
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+@pytest.mark.parametrize(("starts", "ratio"), [(60, 4.0), (61, 3.0)])
+def test_items_are_what_lies_between_updates_and_change_nothing(trainers, algorithm, starts, ratio):
+    """Updates and reports come at the same steps, with the same numbers, as where an item is one step."""
+    sets = {"num_envs": 1, "agent__learning_starts": starts, "agent__samples_per_step": ratio, "steps": 245}
+    many, single = (
+        trainers(algorithm, backend="torch", agent__n_step=2, **sets, **more) for more in ({}, {"steps_per_item": 1})
+    )
+    (worker,) = many.parts.workers
+    lengths, sample = [], worker.sample
+    worker.sample = lambda: lengths.append((item := sample()).num_steps) or item
+    rows, expected = finish(many), finish(single)
+    assert [row["env_steps_sampled"] for row in rows] == [50, 100, 150, 200, 245]
+    for row, other in zip(rows, expected, strict=True):
+        np.testing.assert_equal(*({key: found.get(key) for key in KEPT} for found in (row, other)))
+    np.testing.assert_equal(many.agent.state_dict(), single.agent.state_dict())
+    assert max(lengths[10:]) == np.ceil(16 / ratio)
+    assert len(lengths) < 70
 
 
 PLACES = [
@@ -400,7 +425,7 @@ def test_a_cut_run_of_recurrent_networks_equals_an_uncut_one(trainers, tmp_path,
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
 def test_evaluation_does_not_disturb_recurrent_state(trainers, algorithm):
-    often = trainers(algorithm, backend="torch", evaluate_every=70, evaluation_episodes=3, **recurrent(algorithm))
+    often = trainers(algorithm, backend="torch", evaluate_every=80, evaluation_episodes=3, **recurrent(algorithm))
     never = trainers(algorithm, backend="torch", evaluate_every=0, **recurrent(algorithm))
     rows = finish(often)
     for _ in never.train():
@@ -504,7 +529,7 @@ def test_seeds_decide(trainers, algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_evaluation_does_not_disturb_the_training(trainers, algorithm):
-    often = trainers(algorithm, backend="torch", evaluate_every=70, evaluation_episodes=3)
+    often = trainers(algorithm, backend="torch", evaluate_every=80, evaluation_episodes=3)
     never = trainers(algorithm, backend="torch", evaluate_every=0)
     rows = finish(often)
     for _ in never.train():
@@ -550,7 +575,7 @@ def test_a_training_whose_sources_are_over_ends_with_an_error_that_names_them(mo
     trainer = PlanTrainer.__new__(PlanTrainer)
     trainer.config = TrainConfig(env="CartPole-v1", steps=1_000, report_every=4, evaluate_every=0, checkpoint_every=0)
     stream = ParallelRollouts([FakeWorker(items=3)]).gather_sync().for_each(TrainOneStep(FakeLearner()))
-    trainer.plan, trainer.run = ReportMetrics(stream), None
+    trainer.plan, trainer.run, trainer.agent = ReportMetrics(stream), None, SimpleNamespace()
     trainer._rescue = Rescue(lambda: None, trainer.save, 10.0)
     trainer.events = Events(trainer.config)
     goals, run_to = iter(range(8)), trainer.run_to

@@ -41,6 +41,10 @@ class NStepAccumulator:
         array([2.], dtype=float32)
     """
 
+    _first: dict[str, np.ndarray]
+    _present: dict[str, np.ndarray]
+    _nesting: tuple[Nested, Nested] | None
+
     def __init__(self, n: int, discount: float, num_envs: int) -> None:
         if n < 1 or num_envs < 1 or not 0.0 <= discount <= 1.0:
             raise ConfigError(
@@ -49,10 +53,6 @@ class NStepAccumulator:
             )
         self.n, self.discount, self.num_envs = n, discount, num_envs
         self._powers = discount ** np.arange(n + 1, dtype=np.float64)
-        # factor of the present reward for the window in each slot of the ring, by present slot
-        self._factors = np.stack([self._powers[(slot - np.arange(n)) % n] for slot in range(n)])[:, :, None]
-        self._ages = np.arange(n - 1, -1, -1)[:, None]  # steps since a window started, oldest first
-        self._all = np.ones(num_envs, np.bool_)
         self.reset()
 
     @staticmethod
@@ -77,59 +77,71 @@ class NStepAccumulator:
         next_observations: Nested,
         valid: npt.ArrayLike | None = None,
     ) -> dict[str, Any]:
-        """Takes one step of all sub-environments; everything is copied.
+        """Takes one step of all sub-environments: `extend` without the axis of time, (B, ...) everywhere."""
+        step = observations, actions, rewards, terminated, truncated, next_observations, valid
+        return self.extend(*tree_map(lambda leaf: np.asarray(leaf)[None], step))
+
+    def extend(
+        self,
+        observations: Nested,
+        actions: Nested,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        next_observations: Nested,
+        valid: npt.ArrayLike | None = None,
+    ) -> dict[str, Any]:
+        """Takes T steps of all sub-environments; everything is copied.
 
         Args:
-            observations: What the actions were chosen on, (B, ...) per leaf.
-            actions: (B, ...) per leaf.
-            rewards: (B,).
-            terminated: (B,), bool.
-            truncated: (B,), bool.
-            next_observations: What the actions led to, (B, ...) per leaf; final observations where an episode ended.
-            valid: Rows that are transitions, bool (B,); the others are left out. None: all.
+            observations: What the actions were chosen on, (T, B, ...) per leaf.
+            actions: (T, B, ...) per leaf.
+            rewards: (T, B).
+            terminated: (T, B), bool.
+            truncated: (T, B), bool.
+            next_observations: What the actions led to, (T, B, ...) per leaf; final observations where an episode ended.
+            valid: Rows that are transitions, bool (T, B); the others are left out. None: all.
 
         Returns:
             The N >= 0 transitions that became complete, as fresh arrays (N, ...): observations and actions (of a
             window's first step), rewards (`r_0 + g r_1 + ...`, float32), next_observations and terminated (of its last
-            step), and
-            discounts: g^(steps used), 0 where terminated, float32. Windows that started earlier come first, those
-            that started together in the order of the sub-environments.
+            step), and discounts: g^(steps used), 0 where terminated, float32. They come in the order of the steps that
+            completed them; of one step, windows that started earlier come first, those that started together in the
+            order of the sub-environments.
 
         Raises:
             ExecutionError: A row in the middle of an episode is marked as no transition.
         """
         is_end, is_cut = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
         reward = np.asarray(rewards, np.float64)
-        is_row = self._all if valid is None else np.asarray(valid, np.bool_)
-        if valid is not None:
-            self._refuse_gap(is_row)
-            reward, is_end, is_cut = np.where(is_row, reward, 0.0), is_end & is_row, is_cut & is_row
-        slot = self._step % self.n
-        self._write(slot, {"observations": observations, "actions": actions}, {"next_observations": next_observations})
-        self._returns[slot] = 0.0
-        self._returns += self._factors[slot] * reward
-        self._open += is_row
-        self._step += 1
-        complete = self._open > self._ages
+        is_row = np.ones(reward.shape, np.bool_) if valid is None else np.asarray(valid, np.bool_)
         ended = is_end | is_cut
-        if ended.any():
-            complete[1:] &= ended
-            self._open[ended] = 0
-        else:
-            complete[1:] = False
-        np.minimum(self._open, self.n - 1, out=self._open)
-        return self._collect(slot, complete, is_end)
+        if valid is not None:
+            reward, is_end, ended = np.where(is_row, reward, 0.0), is_end & is_row, ended & is_row
+            self._refuse_gap(is_row, ended)
+        first, after = {"observations": observations, "actions": actions}, {"next_observations": next_observations}
+        if self._nesting is None:
+            self._nesting = tree_map(lambda leaf: None, (first, after))
+        new = {path: np.asarray(value) for path, value in flatten_tree(first).items()}
+        last = {path: np.asarray(value) for path, value in flatten_tree(after).items()}
+        self._present = {path: value[-1].copy() for path, value in last.items()}
+        if held := len(self._rewards):
+            new = {path: np.concatenate((self._first[path], value)) for path, value in new.items()}
+            reward = np.concatenate((self._rewards, reward))
+            is_row = np.concatenate((np.arange(held, 0, -1)[:, None] <= self._open, is_row))
+            ended = np.concatenate((np.zeros((held, self.num_envs), np.bool_), ended))
+        return self._collect(new, last, reward, is_row, ended, is_end)
 
     def flush(self) -> dict[str, Any] | None:
         """Ends all open windows after the steps they have, as if the last step had been truncated.
 
         Returns:
-            As `add`; None before the first step.
+            As `extend`; None before the first step.
 
         Raises:
             ExecutionError: After `load_state_dict`, before the first `add`.
         """
-        if self._step == 0:
+        if not self._present:
             return None
         if self._nesting is None:
             raise ExecutionError(
@@ -137,24 +149,24 @@ class NStepAccumulator:
                 where="NStepAccumulator.flush",
                 fix="after load_state_dict, add a step before flush",
             )
-        complete = self._open > self._ages
-        self._open[:] = 0
-        return self._collect((self._step - 1) % self.n, complete, ~self._all)
+        is_row = np.arange(len(self._rewards), 0, -1)[:, None] <= self._open
+        ended = np.zeros(is_row.shape, np.bool_)
+        ended[-1:] = True
+        last = {path: value[None] for path, value in self._present.items()}
+        return self._collect(self._first, last, self._rewards, is_row, ended, np.zeros((1, self.num_envs), np.bool_))
 
     def reset(self) -> None:
         """Drops all open windows."""
-        self._step = 0
+        # The newest steps, up to n - 1 of them, in which windows may be open: of how many, by sub-environment (B,);
+        # rewards (H, B); observations and actions (H, B, ...) by path. And what the newest one led to, (B, ...).
         self._open = np.zeros(self.num_envs, np.int64)
-        self._returns = np.zeros((self.n, self.num_envs))
-        # Made from the first step: rings (n, B, ...) of a window's first step, and the present step (B, ...), by path.
-        self._rings: dict[str, np.ndarray] = {}
-        self._present: dict[str, np.ndarray] = {}
-        self._nesting: tuple[Nested, Nested] | None = None
+        self._rewards = np.zeros((0, self.num_envs))
+        self._first, self._present, self._nesting = {}, {}, None
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of everything that open windows hold, by name."""
-        state = {"step": np.array(self._step), "open": self._open.copy(), "returns": self._returns.copy()}
-        state |= {f"rings/{path}": array.copy() for path, array in self._rings.items()}
+        state = {"n": np.array(self.n), "open": self._open.copy(), "rewards": self._rewards.copy()}
+        state |= {f"first/{path}": array.copy() for path, array in self._first.items()}
         state |= {f"present/{path}": array.copy() for path, array in self._present.items()}
         return state
 
@@ -164,61 +176,76 @@ class NStepAccumulator:
         Raises:
             CheckpointError: It was saved with another n or number of sub-environments; then nothing has changed.
         """
-        if np.shape(state["returns"]) != (self.n, self.num_envs):
+        sizes = int(state["n"]), len(state["open"])
+        if sizes != (self.n, self.num_envs):
             raise CheckpointError(
                 "the open n-step windows do not fit",
-                received=f"(n, num_envs) = {np.shape(state['returns'])}",
+                received=f"(n, num_envs) = {sizes}",
                 fix=f"load them into an accumulator of these sizes, not {(self.n, self.num_envs)}",
             )
         self.reset()
-        self._step = int(state["step"])
-        self._open, self._returns = np.array(state["open"]), np.array(state["returns"])
-        for prefix, arrays in (("rings/", self._rings), ("present/", self._present)):
+        self._open, self._rewards = np.array(state["open"]), np.array(state["rewards"])
+        for prefix, arrays in (("first/", self._first), ("present/", self._present)):
             arrays.update({p.removeprefix(prefix): np.array(x) for p, x in state.items() if p.startswith(prefix)})
 
-    def _write(self, slot: int, first: Nested, present: Nested) -> None:
-        flat_first, flat_present = flatten_tree(first), flatten_tree(present)
-        if not self._rings:
-            for path, value in flat_first.items():
-                array = np.asarray(value)
-                self._rings[path] = np.zeros((self.n, *array.shape), array.dtype)
-            self._present.update({path: np.array(value) for path, value in flat_present.items()})
-        if self._nesting is None:
-            self._nesting = tree_map(lambda leaf: None, (first, present))
-        for path, ring in self._rings.items():
-            ring[slot] = flat_first[path]
-        for path, array in self._present.items():
-            array[...] = flat_present[path]
-
-    def _collect(self, slot: int, complete: Bools, terminated: Bools) -> dict[str, Any]:
-        """Transitions of the complete windows.
+    def _collect(
+        self,
+        first: dict[str, np.ndarray],
+        last: dict[str, np.ndarray],
+        rewards: np.ndarray,
+        is_row: Bools,
+        ended: Bools,
+        terminated: Bools,
+    ) -> dict[str, Any]:
+        """Transitions of the windows that are complete; what the others need is kept.
 
         Args:
-            slot: Slot of the present step.
-            complete: By age (oldest first) and sub-environment, (n, B).
-            terminated: Of the present step, (B,).
+            first: Observations and actions by path, (H + T, B, ...), of H steps that were kept and T new ones.
+            last: Next observations by path, (T, B, ...).
+            rewards: (H + T, B).
+            is_row: Where an open window starts, (H + T, B).
+            ended: Where an episode ends, (H + T, B).
+            terminated: (T, B).
         """
         assert self._nesting is not None
-        rows, envs = complete.nonzero()
-        ages = self._ages[rows, 0]
-        slots = (slot - ages) % self.n
-        first = {path: ring[slots, envs] for path, ring in self._rings.items()}
-        present = {path: array[envs] for path, array in self._present.items()}
-        is_end = terminated[envs]
-        return {
-            **unflatten_like(self._nesting[0], first),
-            **unflatten_like(self._nesting[1], present),
-            "rewards": self._returns[slots, envs].astype(np.float32),
+        steps, n = len(rewards), self.n
+        returns, used, goes_on = rewards + 0.0, np.ones(rewards.shape, np.int64), ~ended
+        for ahead in range(1, min(n, steps)):
+            joins = goes_on[:-ahead]
+            returns[:-ahead] += self._powers[ahead] * np.where(joins, rewards[ahead:], 0.0)
+            used[:-ahead] += joins
+            goes_on[:-ahead] &= ~ended[ahead:]
+        complete = is_row & (~goes_on | (used == n))
+        at, envs = complete.nonzero()
+        used = used[at, envs]
+        end = at + used - 1
+        if n > 1:
+            order = end.argsort(kind="stable")
+            at, envs, used, end = at[order], envs[order], used[order], end[order]
+        last_at = end - (steps - len(terminated))
+        is_end = terminated[last_at, envs]
+        transitions = {
+            **unflatten_like(self._nesting[0], {path: array[at, envs] for path, array in first.items()}),
+            **unflatten_like(self._nesting[1], {path: array[last_at, envs] for path, array in last.items()}),
+            "rewards": returns[at, envs].astype(np.float32),
             "terminated": is_end,
-            "discounts": (self._powers[ages + 1] * ~is_end).astype(np.float32),
+            "discounts": (self._powers[used] * ~is_end).astype(np.float32),
         }
+        kept = max(steps + 1 - n, 0)
+        self._open = (is_row & ~complete).sum(axis=0)
+        self._rewards = rewards[kept:].copy()
+        self._first = {path: array[kept:].copy() for path, array in first.items()}
+        return transitions
 
-    def _refuse_gap(self, valid: Bools) -> None:
-        gaps = np.flatnonzero(~valid & (self._open > 0))
-        if len(gaps):
-            raise ExecutionError(
-                "a row is no transition, but its sub-environment is in the middle of an episode",
-                where="NStepAccumulator.add",
-                received=f"valid[{gaps[0]}] = False with {self._open[gaps[0]]} steps of open windows",
-                fix="mark the step before as terminated or truncated, or call flush() before a reset",
-            )
+    def _refuse_gap(self, valid: Bools, ended: Bools) -> None:
+        inside = self._open
+        for row, end in zip(valid, ended, strict=True):
+            gaps = np.flatnonzero(~row & (inside > 0))
+            if len(gaps):
+                raise ExecutionError(
+                    "a row is no transition, but its sub-environment is in the middle of an episode",
+                    where="NStepAccumulator.add",
+                    received=f"valid[{gaps[0]}] = False with {inside[gaps[0]]} steps of open windows",
+                    fix="mark the step before as terminated or truncated, or call flush() before a reset",
+                )
+            inside = np.where(end, 0, np.minimum(inside + row, self.n - 1))

@@ -95,6 +95,26 @@ def test_windows_equal_a_loop_over_the_stream(n, B):
         assert len(windows.flush()["rewards"]) == 0
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+@pytest.mark.parametrize("lengths", [[60], [1, 2, 3, 4, 5, 6, 7, 8, 9, 15], [7] * 8 + [4]])
+def test_many_steps_at_once_give_what_they_give_one_by_one(n, lengths):
+    """Bit for bit and in the same order, wherever the pieces begin; some rows are no transitions."""
+    for seed in range(3):
+        steps = stream(np.random.default_rng(seed), 60, 3)
+        after_end = np.zeros(3, bool)
+        for step in steps:  # every second end is followed by a row that is none
+            step["valid"] = ~after_end
+            after_end = step["valid"] & (step["terminated"] | step["truncated"]) & (step["actions"] % 2 == 0)
+        one, many = NStepAccumulator(n, 0.9, 3), NStepAccumulator(n, 0.9, 3)
+        for first, length in zip(np.cumsum([0, *lengths[:-1]]), lengths, strict=True):
+            piece = steps[first : first + length]
+            singly = [one.add(**step) for step in piece]
+            together = many.extend(**{key: np.stack([step[key] for step in piece]) for key in steps[0]})
+            for key, value in together.items():
+                np.testing.assert_array_equal(value, np.concatenate([part[key] for part in singly]))
+        np.testing.assert_equal(one.state_dict(), many.state_dict())
+
+
 def test_oracle():
     windows, no = NStepAccumulator(3, 0.9, 1), np.array([False])
     rewards, discounts = [], []

@@ -7,11 +7,10 @@ a few milliseconds.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# Public name -> the module that defines it.
+# Public name -> the module that defines it; `__init__.pyi` says the same to type checkers.
 _HOME = {
     "Component": "rlweave.graph",
     "api": "rlweave.graph",
@@ -25,25 +24,7 @@ _HOME = {
     "train": "rlweave.algorithms.run",
 }
 
-if TYPE_CHECKING:
-    from rlweave import ops, spaces
-    from rlweave.algorithms.loading import load
-    from rlweave.algorithms.run import train
-    from rlweave.graph import Component, api, build, graph_fn, register, shared
-
-__all__ = [
-    "Component",
-    "__version__",
-    "api",
-    "build",
-    "graph_fn",
-    "load",
-    "ops",
-    "register",
-    "shared",
-    "spaces",
-    "train",
-]
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> object:

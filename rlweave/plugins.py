@@ -60,6 +60,12 @@ def import_named(
         ) from broken
 
 
+def imported(name: str) -> Any:
+    """What `"module:attribute"` names, for names that rlweave itself has written down."""
+    module, attribute = name.split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def import_modules(names: Sequence[str]) -> None:
     """Imports the modules of the setting `imports`.
 

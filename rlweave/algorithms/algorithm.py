@@ -11,7 +11,6 @@ from typing import Any
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import describe_environment, evaluate_player, observation_space_of
-from rlweave.algorithms.fused import fused_parts
 from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
 from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, check_engine, place
@@ -20,6 +19,7 @@ from rlweave.backends import best_backend, get_backend
 from rlweave.envs import Evaluation, VectorEnv, resolve
 from rlweave.errors import BackendError, ConfigError, EnvError, install_command, nearest
 from rlweave.flow import ReportMetrics, WorkerGroup, Workers
+from rlweave.plugins import imported
 from rlweave.runs.run_directory import RunDirectory
 
 Evaluate = Callable[[Any, Any, int, int], Evaluation]
@@ -50,7 +50,8 @@ class Algorithm:
         memory: Makes the memory that a plan fills and samples, where it is not part of the agent.
         complete: Checks settings that depend on each other, and fills in those that an agent cannot know, such as
             lengths of schedules.
-        fused: Class of the agent that has the environments in its graph, for `placement=fused`.
+        fused: Class of the agent that has the environments in its graph, as "module:Class": it is imported for
+            `placement=fused` only.
         presets: Environment id, or a pattern of ids such as `ALE/*`, to nested settings that were tuned for it; they
             stand between defaults and config file.
         needs_gradients: Whether only a backend with gradients can train it; others may still act and show its graph.
@@ -73,7 +74,7 @@ class Algorithm:
     learner: Callable[..., Any] = AgentLearner
     memory: Callable[[Any, Any], Any] | None = None
     complete: Callable[[Any], Any] | None = None
-    fused: type[Any] | None = None
+    fused: str | None = None
     presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     needs_gradients: bool = True
     make_parts: Callable[[Any], Any] | None = None
@@ -171,7 +172,7 @@ class Algorithm:
             )
         config = config if self.complete is None else self.complete(config)
         if config.placement == "fused":
-            return fused_parts(config, self.fused)
+            return imported("rlweave.algorithms.fused:fused_parts")(config, self.fused)
         agent, workers = place(config, self.make_agent, self.worker)
         remote = None
         learner = self.learner(agent, counts=config.has_remote_actors)

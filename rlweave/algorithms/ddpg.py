@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rlweave.agents.td3 import DDPG, DDPGConfig, FusedDDPG
+from rlweave.agents.td3 import DDPG, DDPGConfig
 from rlweave.algorithms.dqn import ReplayTrainConfig, dqn
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
@@ -22,6 +22,6 @@ ddpg = dataclasses.replace(
     summary="deep deterministic policy gradient",
     config_class=DDPGTrainConfig,
     agent=DDPG,
-    fused=FusedDDPG,
+    fused="rlweave.agents.td3:FusedDDPG",
     presets=PresetFile(__file__),
 )

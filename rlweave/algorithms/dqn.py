@@ -8,7 +8,6 @@ from typing import Any
 
 from rlweave.agents.dqn import DQN
 from rlweave.agents.dqn_config import DQNConfig
-from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
@@ -162,6 +161,6 @@ dqn = Algorithm(
     learner=GraphLearner,
     plan=dqn_plan,
     complete=fill_replay_schedules,
-    fused=FusedDQN,
+    fused="rlweave.agents.fused_dqn:FusedDQN",
     presets=PresetFile(__file__),
 )

@@ -13,6 +13,7 @@ from rlweave.algorithms.parts import Parts
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
+from rlweave.plugins import imported
 from rlweave.spaces.gymnasium_spaces import to_gymnasium
 
 
@@ -79,17 +80,17 @@ def fused_plan(learner: FusedLearner) -> ReportMetrics:
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
 
 
-def fused_parts(config: TrainConfig, agent_class: type[FusedPPO] | type[FusedReplayAgent] | None) -> Parts:
+def fused_parts(config: TrainConfig, agent_name: str | None) -> Parts:
     """Agent and plan of a training whose environments are in the graph.
 
     Args:
         config: Settings of the training.
-        agent_class: Class of the agent; None where the algorithm has none of this kind.
+        agent_name: Class of the agent, as "module:Class"; None where the algorithm has none of this kind.
 
     Raises:
         ConfigError: It has none, or the environment cannot be in a graph.
     """
-    if agent_class is None:
+    if agent_name is None:
         raise ConfigError(
             "this algorithm has no fused form: its environments step outside of the graph",
             where="placement",
@@ -98,6 +99,7 @@ def fused_parts(config: TrainConfig, agent_class: type[FusedPPO] | type[FusedRep
         )
     environment = make_graph_environment(config.env, config.num_envs, config.env_options)
     own = config.agent  # type: ignore[attr-defined]
+    agent_class: type[FusedPPO] | type[FusedReplayAgent] = imported(agent_name)
     agent = agent_class(environment, own, backend=config.backend, seed=config.seed)
     spaces = to_gymnasium(environment.observation_space), to_gymnasium(environment.action_space)
     agent.made_for = describe_environment(config, *spaces)

@@ -69,36 +69,31 @@ def check_engine(config: TrainConfig) -> None:
             received=f"fused, with engine {config.engine} and {config.workers} workers",
             fix="use placement local; or --engine local --workers 1, for an algorithm with a fused form",
         )
-    gathering = {"gather": config.gather, "max_lag": config.max_lag}
-    given = [name for name, value in gathering.items() if value is not None]
-    if config.placement == "fused" and given:
-        raise ConfigError(
-            "a fused training gathers nothing: there are no workers",
-            where=given[0],
-            received=f"{gathering[given[0]]!r}, with placement fused",
-            fix="leave it out",
-        )
-    if config.placement == "fused" and config.alternating_sampling:
-        raise ConfigError(
-            "environments of a fused training are part of its program, and do not step by turns",
-            where="alternating_sampling",
-            received="true, with placement fused",
-            fix="leave it out, or use placement local",
-        )
-    if config.placement == "fused" and config.info_metrics:
-        raise ConfigError(
-            "environments of a fused training have no infos",
-            where="info_metrics",
-            received=f"{config.info_metrics!r}, with placement fused",
-            fix="leave it out, or use placement local",
-        )
-    if config.placement == "fused" and config.vectorization == "async":
-        raise ConfigError(
-            "environments of a fused training are part of its program, and have no processes",
-            where="vectorization",
-            received="'async', with placement fused",
-            fix="leave it out, or use placement local",
-        )
+    if config.placement == "fused":
+        _check_fused(config)
+
+
+#: Settings that a fused training does not have, and why.
+_NOT_FUSED = {
+    "gather": "a fused training gathers nothing: there are no workers",
+    "max_lag": "a fused training gathers nothing: there are no workers",
+    "alternating_sampling": "environments of a fused training are part of its program, and do not step by turns",
+    "info_metrics": "environments of a fused training have no infos",
+    "vectorization": "environments of a fused training are part of its program, and have no processes",
+}
+
+
+def _check_fused(config: TrainConfig) -> None:
+    for name, why in _NOT_FUSED.items():
+        value = getattr(config, name)
+        left_out = value is None or value is False or value == [] or (name, value) == ("vectorization", "sync")
+        if not left_out:
+            raise ConfigError(
+                why,
+                where=name,
+                received=f"{value!r}, with placement fused",
+                fix="leave it out, or use placement local",
+            )
 
 
 def make_engine(config: TrainConfig) -> Engine:

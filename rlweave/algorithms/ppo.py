@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
@@ -57,6 +56,6 @@ ppo = Algorithm(
     worker=trajectory_worker,
     plan=ppo_plan,
     complete=complete,
-    fused=FusedPPO,
+    fused="rlweave.agents.fused_ppo:FusedPPO",
     presets=PresetFile(__file__),
 )

@@ -7,12 +7,11 @@ with `register_algorithm`.
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING
 
 from rlweave.errors import ConfigError, nearest
-from rlweave.plugins import load_plugin, plugin_error
+from rlweave.plugins import imported, load_plugin, plugin_error
 
 if TYPE_CHECKING:
     from rlweave.algorithms.algorithm import Algorithm
@@ -69,8 +68,7 @@ def get_algorithm(name: str) -> Algorithm:
     if name in _registered:
         return _registered[name]
     if name in _BUILT_IN:
-        module, attribute = _BUILT_IN[name].split(":")
-        found: Algorithm = getattr(importlib.import_module(module), attribute)
+        found: Algorithm = imported(_BUILT_IN[name])
         return found
     from rlweave.algorithms.algorithm import Algorithm  # listing names needs no agents
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rlweave.agents.sac import SAC, FusedSAC, SACConfig
+from rlweave.agents.sac import SAC, SACConfig
 from rlweave.algorithms.dqn import ReplayTrainConfig, dqn
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
@@ -22,6 +22,6 @@ sac = dataclasses.replace(
     summary="soft actor-critic: maximum entropy with a learned temperature",
     config_class=SACTrainConfig,
     agent=SAC,
-    fused=FusedSAC,
+    fused="rlweave.agents.sac:FusedSAC",
     presets=PresetFile(__file__),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rlweave.agents.td3 import TD3, FusedTD3, TD3Config
+from rlweave.agents.td3 import TD3, TD3Config
 from rlweave.algorithms.dqn import ReplayTrainConfig, dqn
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
@@ -22,6 +22,6 @@ td3 = dataclasses.replace(
     summary="twin delayed deep deterministic policy gradient",
     config_class=TD3TrainConfig,
     agent=TD3,
-    fused=FusedTD3,
+    fused="rlweave.agents.td3:FusedTD3",
     presets=PresetFile(__file__),
 )

@@ -51,16 +51,8 @@ class Shard(Protocol):
 class ShardActor(SourceActor):
     """The actor around one shard: a source of samples that also stores batches."""
 
-    def __init__(
-        self,
-        make_worker: Callable[[], Any],
-        stages: Sequence[tuple[str, Any]],
-        replaces: int = 0,
-        with_episodes: bool = False,
-        count: int = 1,
-    ) -> None:
-        super().__init__(make_worker, stages, replaces, with_episodes=False, count=count)
-        self.weight_version = UNKNOWN_VERSION  # the versions in a memory are mixed
+    first_version = UNKNOWN_VERSION  # the versions in a memory are mixed
+    has_episodes = False
 
     def shares_weights(self) -> bool:
         """A memory takes no weights."""

@@ -133,26 +133,11 @@ class ReplaySource(Operator):
 
     def check(self, graph: Graph) -> None:
         """The memory must be able to fill."""
-        self.stores = graph.stores_into(self.memory)
-        capacity = getattr(self.memory, "capacity", None)
-        problem, fix = "", ""
-        if capacity is not None and self.min_size > capacity:
-            problem = f"min_size {self.min_size} is above the memory's capacity {capacity}"
-            fix = "lower min_size, or use a larger memory"
-        elif not self.memory.ready(self.min_size):
-            fix = "give the plan a branch that ends in StoreToBuffer(memory) with this very memory"
-            if not self.stores:
-                problem = "nothing in the plan stores into it, and it is not filled already"
-            elif all(self in graph.ancestors(store) for store in self.stores):
-                names = ", ".join(repr(store.name) for store in self.stores)
-                problem = f"only {names} stores into it, which itself waits for its samples"
-        if problem:
-            raise PlanError(
-                f"the memory of {self.name!r} can never fill",
-                where=f"operator {self.name!r}, memory {type(self.memory).__name__}",
-                received=problem,
-                fix=fix,
-            )
+        filled = self.memory.ready(self.min_size)
+        where = f"memory {type(self.memory).__name__}"
+        self.stores = _stores_of(
+            self, graph, where, "StoreToBuffer(memory) with this very memory", ", and it is not filled already", filled
+        )
 
     def exhausted(self) -> bool:
         """Whether no more data will come."""
@@ -229,23 +214,9 @@ class ShardSource(RolloutSource):
     def check(self, graph: Graph) -> None:
         """The memory must be able to fill."""
         super().check(graph)
-        self.stores = graph.stores_into(self.memory)
-        problem, fix = "", "give the plan a branch that ends in StoreToBuffer with these very shards"
-        if self.memory.capacity is not None and self.min_size > self.memory.capacity:
-            problem = f"min_size {self.min_size} is above the memory's capacity {self.memory.capacity}"
-            fix = "lower min_size, or use a larger memory"
-        elif not self.stores:
-            problem = "nothing in the plan stores into it"
-        elif all(self in graph.ancestors(store) for store in self.stores):
-            names = ", ".join(repr(store.name) for store in self.stores)
-            problem = f"only {names} stores into it, which itself waits for its samples"
-        if problem:
-            raise PlanError(
-                f"the memory of {self.name!r} can never fill",
-                where=f"operator {self.name!r}, memory of {len(self.memory)} shards",
-                received=problem,
-                fix=fix,
-            )
+        self.stores = _stores_of(
+            self, graph, f"memory of {len(self.memory)} shards", "StoreToBuffer with these very shards"
+        )
 
     def start(self, context: Context) -> None:
         """Finds the shards."""
@@ -345,3 +316,32 @@ class ShardSource(RolloutSource):
         """Takes over a state."""
         self.sampled = int(state["sampled"])
         self.record.load_state_dict(state["record"], self.name)
+
+
+def _stores_of(
+    source: ReplaySource | ShardSource, graph: Graph, where: str, store: str, but: str = "", filled: bool = False
+) -> list[Operator]:
+    """The operators that store into a source's memory.
+
+    Raises:
+        PlanError: The memory can never fill.
+    """
+    stores = graph.stores_into(source.memory)
+    capacity = getattr(source.memory, "capacity", None)
+    problem, fix = "", f"give the plan a branch that ends in {store}"
+    if capacity is not None and source.min_size > capacity:
+        problem = f"min_size {source.min_size} is above the memory's capacity {capacity}"
+        fix = "lower min_size, or use a larger memory"
+    elif not filled and not stores:
+        problem = f"nothing in the plan stores into it{but}"
+    elif not filled and all(source in graph.ancestors(store) for store in stores):
+        names = ", ".join(repr(store.name) for store in stores)
+        problem = f"only {names} stores into it, which itself waits for its samples"
+    if problem:
+        raise PlanError(
+            f"the memory of {source.name!r} can never fill",
+            where=f"operator {source.name!r}, {where}",
+            received=problem,
+            fix=fix,
+        )
+    return stores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from rlweave.errors import PlanError
 from rlweave.flow.codec import saved_as
@@ -43,6 +43,11 @@ class SourceActor:
         count: Items that it makes per call.
     """
 
+    #: Version of the weights before the first ones arrive.
+    first_version: ClassVar[int] = 0
+    #: Whether the worker may have episodes.
+    has_episodes: ClassVar[bool] = True
+
     def __init__(
         self,
         make_worker: Callable[[], Any],
@@ -53,8 +58,9 @@ class SourceActor:
     ) -> None:
         self.worker = make_worker()
         self.owns_worker = not isinstance(make_worker, _Existing)
-        self.weight_version: int | tuple[int, ...] = 0
-        self.with_episodes, self.count = with_episodes and hasattr(self.worker, "episode_stats"), count
+        self.weight_version: int | tuple[int, ...] = self.first_version
+        self.with_episodes = with_episodes and self.has_episodes and hasattr(self.worker, "episode_stats")
+        self.count = count
         self.stages = [(name, copy.deepcopy(operator)) for name, operator in stages]
         self._failed: SourceFailure | None = None
         for _, operator in self.stages:

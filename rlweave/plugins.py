@@ -17,7 +17,7 @@ from rlweave.errors import ConfigError, RlweaveError
 #: What only some users need: the core knows it by these names, and imports it when somebody asks for it.
 EXTENSIONS = {
     name: f"rlweave.extensions.{name}"
-    for name in ("drawing", "eager", "explain", "placement", "replication", "staging")
+    for name in ("diagnosis", "drawing", "eager", "explain", "placement", "replication", "staging")
 }
 
 

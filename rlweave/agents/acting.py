@@ -13,7 +13,7 @@ import numpy as np
 from rlweave.backends import BACKENDS, is_installed
 from rlweave.errors import RlweaveError
 from rlweave.graph import GraphExecutor
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.graph.component import api_methods
 from rlweave.graph.ir import RANDOM_PATHS
 from rlweave.spaces import Box, Space

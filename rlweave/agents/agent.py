@@ -22,7 +22,7 @@ from rlweave.components.action_leaves import ANY_KIND
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import Config, setting
 from rlweave.settings.ranges import FINITE, Range
 from rlweave.spaces import Space

@@ -24,7 +24,7 @@ from rlweave.components.network import is_recurrent
 from rlweave.components.schedules import make_schedule, shared_out
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import api
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.spaces import FloatBox, Space
 

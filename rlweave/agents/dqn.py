@@ -21,7 +21,7 @@ from rlweave.components import DQNLoss, DuelingPolicy, EpsilonGreedy, NStepAccum
 from rlweave.components.action_leaves import COUNTABLE
 from rlweave.components.schedules import make_schedule
 from rlweave.errors import ConfigError
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.spaces import BoolBox, FloatBox, Space
 
 

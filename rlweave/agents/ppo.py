@@ -24,7 +24,7 @@ from rlweave.components import (
 from rlweave.components.network import is_recurrent, mlp
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, shared
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space

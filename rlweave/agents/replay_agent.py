@@ -22,7 +22,7 @@ from rlweave.components import (
 )
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, api
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space

@@ -18,7 +18,7 @@ from rlweave.errors import ConfigError, ExecutionError
 from rlweave.extras.evolution import EvolutionStrategy, NoiseTable
 from rlweave.extras.policy_variants import PolicyVariants
 from rlweave.graph import Component, api, graph_fn
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE
 from rlweave.spaces import FloatBox, IntBox, Space

@@ -18,7 +18,7 @@ from rlweave.extras.adaptation_losses import SquaredErrorLoss, SurrogateLoss
 from rlweave.extras.linear_baseline import LinearBaseline
 from rlweave.extras.policy_variants import PolicyVariants
 from rlweave.graph import Component, api, graph_fn
-from rlweave.graph.building import InputSpace
+from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space

@@ -56,11 +56,7 @@ class StaticMethod:
         self._entries: dict[tuple[Any, ...], Any] = {}
         self._static = declared.static
         self._first = min(declared.parameters.index(parameter) for parameter in declared.static)
-        self._defaults = {
-            p: declared.signature.parameters[p].default
-            for p in declared.static
-            if declared.signature.parameters[p].default is not declared.signature.empty
-        }
+        self._defaults = declared.static_defaults
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) > self._first:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, overload
 
 from rlweave.errors import BuildError, ExecutionError
@@ -82,6 +83,8 @@ class ApiMethod(_Declared):
                 fix=f"parameters are {list(self.parameters)}",
             )
         self.static = tuple(static)
+        parameters = {name: self.signature.parameters[name] for name in self.static}
+        self.static_defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
 
     @overload
     def __get__(self, component: None, cls: type) -> ApiMethod: ...
@@ -104,6 +107,7 @@ class GraphFunction(_Declared):
 
     kind = "graph function"
     static: tuple[str, ...] = ()
+    static_defaults: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,

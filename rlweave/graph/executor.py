@@ -31,6 +31,10 @@ EXECUTOR_ATTRIBUTES = frozenset(
 )
 
 
+#: Changes a traced graph, in place, before it is cut into runs.
+Pass = Callable[[Graph, "GraphExecutor"], Any]
+
+
 class UnknownMethodError(ExecutionError, AttributeError):
     """An executor was asked for an API method that it does not have."""
 
@@ -49,7 +53,7 @@ class GraphExecutor:
         session: Session,
         store: Store,
         tracer: Any,
-        passes: Sequence[Callable[[Graph, GraphExecutor], Any]] = (),
+        passes: Sequence[Pass] = (),
     ) -> None:
         self.session, self.store, self._tracer = session, store, tracer
         #: What changes a graph before it is cut into runs: passes of extensions.
@@ -205,23 +209,18 @@ class GraphExecutor:
 
     def _complete_static(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         declared = self._methods[name]
-        static = {}
+        known = {**declared.static_defaults, **given}
+        traced = [graph.static for (method, _), graph in self.graphs.items() if method == name]
+        if len(traced) == 1:
+            known = {**traced[0], **known}
         for parameter in declared.static:
-            default = declared.signature.parameters[parameter].default
-            if parameter in given:
-                static[parameter] = given[parameter]
-            elif default is not declared.signature.empty:
-                static[parameter] = default
-            else:
-                traced = [graph.static for (method, _), graph in self.graphs.items() if method == name]
-                if len(traced) != 1:
-                    raise ExecutionError(
-                        f"static argument {parameter!r} is needed",
-                        where=f"{self.root.path}.{name}",
-                        fix=f"pass {parameter}=...",
-                    )
-                static[parameter] = traced[0][parameter]
-        return static
+            if parameter not in known:
+                raise ExecutionError(
+                    f"static argument {parameter!r} is needed",
+                    where=f"{self.root.path}.{name}",
+                    fix=f"pass {parameter}=...",
+                )
+        return {parameter: known[parameter] for parameter in declared.static}
 
     def explain(self) -> str:
         """The phases of the build as text: components, rounds of assembly, and what each API method became.

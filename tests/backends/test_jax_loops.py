@@ -104,11 +104,11 @@ def test_no_convolution_is_inside_a_loop_of_a_program_for_cpus(component, monkey
     [(1, 2, "valid"), (2, 1, "same"), (2, 3, "valid"), (3, (2, 1), "same"), (3, 2, "valid"), (8, 4, "valid")],
 )
 def test_a_convolution_as_a_matrix_product_is_the_convolution(kernel, stride, padding):
-    from rlweave.backends.jax_.ops import neural
+    from rlweave.backends.jax_.ops import convolution
 
     def products(*arguments):
-        with neural.as_matrix_products():
-            return neural.conv2d(*arguments)
+        with convolution.as_matrix_products():
+            return convolution.conv2d(*arguments)
 
     assert_convolves(products, 2, kernel, stride, padding)
 
@@ -117,17 +117,17 @@ def test_a_convolution_as_a_matrix_product_is_the_convolution(kernel, stride, pa
 def test_a_large_batch_is_convolved_in_slices(batch):
     import jax
 
-    from rlweave.backends.jax_.ops import neural
+    from rlweave.backends.jax_.ops import convolution
 
     if jax.default_backend() != "cpu":
         pytest.skip("elsewhere the whole batch is faster")
     x = np.zeros((batch, 13, 12, 3), np.float32)
     slice_size = 64 if batch < 1024 else 69
-    assert max(np.diff([*neural._starts_of_slices(batch), batch])) == slice_size
-    program = str(jax.make_jaxpr(lambda x: neural.conv2d(x, np.ones((3, 4, 3, 5), np.float32), 2, "same"))(x))
+    assert max(np.diff([*convolution._starts_of_slices(batch), batch])) == slice_size
+    program = str(jax.make_jaxpr(lambda x: convolution.conv2d(x, np.ones((3, 4, 3, 5), np.float32), 2, "same"))(x))
     assert program.count("dot_general") == (-(-batch // slice_size) if batch > 64 else 0)
     assert program.count("conv_general_dilated[") == (0 if batch > 64 else 1)
-    assert_convolves(neural.conv2d, batch, 3, 2, "same")
+    assert_convolves(convolution.conv2d, batch, 3, 2, "same")
 
 
 def assert_convolves(convolution, batch, kernel, stride, padding):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from rlweave.backends.jax_.ops.neural import as_matrix_products
+from rlweave.backends.jax_.ops.convolution import as_matrix_products
 
 #: A loop is written out up to so many steps and convolutions, those of gradients included: seconds of compilation.
 MAX_STEPS, MAX_CONVOLUTIONS = 32, 256

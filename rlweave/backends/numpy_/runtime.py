@@ -21,7 +21,7 @@ from rlweave.backends.base import (
     truth_error,
     user_location,
 )
-from rlweave.backends.pytree import python_scan, python_while
+from rlweave.backends.python_loops import python_scan, python_while
 from rlweave.errors import BackendError
 from rlweave.ops import OP_NAMES
 from rlweave.tree import tree_leaves, tree_map

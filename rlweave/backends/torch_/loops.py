@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rlweave.backends.base import Array
-from rlweave.backends.pytree import python_scan
+from rlweave.backends.python_loops import python_scan
 from rlweave.backends.torch_.ops.control import readable
 from rlweave.tree import tree_map
 

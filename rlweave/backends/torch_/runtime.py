@@ -27,7 +27,7 @@ from rlweave.backends.base import (
     truth_error,
     user_location,
 )
-from rlweave.backends.pytree import python_while
+from rlweave.backends.python_loops import python_while
 from rlweave.backends.torch_ import ops
 from rlweave.backends.torch_.grad_mode import EnableGrad, NoGrad, inference_mode
 from rlweave.backends.torch_.loops import cond, gradient, scan, tracked, vmap

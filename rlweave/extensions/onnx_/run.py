@@ -12,7 +12,7 @@ import numpy as np
 from onnxruntime import OrtValue
 
 from rlweave.backends.base import OpenArray
-from rlweave.backends.pytree import in_order_of, row_builder
+from rlweave.backends.python_loops import in_order_of, row_builder
 from rlweave.extensions.onnx_.draws import Draws
 from rlweave.extensions.onnx_.model import Model
 from rlweave.extensions.onnx_.ops.control import as_symbols

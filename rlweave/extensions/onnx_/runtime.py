@@ -9,7 +9,7 @@ import numpy as np
 
 from rlweave.backends.base import Array, Cell
 from rlweave.backends.numpy_.runtime import NumpyBackend
-from rlweave.backends.pytree import python_while
+from rlweave.backends.python_loops import python_while
 from rlweave.extensions.onnx_.run import OnnxRun
 from rlweave.extensions.onnx_.session import set_threads
 from rlweave.extensions.onnx_.symbol import Symbol

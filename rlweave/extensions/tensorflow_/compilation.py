@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.base import OpenArray
-from rlweave.backends.pytree import row_builder
+from rlweave.backends.python_loops import row_builder
 from rlweave.extensions.tensorflow_.array import TensorFlowArray, dtype_of, tensor_of
 from rlweave.extensions.tensorflow_.framework import tf
 from rlweave.tree import tree_leaves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlweave.backends.pytree import in_order_of, row_builder
+from rlweave.backends.python_loops import in_order_of, row_builder
 from rlweave.extensions.tensorflow_.array import Array, OpenAxisError, TensorFlowArray, tensor_of
 from rlweave.extensions.tensorflow_.framework import tf
 from rlweave.tree import tree_leaves, tree_map

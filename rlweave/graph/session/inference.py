@@ -16,7 +16,6 @@ from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRan
 from rlweave.graph.binding import bind_node_function, fill_arguments
 from rlweave.graph.composition import ComponentBase
 from rlweave.graph.decorators import GraphFunction
-from rlweave.graph.failures import failed_call
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Call, Structure, Value, unique
 from rlweave.graph.replay import Recording
 from rlweave.graph.session.components import BuiltComponents
@@ -24,6 +23,7 @@ from rlweave.graph.session.fingerprints import PLAIN, Key, frozen
 from rlweave.graph.store import make_binder, scratch_state
 from rlweave.graph.values import make_result, nested_boxes, to_space, variables_of_arguments
 from rlweave.graph.variable import Variable
+from rlweave.plugins import extension
 from rlweave.spaces import Box
 from rlweave.tree import has_leaf, leaves_of
 
@@ -185,7 +185,7 @@ class Session(BuiltComponents):
         except RlweaveError:
             raise
         except Exception as error:
-            raise failed_call(node, error) from error
+            raise extension("diagnosis").failed_call(node, error) from error
         self.evaluation_seconds += time.perf_counter() - start
         return result
 

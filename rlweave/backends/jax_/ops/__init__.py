@@ -6,6 +6,7 @@ import jax
 
 from rlweave.backends.jax_.ops.arrays import *
 from rlweave.backends.jax_.ops.control import *
+from rlweave.backends.jax_.ops.convolution import *
 from rlweave.backends.jax_.ops.elementwise import *
 from rlweave.backends.jax_.ops.neural import *
 from rlweave.backends.jax_.ops.optimization import *

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.numpy_.ops.arrays import asarray, stack, zeros_like
-from rlweave.backends.pytree import scan_loop
+from rlweave.backends.python_loops import scan_loop
 
 Array = Any
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlweave.backends.pytree import scan_loop
+from rlweave.backends.python_loops import scan_loop
 from rlweave.backends.torch_.ops.arrays import asarray, stack, zeros_like
 from rlweave.backends.torch_.ops.elementwise import where
 from rlweave.tree import tree_map

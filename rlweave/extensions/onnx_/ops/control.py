@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.backends.numpy_ import ops as reference
-from rlweave.backends.pytree import in_order_of, row_builder, scan_loop
+from rlweave.backends.python_loops import in_order_of, row_builder, scan_loop
 from rlweave.extensions.onnx_.model import Model
 from rlweave.extensions.onnx_.ops.arrays import asarray, stack, unstack
 from rlweave.extensions.onnx_.symbol import EXAMPLES, Size, Symbol

@@ -1,4 +1,4 @@
-"""Loops over trees of arrays, for backends whose framework brings none of its own."""
+"""Loops in Python, for backends whose framework brings none of its own, and the nesting of what loops carry."""
 
 from __future__ import annotations
 

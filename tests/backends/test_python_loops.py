@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlweave.backends.numpy_ import ops
-from rlweave.backends.pytree import row_builder
+from rlweave.backends.python_loops import row_builder
 from rlweave.tree import tree_leaves, tree_map
 
 

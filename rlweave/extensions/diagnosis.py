@@ -1,16 +1,20 @@
-"""What went wrong in the code of a component, as an error that says where and what to write instead."""
+"""What went wrong in a build, as an error that says where and what to write instead; asked for when something has."""
 
 from __future__ import annotations
 
 import traceback
 import types
+from collections.abc import Mapping
 
 from rlweave.backends.base import ArrayUseError, is_user_file
 from rlweave.backends.bound_ops import BoundOps
 from rlweave.errors import BuildError, nearest
 from rlweave.graph.abstract import RecordingCell
+from rlweave.graph.component import api_methods
+from rlweave.graph.composition import ComponentBase
 from rlweave.graph.decorators import describe
 from rlweave.graph.ir import Call
+from rlweave.graph.session.inference import Session
 from rlweave.ops import OP_NAMES
 
 
@@ -87,3 +91,44 @@ def _innermost(error: Exception) -> types.FrameType | None:
 def _line_of(error: Exception) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_file(f.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
+
+
+def stuck(session: Session, reasons: Mapping[str, str]) -> BuildError:
+    """The build error for a round in which no component became complete.
+
+    Args:
+        session: The build.
+        reasons: By API method why it stopped.
+    """
+    lines = []
+    for component in session.components:
+        state = session.states[id(component)]
+        if state.complete:
+            continue
+        missing = [name for name in state.needs if name not in state.inputs]
+        lines += [f"{component.path}: {_why_missing(session, component, name)}" for name in missing]
+    lines += [f"{session.root.path}.{name} stopped at: {reason}" for name, reason in reasons.items() if reason]
+    details = "\n    ".join(lines)
+    return BuildError(
+        "the build is stuck: no component became complete in the last round",
+        where=", ".join(f"{session.root.path}.{name}" for name in reasons),
+        received="\n    " + details,
+        fix="feed each missing input from an API method that is called with known spaces, or take the parameter "
+        "out of create_variables",
+    )
+
+
+def _why_missing(session: Session, component: ComponentBase, name: str) -> str:
+    declared = api_methods(type(component))
+    suppliers = [method for method, d in declared.items() if name in d.parameters]
+    if not suppliers:
+        parameters = sorted({p for d in declared.values() for p in d.parameters})
+        hint = nearest(name, parameters) if parameters else "it has none"
+        return f"create_variables needs {name!r}, which is no parameter of its API methods; {hint}"
+    circle = session.unknown_inputs.get((id(component), name))
+    if circle:
+        return (
+            f"input {name!r} is only ever passed values that are unknown themselves, in a circle: "
+            f"{', '.join(dict.fromkeys(circle))}"
+        )
+    return f"input {name!r} is never fed; API methods that would supply it: {', '.join(suppliers)}, called by nobody"

@@ -62,8 +62,8 @@ def test_a_component_test_without_a_space_names_it():
 
 
 def test_unknown_input():
-    assert message(lambda: build(Two(), {"state": rows(3)})) == [
-        "unknown input 'state': no API method of the root has such a parameter",
+    assert message(lambda: build(Two(), {"observation": rows(3)})) == [
+        "unknown input 'observation': no API method of the root has such a parameter",
         "where:    root",
         "received: FloatBox((B, 3) float32)",
         "fix:      did you mean 'observations'?",

@@ -644,8 +644,8 @@ def test_stuck_in_a_circle():
 
 def test_stuck_because_create_variables_names_no_input():
     class Wrong(Component):
-        def create_variables(self, stats):
-            self.v = self.variable("v", stats.shape)
+        def create_variables(self, observation):
+            self.v = self.variable("v", observation.shape)
 
         @graph_fn
         def call(self, observations):
@@ -653,7 +653,7 @@ def test_stuck_because_create_variables_names_no_input():
 
     lines = message(lambda: build(Wrong("wrong"), {"observations": rows(3)}))
     assert lines[3] == (
-        "wrong: create_variables needs 'stats', which is no parameter of its API methods; did you mean 'observations'?"
+        "wrong: create_variables needs 'observation', which is no parameter of its API methods; did you mean 'observations'?"
     )
 
 

@@ -89,8 +89,6 @@ class _EagerMethod:
 class EagerTrace(Trace):
     """A trace that evaluates every node when it is made; bodies of scans and conditions are traced, then run."""
 
-    replays = False
-
     def __init__(self, executor: EagerExecutor, graph: Graph) -> None:
         super().__init__(executor.session, graph)
         self.executor = executor

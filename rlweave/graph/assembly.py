@@ -129,7 +129,6 @@ class Assembly:
             known = tuple([name for name, static in waiting if (name, static) not in again])
             session.rounds.append(Round(known, tuple(reasons.items()), completed))
             waiting = again
-        session.recordings.clear()
         order = {name: i for i, name in enumerate(self.wanted)}
         self.graphs.sort(key=lambda graph: order[graph.name])
 
@@ -211,11 +210,9 @@ class Assembly:
     def trace_variant(self, name: str, static: Mapping[str, Any]) -> Graph:
         """Traces a static variant after the build."""
         self.session.activate()
-        self.session.recordings.clear()
         graph, reason = self.trace(name, static)
         if graph is None:
             graph, reason = self.trace(name, static)
         if graph is None:
             raise extension("diagnosis").stuck(self.session, {name: reason})
-        self.session.recordings.clear()
         return graph

@@ -15,7 +15,6 @@ from rlweave.errors import BuildError
 from rlweave.graph.current import require_trace, tracing
 from rlweave.graph.decorators import ApiMethod, GraphFunction, describe
 from rlweave.graph.ir import RANDOM_PATHS, Call, Graph, Metric, Node, NotReady, Structure, Unknown, Value
-from rlweave.graph.replay import Recording, recording_key
 from rlweave.graph.values import make_inputs, same, spaces_of, variables_of_arguments
 from rlweave.graph.variable import Variable
 from rlweave.spaces import Box
@@ -42,9 +41,6 @@ class Trace:
         graph: Where nodes go.
         outer: The trace around a body.
     """
-
-    #: Whether a call that equals one before may be copied in place of being traced.
-    replays = True
 
     def __init__(self, session: Session, graph: Graph, outer: Trace | None = None) -> None:
         self.session, self.graph, self.outer = session, graph, outer
@@ -105,28 +101,12 @@ class Trace:
         first = () if key is None else (key,)
         if isinstance(declared, GraphFunction):
             return self._graph_call(component, declared, first, arguments)
-        recorded = self._recording_key(component, declared, arguments) if self.replays and key is None else None
-        if recorded is not None:
-            known = self.session.recordings.get(recorded)
-            if known is not None and known.closed:
-                return known.replay(self.emit, list(leaves_of(arguments, Value)))
-        start, metrics = len(self.graph.nodes), len(self.graph.metrics)
         self.calls.append(f"{self.session.path_of(component)}.{declared.name}")
         try:
             positional, keywords = _pass_on(declared, arguments)
-            result = declared.function(component, *first, *positional, **keywords)
+            return declared.function(component, *first, *positional, **keywords)
         finally:
             self.calls.pop()
-        if recorded is not None and not self.unknown and len(self.graph.metrics) == metrics:
-            recording = Recording(self.graph.nodes[start:], list(leaves_of(arguments, Value)), result)
-            self.session.recordings[recorded] = recording
-        return result
-
-    def _recording_key(self, component: ComponentBase, declared: ApiMethod, arguments: dict[str, Any]) -> Any:
-        """The key of a call, or None where it has to be traced: inside substitutions, vmap and split."""
-        if self.substitutions or self.in_vmap or self.split_writes:
-            return None
-        return recording_key(component, declared.function, len(self.session.completion), arguments)
 
     def _split(
         self, component: ComponentBase, declared: ApiMethod | GraphFunction, arguments: dict[str, Any]

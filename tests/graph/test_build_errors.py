@@ -653,7 +653,8 @@ def test_stuck_because_create_variables_names_no_input():
 
     lines = message(lambda: build(Wrong("wrong"), {"observations": rows(3)}))
     assert lines[3] == (
-        "wrong: create_variables needs 'observation', which is no parameter of its API methods; did you mean 'observations'?"
+        "wrong: create_variables needs 'observation', which is no parameter of its API methods; "
+        "did you mean 'observations'?"
     )
 
 

@@ -17,7 +17,6 @@ from rlweave.graph.binding import bind_node_function, fill_arguments
 from rlweave.graph.composition import ComponentBase
 from rlweave.graph.decorators import GraphFunction
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Call, Structure, Value, unique
-from rlweave.graph.replay import Recording
 from rlweave.graph.session.components import BuiltComponents
 from rlweave.graph.session.fingerprints import PLAIN, Key, frozen
 from rlweave.graph.store import make_binder, scratch_state
@@ -66,8 +65,6 @@ class Session(BuiltComponents):
         super().__init__(root, backend, device)
         self.rng, self.host_backend = rng, get_backend("numpy")
         self.result_counts: dict[tuple[int, str], int] = {}
-        #: What API methods emitted, as long as methods are traced.
-        self.recordings: dict[Any, Recording] = {}
         self._binders: dict[str, tuple[Any, ScratchRandom]] = {}
         #: By plain call: what it returns and touches.
         self._effects: dict[tuple[Any, ...], _Effects] = {}

@@ -355,22 +355,14 @@ class MultiAgentTrainer(PlanTrainer):
         assert isinstance(self.config, MultiAgentTrainConfig)
         return evaluate_players(self.config, self.agent.greedy_players(), episodes, seed, self._mapping)
 
-    def draw(self, method: str | None = None) -> str:
-        """The component graph of a policy's agent as SVG: ``"policy/method"``; of the first one, if not said."""
-        agent, name = self._found(method)
-        return agent.executor.draw("svg", name or None)
-
-    def code(self, method: str) -> str:
-        """The code that runs for ``"policy/method"``."""
-        agent, name = self._found(method)
-        return agent.executor.code(name)
+    def find_method(self, method: str | None) -> tuple[Any, str | None]:
+        """The executor of ``"policy/method"``, and the method; by default that of the first policy."""
+        agent, name = (next(iter(self.agent.values())), None) if method is None else self.agent.find(method)
+        return agent.executor, name or None
 
     def explain(self) -> str:
         """How the component graphs were built, one after the other."""
         return "\n".join(f"policy {policy}\n{agent.executor.explain()}" for policy, agent in self.agent.items())
-
-    def _found(self, method: str | None) -> tuple[Agent, str]:
-        return (next(iter(self.agent.values())), "") if method is None else self.agent.find(method)
 
 
 multi_agent = Algorithm(

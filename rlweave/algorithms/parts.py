@@ -1,17 +1,18 @@
-"""The parts of a training, and the interface of trainers."""
+"""The interface of trainers, the parts that an algorithm gives them, and the events of a training."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from rlweave.agents.agent import Agent
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.algorithms.callbacks import Callbacks
+from rlweave.algorithms.config import TrainConfig
 from rlweave.envs import Evaluation
-from rlweave.flow import ReportMetrics, WorkerGroup
+from rlweave.flow import Every, ReportMetrics, WorkerGroup
 from rlweave.runs.metrics import Report
 
 
@@ -89,3 +90,33 @@ class Parts:
     workers: list[Any] | WorkerGroup
     plan: Callable[[], ReportMetrics]
     remote: LearnerElsewhere | None = None
+
+
+class Events:
+    """When a training evaluates, saves and reports.
+
+    Args:
+        config: Settings of the training.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.evaluate, self.checkpoint = Every(config.evaluate_every), Every(config.checkpoint_every)
+        self.report = Every(config.report_every)
+        self._all = (self.evaluate, self.checkpoint, self.report)
+
+    def is_due(self, steps: int) -> bool:
+        """Whether one of them is due at so many environment steps."""
+        return any(event.is_due(steps) for event in self._all)
+
+    def next_after(self, steps: int) -> int:
+        """The next number of environment steps at which one of them is due."""
+        return min((steps // event.interval + 1) * event.interval for event in self._all if event.interval)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The events so far."""
+        return [event.state_dict() for event in self._all]
+
+    def load_state_dict(self, state: Sequence[Any]) -> None:
+        """Takes over what `state_dict` gave."""
+        for event, kept in zip(self._all, state, strict=True):
+            event.load_state_dict(kept)

@@ -15,8 +15,7 @@ from rlweave.agents.model_files import Model, write_model
 from rlweave.algorithms.callbacks import Callbacks
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.events import Events
-from rlweave.algorithms.parts import Parts
+from rlweave.algorithms.parts import Events, Parts
 from rlweave.algorithms.placement import check_engine, close_engine, make_engine, set_threads
 from rlweave.algorithms.saving import (
     Rescue,
@@ -405,14 +404,20 @@ class PlanTrainer:
 
     # -- inspection ----------------------------------------------------------------------------------------------
 
+    def find_method(self, method: str | None) -> tuple[Any, str | None]:
+        """The executor that has an API method, and the method's name there; None stands for all methods."""
+        return self.agent.executor, method
+
     def draw(self, method: str | None = None) -> str:
         """The component graph, or the part that one API method uses, as SVG."""
-        picture: str = self.agent.executor.draw("svg", method)
+        executor, name = self.find_method(method)
+        picture: str = executor.draw("svg", name)
         return picture
 
     def code(self, method: str) -> str:
         """The code that runs for an API method of the root."""
-        code: str = self.agent.executor.code(method)
+        executor, name = self.find_method(method)
+        code: str = executor.code(name)
         return code
 
     def explain(self) -> str:

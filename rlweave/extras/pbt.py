@@ -13,7 +13,7 @@ from rlweave.agents.model_files import Model
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.environments import evaluate_player
-from rlweave.algorithms.events import Events
+from rlweave.algorithms.parts import Events
 from rlweave.algorithms.placement import RolloutWorkers, close_engine, make_engine
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import check_same_training
@@ -340,13 +340,9 @@ class PopulationTrainer(PlanTrainer):
         self._show(meta["settings"]).agent.import_model(model)
         self._shown_is_loaded = True
 
-    def draw(self, method: str | None = None) -> str:
-        """The component graph of a trial's agent, as SVG."""
-        return self._best_trainer().draw(method)
-
-    def code(self, method: str) -> str:
-        """The code that runs for an API method of a trial's agent."""
-        return self._best_trainer().code(method)
+    def find_method(self, method: str | None) -> tuple[Any, str | None]:
+        """The executor of the best trial's agent, and the method."""
+        return self._best_trainer().find_method(method)
 
     def explain(self) -> str:
         """The phases of the build of a trial's agent, as text."""

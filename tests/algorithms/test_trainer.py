@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms.config import TrainConfig, resolve_config
-from rlweave.algorithms.events import Events
+from rlweave.algorithms.parts import Events
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import Rescue
 from rlweave.algorithms.trainer import PlanTrainer

@@ -171,7 +171,7 @@ class PlanTrainer:
                 fix=f"--steps {self.env_steps}, or workers whose sample() does not raise StopIteration before",
             )
         rescue = self._rescue
-        self.agent.pauses_at = goal
+        self._pause_at(goal)
 
         def reached(counters: Counters) -> bool:
             rescue.between_steps()
@@ -179,6 +179,10 @@ class PlanTrainer:
 
         self.plan.advance(reached)
         rescue.no_step()
+
+    def _pause_at(self, steps: int) -> None:
+        """Has the agent take no steps beyond, where it takes several at once."""
+        self.agent.pauses_at = steps
 
     # -- stopping ------------------------------------------------------------------------------------------------
 

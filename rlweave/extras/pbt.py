@@ -258,6 +258,9 @@ class PopulationTrainer(PlanTrainer):
         settings = dict(self._best_member()["settings"])
         return {"algorithm": pbt.name, "backend": self.config.backend, "env": self.config.env, "settings": settings}
 
+    def _pause_at(self, steps: int) -> None:
+        """Nothing: trials take whole items."""
+
     def _memory_bytes(self) -> int:
         """All trials' together; trials that copied a state share its memory."""
         if not hasattr(self._first, "save_memory"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -20,26 +20,26 @@ from rlweave.flow.operator import Graph, Operator
 from rlweave.flow.protocols import Learner
 
 
-class LearnersBehind:
-    """The learners that get the items of an operator."""
+class KeepsItems(Operator):
+    """Base of operators that keep items for the learners behind them, and measure how old these get."""
 
-    def __init__(self) -> None:
-        self._learners: list[Learner | LearnerActor] = []
-        self._context: Context | None = None
+    at_source: ClassVar[bool] = False
+    _learners: Sequence[Learner | LearnerActor] = ()
+    _shared: Context | None = None
 
-    def find(self, node: Operator, graph: Graph) -> None:
-        """Looks for them downstream of a node."""
-        self._learners = graph.learners_behind(node)
+    def check(self, graph: Graph) -> None:
+        """Finds the learners that train on the items."""
+        self._learners = graph.learners_behind(self)
 
     def start(self, context: Context) -> None:
         """Gets the records that count the learners' updates."""
-        self._context = context
+        self._shared = context
 
     def _records(self) -> list[LearnerRecord]:
-        return [] if self._context is None else [self._context.learner(learner) for learner in self._learners]
+        return [] if self._shared is None else [self._shared.learner(learner) for learner in self._learners]
 
     def updates(self) -> tuple[int, ...]:
-        """The number of updates of each of them."""
+        """The number of updates of each of these learners."""
         return tuple(record.updates for record in self._records())
 
     def weight_lags(self, envelope: Envelope, made_with: Iterable[tuple[int, tuple[int, ...]]]) -> list[int]:
@@ -54,7 +54,7 @@ class LearnersBehind:
         Returns:
             The lag of each item whose weights are known; nothing if items come from no workers.
         """
-        maker = None if self._context is None else self._context.worker_of(envelope.origins[0][0])
+        maker = None if self._shared is None else self._shared.worker_of(envelope.origins[0][0])
         if maker is None:
             return []
         channel = maker[0]
@@ -69,7 +69,7 @@ class LearnersBehind:
 Item = TypeVar("Item")
 
 
-class Prefetch(Operator):
+class Prefetch(KeepsItems):
     """Holds n items back, each staged when it arrives: copied to a device, say, while the learner is still busy.
 
     Order stays; at the end of a stream the last n follow. An item is n items old when it goes on: a sample of a
@@ -85,36 +85,25 @@ class Prefetch(Operator):
         ConfigError: If n is below 1.
     """
 
-    at_source: ClassVar[bool] = False
-
     def __init__(self, n: int, stage: Callable[[Any], Any]) -> None:
         check_arguments(stage, 1, "operator 'prefetch'", "stage")
         self.n, self.stage = positive("n", n, "prefetch"), stage
         self.lags = LagHistogram()
         #: (item as it came, what was made of it, updates of the learners behind at that time)
         self._kept: deque[tuple[Envelope, Any, tuple[int, ...]]] = deque()
-        self._learners = LearnersBehind()
 
     def signature(self) -> Signature:
         """What goes in comes out."""
         return Signature(Item, Item)
 
-    def check(self, graph: Graph) -> None:
-        """Finds the learners that train on the items."""
-        self._learners.find(self, graph)
-
-    def start(self, context: Context) -> None:
-        """Gets the records that count the learners' updates."""
-        self._learners.start(context)
-
     def process(self, envelope: Envelope) -> Pulled:
         """Stages the item, and lets the oldest go when there are more than n."""
-        self._kept.append((envelope, self.stage(envelope.payload), self._learners.updates()))
+        self._kept.append((envelope, self.stage(envelope.payload), self.updates()))
         return self._release() if len(self._kept) > self.n else ABSORBED
 
     def _release(self) -> Envelope:
         envelope, staged, before = self._kept.popleft()
-        lag = max((now - then for now, then in zip(self._learners.updates(), before, strict=True)), default=0)
+        lag = max((now - then for now, then in zip(self.updates(), before, strict=True)), default=0)
         self.lags.add(lag)
         if self.add_metrics is not None:
             self.report(lag=lag)
@@ -146,7 +135,7 @@ class Prefetch(Operator):
 MadeWith = tuple[int, tuple[int, ...]]
 
 
-class MixInReplay(Operator):
+class MixInReplay(KeepsItems):
     """Appends trajectories from a bounded buffer to every item (Espeholt et al. 2018, section 5.2.2).
 
     An item's own trajectories replace the oldest in the buffer first; then trajectories are drawn from all
@@ -166,8 +155,6 @@ class MixInReplay(Operator):
         ConfigError: An argument is out of range.
     """
 
-    at_source: ClassVar[bool] = False
-
     def __init__(self, capacity: int, proportion: float, seed: int = 0) -> None:
         self.capacity = positive("capacity", capacity, "mix_in_replay")
         if not proportion > 0:
@@ -180,21 +167,12 @@ class MixInReplay(Operator):
         self.proportion, self.seed = float(proportion), seed
         #: One trajectory each, (T, 1, ...), and the weights it was made with: version and versions, as envelopes have.
         self._kept: deque[tuple[SampleBatch, MadeWith]] = deque(maxlen=capacity)
-        self._learners = LearnersBehind()
         self._items = 0
         self._owed = 0.0
 
     def signature(self) -> Signature:
         """Takes and gives batches."""
         return Signature(SampleBatch, SampleBatch)
-
-    def check(self, graph: Graph) -> None:
-        """Finds the learners that train on the items."""
-        self._learners.find(self, graph)
-
-    def start(self, context: Context) -> None:
-        """Gets the records that count the learners' updates."""
-        self._learners.start(context)
 
     def process(self, envelope: Envelope) -> Pulled:
         """Keeps the item's trajectories, and appends replayed ones to it.
@@ -222,7 +200,7 @@ class MixInReplay(Operator):
         # a generator for each item: the number of items is all of its state
         chosen = np.random.default_rng((self.seed, self._items)).integers(len(self._kept), size=number)
         replayed = [self._kept[index] for index in chosen]
-        lags = self._learners.weight_lags(envelope, [made_with for _, made_with in replayed])
+        lags = self.weight_lags(envelope, [made_with for _, made_with in replayed])
         if lags and self.add_metrics is not None:
             self.report(lag=float(np.mean(lags)))
         mixed = SampleBatch.concat([fresh, *(batch for batch, _ in replayed)])

@@ -216,20 +216,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def verify_checkpoint(path: str | os.PathLike[str]) -> int:
-    """Checks every byte of a checkpoint.
-
-    Returns:
-        Its step.
-
-    Raises:
-        CheckpointError: As `load_checkpoint` does.
-    """
-    path = Path(path)
-    _refuse_fault(path)
-    return int(json.loads((path / MANIFEST).read_text(encoding="utf-8"))["step"])
-
-
 def list_checkpoints(directory: str | os.PathLike[str]) -> list[Path]:
     """The checkpoints named by their step, oldest first, unchecked; named ones such as `best` are not among them."""
     directory = Path(directory)

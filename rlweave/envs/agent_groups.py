@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave.envs.batching import Batch, batch_codec
+from rlweave.envs.contract import OutOfRange
 from rlweave.envs.failures import NOT_FINITE, describe
 from rlweave.envs.infos import InfoNumbers
-from rlweave.envs.integer_ranges import OutOfRange
 from rlweave.errors import ConfigError, EnvError
 from rlweave.spaces import Space
 from rlweave.spaces.gymnasium_spaces import from_gymnasium

@@ -35,8 +35,7 @@ from rlweave.envs.env_process import (
     run_env_process,
 )
 from rlweave.envs.failures import environment_failure
-from rlweave.envs.object_state import Data
-from rlweave.envs.plain_objects import NotData
+from rlweave.envs.object_state import Data, NotData
 from rlweave.envs.seeding import sub_env_seeds
 from rlweave.envs.steps import Advance, Infos
 from rlweave.envs.sync_env import EnvFactory, check_same_spaces

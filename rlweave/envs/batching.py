@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rlweave.envs.integer_ranges import OutOfRange, integer_bounds
+from rlweave.envs.contract import OutOfRange, integer_bounds
 from rlweave.errors import EnvError
 from rlweave.spaces import Box
 from rlweave.spaces.gymnasium_spaces import from_gymnasium, value_to_gymnasium

@@ -1,7 +1,7 @@
-"""The interface of Gymnasium's environments, checked where their values come in.
+"""The interface of Gymnasium's environments, checked where their values come in; and what a training refuses of them.
 
-Unambiguous values are accepted: a reward in an array of one element, a flag of NumPy. All else
-is an error here, because it would become a wrong number later.
+Unambiguous values are accepted: a reward in an array of one element, a flag of NumPy. All else is an error here,
+because it would become a wrong number later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlweave.envs.ownership import parts_of
 from rlweave.errors import EnvError
+from rlweave.spaces import Box, IntBox
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -191,3 +193,72 @@ def _shown(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)}: {value!r:.100}"
     return f"{value!r:.100} (of type {type(value).__name__})"
+
+
+class OutOfRange(EnvError):  # noqa: N818 (the field's term)
+    """An integer outside of its space.
+
+    Attributes:
+        row: Its row, if a whole batch was checked.
+    """
+
+    row: int | None = None
+
+
+def integer_bounds(space: Box) -> tuple[tuple[Any, Any] | None, bool]:
+    """Lowest and highest value of a leaf of integers or flags, and whether its dtype holds others, too."""
+    if not isinstance(space, IntBox):
+        return (0, 1), False
+    low, high = _shortest(space.low), _shortest(space.last)
+    limits = np.iinfo(space.dtype)
+    return (low, high), bool(np.any(low > limits.min) or np.any(high < limits.max))
+
+
+def _shortest(bound: npt.NDArray[Any]) -> Any:
+    """A bound as a number, if it is the same in all dimensions."""
+    return bound.flat[0].item() if bound.size and bool((bound == bound.flat[0]).all()) else np.array(bound)
+
+
+_FIXES = {
+    "NormalizeObservation": "leave the wrapper out and set agent.normalize_observations=true: those statistics belong "
+    "to the policy (of ppo, appo, a2c and impala); elsewhere scale by fixed numbers, as "
+    "gymnasium.wrappers.TransformObservation does",
+    "NormalizeReward": "leave the wrapper out and set agent.normalize_rewards=true (of ppo): those belong to "
+    "the learner, and evaluations count the rewards as they are; elsewhere scale by a fixed number, as "
+    "gymnasium.wrappers.TransformReward does",
+}
+_ANY = (
+    "leave the wrapper out, or have it scale by fixed numbers; agent.normalize_observations=true (of ppo, appo, a2c "
+    "and impala) keeps statistics of observations with the policy"
+)
+
+
+def refuse_running_statistics(env: Any) -> None:
+    """Refuses an environment with a wrapper that keeps running means and variances.
+
+    Each environment of a training would have its own, and those of an evaluation start without, so that the policy sees
+    other numbers than in training.
+
+    Args:
+        env: An environment of any kind, also a vector environment.
+
+    Raises:
+        EnvError: It has such a wrapper.
+    """
+    for part in parts_of(env):
+        attributes = getattr(part, "__dict__", {})
+        for sub_env in attributes.get("envs", ()):
+            refuse_running_statistics(sub_env)
+        attribute = next((name for name, value in attributes.items() if _is_statistic(value)), None)
+        if attribute is not None:
+            kind = type(part).__name__
+            raise EnvError(
+                f"the wrapper {kind} keeps running statistics, and evaluations would have others than the training",
+                received=f"{kind}.{attribute}",
+                fix=_FIXES.get(kind, _ANY),
+            )
+
+
+def _is_statistic(value: Any) -> bool:
+    """Whether it looks like Gymnasium's `RunningMeanStd`, of which there are many copies."""
+    return callable(getattr(value, "update", None)) and all(hasattr(value, name) for name in ("mean", "var", "count"))

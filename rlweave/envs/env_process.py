@@ -24,8 +24,7 @@ import numpy as np
 from rlweave.envs.batching import Array, Batch, BatchCodec, TextCodec, batch_codec
 from rlweave.envs.contract import check_environment, plain_flag, plain_reward, reset_values, step_values
 from rlweave.envs.failures import describe
-from rlweave.envs.object_state import Data
-from rlweave.envs.plain_objects import NotData
+from rlweave.envs.object_state import Data, NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import save_environment
 

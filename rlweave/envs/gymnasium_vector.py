@@ -13,12 +13,10 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlweave.envs.batching import Batch
-from rlweave.envs.contract import batch_flags, batch_rewards, check_environment
+from rlweave.envs.contract import OutOfRange, batch_flags, batch_rewards, check_environment
 from rlweave.envs.failures import SubEnvFailure, SubEnvGuard, describe, environment_failure
-from rlweave.envs.integer_ranges import OutOfRange
-from rlweave.envs.object_state import Data
+from rlweave.envs.object_state import Data, NotData
 from rlweave.envs.ownership import own, refuse_shared
-from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import save_environment
 from rlweave.envs.seeding import sub_env_seeds, vector_seed

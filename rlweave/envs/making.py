@@ -12,12 +12,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlweave.envs.async_env import DEFAULT_TIMEOUT_S, AsyncEnv
 from rlweave.envs.atari import AtariEnv, is_atari, learning_options
+from rlweave.envs.contract import refuse_running_statistics
 from rlweave.envs.failures import SubEnvGuard, describe
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv, GymVectorEnv, autoreset_mode
 from rlweave.envs.hashed_text import HashedText, TextHashing, has_text
 from rlweave.envs.infos import InfoMask
 from rlweave.envs.registration import resolve
-from rlweave.envs.running_statistics import refuse_running_statistics
 from rlweave.envs.sync_env import EnvFactory, SyncEnv, construct
 from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import ConfigError, EnvError, nearest

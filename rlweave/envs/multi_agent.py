@@ -15,10 +15,9 @@ from rlweave.envs.batching import Batch
 from rlweave.envs.contract import LARGEST_REWARD
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.infos import InfoMetrics, InfoNumbers
-from rlweave.envs.object_state import capture, only_data
+from rlweave.envs.object_state import NotData, capture, only_data
 from rlweave.envs.ownership import Ownership, own
 from rlweave.envs.parallel_api import ParallelEnv, first_observations, five_mappings, flag_of, reward_of
-from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit, load_environments, save_environments
 from rlweave.envs.seeding import sub_env_seeds

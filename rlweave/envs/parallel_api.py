@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlweave.envs.contract import plain_flag, plain_reward
+from rlweave.envs.contract import plain_flag, plain_reward, refuse_running_statistics
 from rlweave.envs.multi_cartpole import MultiCartPole
-from rlweave.envs.running_statistics import refuse_running_statistics
 from rlweave.errors import EnvError, install_command, nearest
 from rlweave.plugins import import_named
 

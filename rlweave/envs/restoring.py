@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.envs.object_state import Data, modules_of
-from rlweave.envs.plain_objects import (
+from rlweave.envs.object_state import (
+    Data,
     NotData,
     attributes_of,
     class_name,
     constant_name,
     is_only_attributes,
+    modules_of,
     set_attributes,
     shown_arrays,
     subspaces,

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlweave.envs.failures import describe, environment_failure
-from rlweave.envs.object_state import Data, capture, size_of
-from rlweave.envs.plain_objects import NotData
+from rlweave.envs.object_state import Data, NotData, capture, size_of
 from rlweave.envs.restoring import restore
 from rlweave.errors import EnvError
 

@@ -13,12 +13,10 @@ import numpy.typing as npt
 from gymnasium.vector.utils import batch_space
 
 from rlweave.envs.batching import Batch, batch_codec
-from rlweave.envs.contract import LARGEST_REWARD
+from rlweave.envs.contract import LARGEST_REWARD, OutOfRange
 from rlweave.envs.failures import NOT_FINITE, describe, environment_failure, step_phase
 from rlweave.envs.infos import InfoMetrics, InfoNumbers
-from rlweave.envs.integer_ranges import OutOfRange
-from rlweave.envs.object_state import capture, only_data
-from rlweave.envs.plain_objects import NotData
+from rlweave.envs.object_state import NotData, capture, only_data
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import CANNOT_BE_SAVED, check_number, does_not_fit
 from rlweave.envs.seeding import action_seed

@@ -15,9 +15,8 @@ import pytest
 
 from rlweave.envs import VectorEnv, make_env
 from rlweave.envs.multi_agent import MultiAgentEnv
-from rlweave.envs.object_state import capture
+from rlweave.envs.object_state import NotData, capture
 from rlweave.envs.parallel_api import make_parallel_env
-from rlweave.envs.plain_objects import NotData
 from rlweave.envs.restoring import restore
 from rlweave.errors import EnvError
 from rlweave.runs.states import join_arrays, split_arrays

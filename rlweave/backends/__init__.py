@@ -128,7 +128,7 @@ def is_installed(name: str) -> bool:
 
 
 def best_backend() -> str:
-    """The backend that learns where nobody names one: the first of jax, torch and tensorflow that is installed.
+    """The backend that learns by default: the first of jax, torch and tensorflow that is installed.
 
     JAX stands first, as it is the fastest by far where environments are in the graph, and second to none elsewhere.
     Without any of them: numpy, which acts.

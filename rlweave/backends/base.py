@@ -53,7 +53,7 @@ def set_cells(cells: Sequence[Cell], values: Sequence[Array]) -> None:
 
 
 class ArrayUseError(TypeError):
-    """A graph function did with an array what only some backends could do: the same error on all of them.
+    """A graph function used an array in a way that only some backends support; the same error on all of them.
 
     Args:
         what: What it did.
@@ -182,7 +182,7 @@ class Backend(ABC):
     wide = True
     #: Whether the axes of a variable can lie in memory in another order than its shape names them.
     strided = False
-    #: Arrays inside of graph functions are of another class than those that are handed out.
+    #: Graph functions see arrays of another class than callers do.
     wraps = False
     #: It computes in NumPy on the host: nothing goes elsewhere, and what components say of devices does not matter.
     on_host = False
@@ -210,7 +210,7 @@ class Backend(ABC):
         """A fresh array of the backend."""
 
     def constant(self, x: np.ndarray, device: str | None = None) -> Array:
-        """What a NumPy constant in a graph becomes; NumPy and JAX take it as it is."""
+        """What a NumPy constant in a graph becomes; NumPy and JAX use it unchanged."""
         return x
 
     @abstractmethod
@@ -261,7 +261,7 @@ class Backend(ABC):
         )
 
     def transfer(self, device: str) -> Callable[[Any], Any]:
-        """A function that puts nested arrays (NumPy's as well) on a device; one that is there stays as it is."""
+        """A function that puts nested arrays (NumPy's as well) on a device; those that are there stay."""
         return lambda x: x
 
     def stage(self, x: Any, device: str | None = None) -> Array:
@@ -287,7 +287,7 @@ class Backend(ABC):
             specs: (shape, dtype) of each argument.
             fill: Value of each argument where real arrays are used.
             batch_sizes: Sizes that stand for a batch axis.
-            host: It is to run in NumPy as it is written, so that Python may look at what arrays hold.
+            host: It runs in NumPy on the host, so Python may read what arrays hold.
 
         Raises:
             ArrayUseError: The function did with an array what only some backends could do.

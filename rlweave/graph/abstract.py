@@ -325,7 +325,7 @@ def _fill(leaf: Box) -> int:
 
 
 def _confirmed_suspect(first: Evaluation, varied: Evaluation, size: int, other: int) -> Suspect | None:
-    """An intermediate array of which two axes follow the batch size; a constant axis may equal it by chance."""
+    """An intermediate array with two axes that follow the batch size; an axis that only equals one size is none."""
 
     def moved(shape: tuple[int, ...], again: tuple[int, ...]) -> int:
         """How many axes follow the batch; -1 where the shapes differ in another way."""

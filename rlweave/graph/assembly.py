@@ -180,7 +180,7 @@ class Assembly:
                     received=describe(space),
                     fix="pass a FloatBox, IntBox, BoolBox, Dict or Tuple",
                 )
-            # float64 loses digits there, which nobody relies on; an integer would become another one
+            # float64 inputs lose digits, which is accepted; an integer would become another number
             backend = self.session.backend
             if not backend.wide and any(leaf.dtype == "int64" for leaf in space.flatten().values()):
                 raise BuildError(

@@ -70,7 +70,7 @@ def build(
     with BUILD_LOCK, collection_paused():
         start = time.perf_counter()
         _check_mode(mode, replicas, torch_compile)
-        # composition: the components, where they are, and who owns whom
+        # composition: the components, their owners and places
         session = Session(root, _choose_backend(backend, float_dtype, torch_compile), rng, device)
         passes = _passes_of_extensions(session, replicas)
         if len(session.device_places) > 1 and torch_compile:

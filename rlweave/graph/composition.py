@@ -84,7 +84,7 @@ def _scope_of(class_name: str) -> str:
 
 
 class ComponentBase:
-    """What a build sees of a component: who owns whom, scope and path, device, and what its variables need.
+    """What a build sees of a component: owner, scope, path and device, and which inputs its variables need.
 
     Assigning a component (or a list, tuple or dict of them, nested too) to an attribute makes it a sub-component with
     this one as its owner, and so does putting it into such a list or dict later.
@@ -198,7 +198,7 @@ class ComponentBase:
         return [component for component in self._referenced() if component._owner is self]
 
     def _referenced(self) -> list[ComponentBase]:
-        """Components in its attributes; those that were put into lists and dicts since become its own."""
+        """Components in its attributes; it takes over those that were put into lists and dicts later."""
         found: dict[int, ComponentBase] = {}
         for name, value in list(self.__dict__.items()):
             # a generator for each attribute would take longer than all else here
@@ -263,7 +263,7 @@ def clone_of(root: ComponentBase) -> ComponentBase:
         if isinstance(value, ComponentBase):
             return clones.get(id(value), value)
         if isinstance(value, NoArray):
-            return None  # made anew by the build
+            return None  # made again by the build
         if has_leaf(value, (ComponentBase, NoArray)):
             made = with_items(value, convert)
             return made if made is not value else copying.copy(value)

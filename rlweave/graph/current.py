@@ -1,4 +1,4 @@
-"""What is in progress: the trace and the build of this thread, for what stands below both; builds are one at a time."""
+"""The trace and the build in progress in this thread, and the lock that lets one build run at a time."""
 
 from __future__ import annotations
 

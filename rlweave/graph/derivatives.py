@@ -81,7 +81,7 @@ def gradients(loss: Value, variables: VariableCollection | Structure, allow_unus
 
 
 def stop_gradient(structure: Structure) -> Structure:
-    """The same values as constants for every gradient; what makes them is not differentiated, nor recorded for it.
+    """The same values as constants for every gradient: nothing before them is differentiated, or recorded for it.
 
     Args:
         structure: Nested values.

@@ -330,7 +330,7 @@ def _refuse_undifferentiable(node: Node, gradient: Gradients, spread: Spread) ->
 
 
 def _refuse_moved(node: Node, gradient: Gradients) -> None:
-    """Refuses a body on the path that reads a variable which it (or an earlier pass) has written, in whatever way.
+    """Refuses a body on the path that reads a variable after it, or an earlier pass, has written it.
 
     A derivative counts each reading of a variable with the value that it had; in a body there is one value only.
     """

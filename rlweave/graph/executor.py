@@ -191,7 +191,7 @@ class GraphExecutor:
         self._load(state, complete=True)
 
     def reseed(self, seed: int) -> None:
-        """Begins the random numbers anew, as a new build with this seed does; variables stay as they are."""
+        """Restarts the random numbers as a new build with this seed does; variables keep their values."""
         with self._guard:
             self.store.reseed(seed)
 

@@ -79,7 +79,7 @@ class Guard:
     ) -> None:
         store = self._store
         store.forget_snapshots()  # again: what ran inside may have taken one
-        store.version += 1  # before the next line: who looks in between must see the one or the other
+        store.version += 1  # before the next line: a reader in between must see one of the two
         store.writing -= 1
         self._release()
         if get_ident() == _MAIN:

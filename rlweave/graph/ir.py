@@ -130,19 +130,19 @@ class Node:
     """One step of a graph; its class says which kind.
 
     Args:
-        label: Where it comes from, for people: `dqn/policy/dense-0.call`.
+        label: Its origin as text: `dqn/policy/dense-0.call`.
         args: Positional arguments, nested, with values, constants and variable collections as leaves.
         reads: Paths of the variables that it reads.
         writes: Paths of the variables that it writes.
-        row_writes: Those of them of which it may write single rows, in place.
+        row_writes: Written variables of which it may write single rows in place.
         host: Runs in NumPy on the host.
         differentiable: Gradients may flow through it.
         result: Nested values that it makes.
         aliases: Result leaves may share memory with a variable or an argument.
         alias_variables: Paths of the variables that they may share memory with.
         device: Where it runs.
-        replica: Which of the replicas of a node it is.
-        run: The replica whose runs do not wait for those of others; None: one for all.
+        replica: Index of the replica that it belongs to.
+        run: Index of the replica whose runs may go ahead of others; None: all runs are one sequence.
     """
 
     #: What it is called in messages.
@@ -170,7 +170,7 @@ class Node:
         return _NO_BODIES
 
     def inputs(self) -> tuple[Value, ...]:
-        """All values that it uses, those that its bodies take from outside included; of an emitted node."""
+        """All values that an emitted node uses, including those that its bodies take from outside."""
         # every pass asks for them, and arguments stay what they are; bodies lose their dead nodes later
         if self._used is None:
             self._used = self._direct_inputs()
@@ -203,12 +203,12 @@ class Call(Node):
         function: The undecorated graph function, or a plain function.
         kwargs: Keyword arguments, nested as `args`.
         substitution: Values in place of variables that it reads, by path.
-        plain: The function is none of the component's: it gets arrays (and collections) only.
-        op: The name of the op that it is.
-        relabels: It gives the same array other ranks.
-        mixes_batch: Rows of the batch may meet.
-        declared_spaces: The component says what it returns; nobody has seen what it does.
-        aliased_writes: Paths of the variables that it gives an array of somebody else.
+        plain: The function is no method of a component: it takes arrays and variable collections only.
+        op: Name of the operator that it calls, if it calls one.
+        relabels: It returns its argument with other ranks.
+        mixes_batch: Rows of the batch may depend on each other.
+        declared_spaces: Its result spaces are declared, not inferred, and its effects are unknown.
+        aliased_writes: Paths of the variables that it assigns an array which something else may hold.
         integer_writes: Paths of variables without a gradient.
     """
 
@@ -344,12 +344,12 @@ class VMap(Node):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Transfer(Node):
-    """What takes arrays (or the random state) from one place to another; made by the partition.
+    """Moves arrays (or the random state) from one place to another; made by the partition.
 
     Args:
         source: The place that they come from.
         target: The place that they go to.
-        of: What they are, for people.
+        of: What is moved, as text.
     """
 
     kind: ClassVar[str] = "transfer"

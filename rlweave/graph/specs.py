@@ -32,7 +32,7 @@ def register(name: str) -> Callable[[T], T]:
 
     def decorate(cls: T) -> T:
         other = _registry.get(name)
-        # a module that runs again defines its classes anew
+        # a module that runs again defines its classes again
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise SpecError(
                 "two components of one spec name", received=f"{name!r}: {other} and {cls}", fix="rename one"

@@ -74,10 +74,10 @@ def make_binder(
 
 
 class Snapshot:
-    """The arrays of some cells between two writes, for runs that only read: they need no lock.
+    """The arrays of some cells between two writes, for runs that only read and take no lock.
 
-    Arrays of such a run are never changed, but a write in another thread may take their memory over. What then uses
-    them fails, and takes them again.
+    The arrays never change, but a write in another thread may reuse their memory. A run that fails for that reason
+    takes the arrays again.
 
     Args:
         store: Where the cells are.
@@ -123,13 +123,13 @@ class Store:
         self.default_device: str | None = None
         #: The devices on which something is, by name.
         self.device_places: tuple[str, ...] = ()
-        #: Whether the random state goes to the device of whoever draws.
+        #: Whether the random state moves to the device that draws.
         self.random_travels = False
         self._devices: dict[str, str] = {}
         self._axis_orders: dict[str, tuple[int, ...]] = {}
         self._snapshots: list[weakref.ref[Snapshot]] = []
-        #: Counts the beginnings and ends of writes, and how many are under way (within each other): what the guard
-        #: keeps, and who reads without the lock compares.
+        #: Counts the beginnings and ends of writes, and the (nested) writes in progress. The guard updates both; reads
+        #: without the lock compare them.
         self.version = self.writing = 0
         self.held: tuple[Cell, ...] | None = None
         self.values: tuple[Any, ...] = ()
@@ -149,7 +149,7 @@ class Store:
         return "host" if path in self.host_paths else self._devices.get(path, "device")
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Lets writes reach a snapshot, as long as somebody uses it."""
+        """Lets writes invalidate a snapshot for as long as it is used."""
         self._snapshots = [*(known for known in self._snapshots if known() is not None), weakref.ref(snapshot)]
 
     def forget_snapshots(self) -> None:
@@ -309,7 +309,7 @@ class Store:
 
 
 def own(cell: Cell) -> None:
-    """Gives a cell an array of its own, after it was assigned one that somebody else may hold."""
+    """Gives a cell a copy of its array, which something else may hold."""
     value = cell.value
     copy = value.clone() if hasattr(value, "clone") else value.copy()
     cell.assign(copy)

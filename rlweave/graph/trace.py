@@ -158,7 +158,7 @@ class Trace:
             return tuple(Unknown(where) for _ in range(count)) if count else None
         positional, keywords = _pass_on(declared, arguments)
         device = self.session.device_of(component)
-        # what nobody placed has no place of its own: it may follow others
+        # a component without a device of its own runs where its inputs are
         device = device if device == "host" or self.session.is_placed(component) else None
         node = Call(
             label=where,

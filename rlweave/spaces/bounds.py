@@ -67,7 +67,7 @@ def fit_bounds(
 
 
 def smallest(bound: np.ndarray) -> np.ndarray:
-    """Turns an array of equal numbers into a 0-d one; others are copied, so that nobody can change them."""
+    """Turns an array of equal numbers into a 0-d one; others are copied, so that they cannot be changed."""
     if bound.ndim and bound.size and (bound == bound.flat[0]).all():
         return np.asarray(bound.flat[0], bound.dtype)
     return bound.copy()

@@ -164,7 +164,7 @@ def _put(device: Any, x: Any) -> Any:
 
 
 def _staged(x: Any) -> Any:
-    """A copy of every NumPy leaf, which nobody will refill while a run reads it."""
+    """A copy of every NumPy leaf: the caller may refill its own while a run reads."""
     if type(x) is np.ndarray:
         return x.copy()
     if type(x) is dict:
@@ -189,7 +189,7 @@ def find_device(name: str) -> Any:
     return jax.devices({"cuda": "gpu"}.get(kind, kind))[int(index or 0)]
 
 
-#: Operations that only lay an array out anew; broadcasting puts some of them in front of the operation that is meant.
+#: Operations that only change the layout of an array; broadcasting puts some of them before what a user wrote.
 _LAYOUT = frozenset({"broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy"})
 
 

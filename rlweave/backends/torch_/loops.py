@@ -15,7 +15,7 @@ from rlweave.tree import tree_map
 
 
 def tracked(x: Array) -> Array:
-    """A value that gradients can be taken by: a leaf, or with a history a node of its own (and of nobody else)."""
+    """A value that gradients can be taken by: a leaf, or, where it has a history, a node of its own."""
     if not x.requires_grad:
         return x.detach().requires_grad_()
     with torch.enable_grad():

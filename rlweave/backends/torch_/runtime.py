@@ -252,11 +252,11 @@ _share = torch.from_numpy
 
 
 def from_numpy_shared(x: np.ndarray | np.generic | Array) -> Array:
-    """A tensor that shares memory with a NumPy array (a copy where it is read-only or runs backwards); tensors stay."""
+    """A tensor on a NumPy array's memory (a copy where it is read-only or has negative strides); tensors stay."""
     if type(x) is np.ndarray and x.flags.writeable:
         try:
             return _share(x)
-        except ValueError:  # it runs backwards
+        except ValueError:  # negative strides
             pass
         except TypeError:
             if x.dtype != object:

@@ -97,7 +97,7 @@ def read_parts(
                 if below is component:
                     part.details.append(f"{variable.name}: {short_space(variable.space)}")
         parts[path] = part
-    for part in reversed(list(parts.values())):  # who computes nothing stands where its parts stand
+    for part in reversed(list(parts.values())):  # a component that computes nothing is where its parts are
         inside = {parts[child].place for child in part.children}
         if not part.place:
             part.place = inside.pop() if len(inside) == 1 else executor.root.device or executor.backend.name

@@ -3,7 +3,7 @@
 Variables stay where they are, once. For each gradient, the nodes between its variables and its loss (and what only
 leads to them, row by row) are there once for each replica, on its device; they read values of the variables that were
 taken where these are (`graph.substitute` in place of the store), and parts of what has a batch rank. The gradients of
-all replicas are averaged before anyone uses them, so clipping and optimizer steps see those of the whole batch, once.
+all replicas are averaged before they are used, so clipping and optimizer steps see those of the whole batch, once.
 What is used besides comes together again: what has a batch rank is joined, other floats are averaged.
 
 So a loss has to be a mean over the batch. That is tried out: a graph function that does something else with a batch

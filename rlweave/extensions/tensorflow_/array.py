@@ -178,7 +178,7 @@ def tensor_of(x: Any, dtype: Any = None) -> Any:
     else:
         array = np.asarray(x)
         wanted = _NARROW.get(array.dtype.name, array.dtype.name) if dtype is None else dtype.as_numpy_dtype
-        # a constant is a copy, so that whoever refills the array changes nothing here
+        # a constant is a copy: refilling the array changes nothing here
         return tf.constant(array.astype(wanted, copy=False))
     return result if dtype is None or result.dtype == dtype else cast(result, dtype)
 

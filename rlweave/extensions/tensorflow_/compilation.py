@@ -38,7 +38,7 @@ class CompiledRun:
         self.function = self.__wrapped__ = function
         self.groups, self.inputs = groups, inputs
         self.open_arrays = [leaf for tree in inputs for leaf in tree_leaves(tree) if isinstance(leaf, OpenArray)]
-        #: The concrete functions, for whoever wants to look at their graphs.
+        #: The concrete functions, whose graphs can be looked at.
         self.concrete_functions: list[Any] = []
         #: How often the Python function ran.
         self.traces = 0
@@ -141,7 +141,7 @@ def _caller(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def _collect(known: Any, argument: Any, tensors: list[Any]) -> None:
-    """Adds the tensors of an argument to a list; of NumPy arrays copies, which nobody refills."""
+    """Adds the tensors of an argument to a list; NumPy arrays are copied, as a caller may refill them."""
     if isinstance(known, OpenArray):
         if type(argument) is TensorFlowArray:
             tensors.append(argument.tensor)

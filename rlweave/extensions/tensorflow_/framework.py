@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 
-# Notes about CPU features and the like; who set the level keeps it.
+# Notes about CPU features and the like; a level that is set stays.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 with warnings.catch_warnings():

@@ -142,7 +142,7 @@ class _Structure:
 
 
 def _trial(f: Callable[[Any, Any], tuple[Any, Any]], init: Any, row: Sequence[Any], build_x: Any) -> Rows:
-    """Shapes and dtypes of y, by tracing a step into a graph that nobody runs."""
+    """Shapes and dtypes of y, by tracing a step into a graph that never runs."""
     with tf.__internal__.FuncGraph("trial").as_default():
         carry = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in tensors(init)]
         x = [TensorFlowArray(tf.compat.v1.placeholder(spec.dtype, spec.shape)) for spec in row]

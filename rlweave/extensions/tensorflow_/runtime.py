@@ -1,4 +1,4 @@
-"""TensorFlow: cells, abstract evaluation in graphs that nobody runs, control flow, gradients of segments."""
+"""TensorFlow: cells, abstract evaluation in graphs that never run, control flow, gradients of segments."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class EntryWriter:
             line(f"if {self._fits(name, space, own=False)} and {name}.flags.writeable:")
             line("    try:")
             line(f"        {name} = share({name})")
-            line("    except ValueError:  # it runs backwards")
+            line("    except ValueError:  # negative strides")
             line(f"        {name} = from_numpy({name})")
             line(f"elif not ({self._fits(name, space, own=True)}):")
             line(f"    {name} = from_numpy({checker}({name}))")

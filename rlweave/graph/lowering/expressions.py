@@ -44,7 +44,7 @@ class Expressions(ABC):
 
     @abstractmethod
     def block(self, nodes: Sequence[Node]) -> None:
-        """Writes the nodes of a block in an order that nobody can tell from program order."""
+        """Writes the nodes of a block in an order that gives the same results as program order."""
 
     def expression(self, structure: Structure) -> str:
         """The expression of a nested argument."""

@@ -47,8 +47,8 @@ class FunctionalProgram(EntryWriter):
         self.header()
         results = list(leaves_of(graph.outputs, Value))
         self.checks(convert=False)
-        # JAX on the CPU may read an aligned NumPy input in place, and later: whoever does not wait for a result of the
-        # run copies
+        # JAX on the CPU may read an aligned NumPy input in place after the call: where the entry does not wait for a
+        # result of the run, it copies inputs
         staged = list(self.parameters.values())
         waits = device_only and any(v.node is not None for v in results)
         if staged and not waits:
@@ -138,7 +138,7 @@ class FunctionalProgram(EntryWriter):
             state = f"values_of_cells({block.cells(writes)})"
         else:
             state = tuple_text([f"{block.cell(p)}.value" for p in writes])
-        # one result comes as it is: every level of nesting costs at the border of a compiled run
+        # a single result is in no tuple: each level of nesting costs at the border of a compiled run
         result = returned[0] if len(returned) == 1 else tuple_text(returned)
         out.line(f"return {result}, {state}" if writes else f"return {result}")
         out.indent -= 1

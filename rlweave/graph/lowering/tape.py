@@ -100,7 +100,7 @@ class TapeGradients(Expressions):
                 self._saved[path, version] = name
 
     def _may_donate(self, node: Node, ordered: Sequence[Node], position: int) -> bool:
-        """Whether the arrays that a node overwrites are needed by nobody else."""
+        """Whether nothing else needs the arrays that a node overwrites."""
         if not node.writes:
             return True
         pending = gradients_of(ordered[position + 1 :])

@@ -125,9 +125,9 @@ def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def _paths_last(nodes: Sequence[Node], before: list[set[int]]) -> list[set[int]]:
-    """Dependencies with which a differentiated path begins when all is there that it needs from elsewhere.
+    """Dependencies after which a differentiated path starts only when all is there that it needs from other places.
 
-    So it lies in one run, whatever the places of what it waits for.
+    So the path lies in one run.
     """
     ancestors = _ancestors(before)
     position = {id(node): i for i, node in enumerate(nodes)}

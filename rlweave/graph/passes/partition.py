@@ -13,7 +13,7 @@ from rlweave.graph.passes.ordering import HOST, by_place, place_of, run_of
 from rlweave.graph.store import Store
 from rlweave.tree import leaves_of, tree_map
 
-#: Where an input of an API method is, as long as nobody has put it anywhere.
+#: The place of an input of an API method before it is moved.
 CALLER = "caller"
 
 
@@ -107,13 +107,13 @@ class _Partition:
         self.nodes.extend(run)
 
     def _stays(self, source: str, place: str, committed: bool) -> bool:
-        """Whether a run at a place takes a value from a source as it is."""
+        """Whether a run at a place takes a value from a source without a transfer."""
         if source == place:
             return True
         if not self.takes_numpy or source not in (CALLER, HOST):
             return False
         if place == HOST:
-            return True  # NumPy's arrays, or those of a caller who has them on a device, which NumPy can read
+            return True  # NumPy's arrays, or a caller's arrays on a device, which NumPy can read
         # a compiled run with variables takes the caller's arrays to where these are, if that is the only device
         return self.store.default_device is None or (committed and len(self.store.device_places) == 1)
 

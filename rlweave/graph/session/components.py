@@ -107,7 +107,7 @@ class BuiltComponents:
             self._add_tree(child)
 
     def _look_through_attributes(self) -> None:
-        """Notes sizes, and refuses components where nobody looks for them."""
+        """Notes sizes, and refuses components in attributes where builds do not look."""
         for component in self.components:
             for name, value in component.__dict__.items():
                 if isinstance(value, int) and not name.startswith("_"):

@@ -1,4 +1,4 @@
-"""What stands for arguments and for the settings of components in keys of the cache of abstract evaluation."""
+"""Keys of the cache of abstract evaluation: fingerprints of arguments and of the settings of components."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Fingerprints:
         return found
 
     def forget(self, component: ComponentBase) -> None:
-        """Takes those anew that may read what was set in a component just now."""
+        """Drops the fingerprints that depend on a component whose attributes have just changed."""
         for dependent in self._dependents.pop(id(component), ()):
             self._settings.pop(dependent, None)
 
     def clear(self) -> None:
-        """Forgets all, of other builds as well, when the cache does."""
+        """Forgets all fingerprints, those of other builds too, when the cache is emptied."""
         _SETTINGS.clear()
         self._settings.clear()
 

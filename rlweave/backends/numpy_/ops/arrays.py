@@ -29,7 +29,7 @@ def asarray(x: Array, dtype: str | None = None) -> Array:
 
 
 def array_of(x: Array) -> Array:
-    """An array as it is, anything else as one."""
+    """Makes an array of anything that is none."""
     return x if isinstance(x, np.ndarray) else asarray(x)
 
 

@@ -59,7 +59,7 @@ def asarray(x: Array, dtype: str | None = None) -> Array:
 
 
 def tensor_of(x: Array) -> Tensor:
-    """A tensor as it is, anything else as one."""
+    """Makes a tensor of anything that is none."""
     return x if isinstance(x, Tensor) else asarray(x)
 
 

@@ -76,7 +76,7 @@ def pure_method(executor: GraphExecutor, name: str) -> PureMethod:
         names.taken.update(scope)
         function = names.fresh(name)
         parameters = {parameter: names.fresh(parameter) for parameter in graph.parameters}
-        block = BlockWriter(linker, names, out, functional=True)
+        block = BlockWriter(linker, names, out)
         block.parameters = {known: graph.inputs[parameter] for parameter, known in parameters.items()}
         for known, structure in block.parameters.items():
             block.name_leaves(structure, known)

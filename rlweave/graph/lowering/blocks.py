@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,27 +23,20 @@ from rlweave.graph.ir import (
     all_nodes,
 )
 from rlweave.graph.lowering.source import identifier, result_name, short_name, tuple_text
-from rlweave.graph.lowering.tape import TapeGradients
 from rlweave.graph.lowering.vjp import PullBacks
 from rlweave.graph.values import same
 from rlweave.graph.variable import VariableCollection
 from rlweave.tree import has_leaf, leaves_of, tree_map
 
 
-class BlockWriter(TapeGradients, PullBacks):
-    """Writes nodes as lines."""
+class BlockWriter(PullBacks):
+    """Writes nodes as lines; what is differentiated is pulled back."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._in_vmap = False
         #: Whether bodies of loops are compiled, and so not what is around them (compiled torch).
         self.compiles_bodies = False
-
-    def block(self, nodes: Sequence[Node]) -> None:
-        if self.functional:
-            self.functional_block(nodes)
-        else:
-            self.taped_block(nodes)
 
     def node(self, node: Node, donate: bool = False) -> None:
         if isinstance(node, Gradients):
@@ -66,7 +58,7 @@ class BlockWriter(TapeGradients, PullBacks):
             cells = tuple(self.linker.working_cell(path, True) for path in node.reads if path not in RANDOM_PATHS)
             call = f"unshared({call}, {self.names.constant('cells', cells)})" if cells else call
         if not node.differentiable and self.in_outer_path:
-            self._without_gradient(node, call)
+            self.without_gradient(node, call)
         else:
             self.assign(node, call)
         self._copy_what_is_written_in_place(node)
@@ -102,12 +94,7 @@ class BlockWriter(TapeGradients, PullBacks):
             test, body = self.body(node.test, "test"), self.body(node.body, "while_body")
             return f"while_loop({test}, {body}, {self.expression(node.args[0])}, {self._written(node)})"
         assert isinstance(node, VMap), node.kind
-        # torch's tape does not reach into its vmap, its functional derivatives do
-        functional, self.functional = self.functional, self.functional or self.linker.backend.differentiable
-        in_vmap, self._in_vmap = self._in_vmap, True
-        body = self.body(node.body, "vmap_body")
-        self.functional, self._in_vmap = functional, in_vmap
-        size = self._axis_size(node)
+        body, size = self.vmap_body(node.body), self._axis_size(node)
         return f"vmap({body}, {node.in_axes!r}, {size}, {self.expression(tuple(node.args))})"
 
     def _transfer(self, node: Transfer) -> None:
@@ -143,14 +130,8 @@ class BlockWriter(TapeGradients, PullBacks):
         inner = [n for body in node.bodies.values() for n in all_nodes(body)]
         return "scan" if any(isinstance(n, Scan) for n in inner) else "compiled_scan"
 
-    def _without_gradient(self, node: Node, call: str) -> None:
+    def without_gradient(self, node: Node, call: str) -> None:
         """Writes a call inside a differentiated body that the gradient does not go through."""
-        if not self.functional:
-            self.out.line("with no_grad():")
-            self.out.indent += 1
-            self.assign(node, call)
-            self.out.indent -= 1
-            return
         self.assign(node, f"stop_gradient({call})" if node.values() else call)
         for path in node.writes:
             if path not in RANDOM_PATHS:
@@ -201,12 +182,18 @@ class BlockWriter(TapeGradients, PullBacks):
         self.out.indent += 1
         for parameter, holder in zip(graph.parameters, parameters, strict=True):
             self.name_leaves(graph.inputs[parameter], holder)
-        kept = self._saved, self._versions, self._wanted, self.escaping
-        self._saved, self.escaping = {}, {id(value) for value in graph.output_values()}
+        kept, self.escaping = self.escaping, {id(value) for value in graph.output_values()}
         self.block(graph.nodes)
-        self._saved, self._versions, self._wanted, self.escaping = kept
+        self.escaping = kept
         self.out.line(f"return {self.expression(graph.outputs)}")
         self.out.indent -= 1
+        return name
+
+    def vmap_body(self, graph: Graph) -> str:
+        """Writes the body of a vmap as a nested function and returns its name."""
+        in_vmap, self._in_vmap = self._in_vmap, True
+        name = self.body(graph, "vmap_body")
+        self._in_vmap = in_vmap
         return name
 
 

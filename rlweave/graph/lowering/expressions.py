@@ -22,11 +22,10 @@ class Expressions(ABC):
         linker: Knows the objects behind names.
         names: Names of the file.
         out: Where lines go.
-        functional: Gradients by vjp of segments (JAX, compiled torch) or by the backend's tape.
     """
 
-    def __init__(self, linker: Linker, names: Names, out: Writer, functional: bool) -> None:
-        self.linker, self.names, self.out, self.functional = linker, names, out, functional
+    def __init__(self, linker: Linker, names: Names, out: Writer) -> None:
+        self.linker, self.names, self.out = linker, names, out
         #: By identity of a value, and by identity of a node whose nested result one variable holds.
         self.expressions: dict[int, str] = {}
         self.containers: dict[int, str] = {}

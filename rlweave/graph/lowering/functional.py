@@ -25,7 +25,7 @@ class FunctionalProgram(EntryWriter):
         linker, graph, out = self.linker, self.graph, self.out
         runs = runs_of(graph)
         outputs = {id(v) for v in graph.output_values()}
-        main = BlockWriter(linker, self.names, Writer(), functional=True)
+        main = BlockWriter(linker, self.names, Writer())
         main.parameters = {name: graph.inputs[p] for p, name in self.parameters.items()}
         for name in self.parameters.values():
             main.name_leaves(main.parameters[name], name)
@@ -72,7 +72,7 @@ class FunctionalProgram(EntryWriter):
 
     def _device_run(self, main: BlockWriter, run: Sequence[Node], wanted: set[int], only_reads: bool) -> None:
         linker, out = self.linker, self.out
-        block = BlockWriter(linker, self.names, out, functional=True)
+        block = BlockWriter(linker, self.names, out)
         inside = {id(v) for n in run for v in n.values()}
         inputs = list({id(v): v for n in run for v in n.inputs() if id(v) not in inside}.values())
         results = [v for n in run for v in n.values() if id(v) in wanted]

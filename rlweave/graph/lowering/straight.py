@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rlweave.graph.ir import Call, Gradients, Value
-from rlweave.graph.lowering.blocks import BlockWriter
 from rlweave.graph.lowering.entry import EntryWriter
+from rlweave.graph.lowering.tape import TapedBlockWriter
 from rlweave.graph.passes.partition import runs_of
 from rlweave.tree import leaves_of
 
@@ -14,7 +14,7 @@ class StraightProgram(EntryWriter):
 
     def write(self) -> None:
         linker, graph, out = self.linker, self.graph, self.out
-        block = BlockWriter(linker, self.names, out, functional=False)
+        block = TapedBlockWriter(linker, self.names, out)
         block.parameters = {name: graph.inputs[p] for p, name in self.parameters.items()}
         for name in self.parameters.values():
             block.name_leaves(block.parameters[name], name)
@@ -44,7 +44,7 @@ class StraightProgram(EntryWriter):
     def _checks(self) -> None:
         self.checks(convert="convert_nested" in self.globals)
 
-    def _reading(self, block: BlockWriter) -> None:
+    def _reading(self, block: TapedBlockWriter) -> None:
         """A function of its own for the nodes, which runs again where a write came between."""
         out = self.out
         reads = self.names.fresh(f"{self.graph.name}_reads")
@@ -70,7 +70,7 @@ class StraightProgram(EntryWriter):
         out.line("return (result, {}) if with_metrics else result")
         out.indent -= 1
 
-    def _nodes(self, block: BlockWriter, mixed: bool) -> None:
+    def _nodes(self, block: TapedBlockWriter, mixed: bool) -> None:
         out, nodes = self.out, self.graph.nodes
         tape = self.linker.backend.has_tape
         if tape:
@@ -85,13 +85,13 @@ class StraightProgram(EntryWriter):
         if tape:
             out.indent -= 1
 
-    def _mixed(self, block: BlockWriter) -> None:
+    def _mixed(self, block: TapedBlockWriter) -> None:
         """Runs of several places; transfers are lines of their own."""
         for run in runs_of(self.graph):
             block.escaping = set()
             block.block(run)
 
-    def _results(self, block: BlockWriter, bare: bool = False) -> None:
+    def _results(self, block: TapedBlockWriter, bare: bool = False) -> None:
         fresh = {id(v) for n in self.graph.nodes for v in n.values() if not n.aliases}
         safe = all(id(v) in fresh for v in leaves_of(self.graph.outputs, Value))
         if self.linker.backend.on_host:

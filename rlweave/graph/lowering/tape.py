@@ -5,23 +5,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlweave.graph.ir import Gradients, Node, Value, gradients_of
-from rlweave.graph.lowering.expressions import Expressions
+from rlweave.graph.ir import Gradients, Graph, Node, Value, gradients_of
+from rlweave.graph.lowering.blocks import BlockWriter
 from rlweave.graph.lowering.source import identifier
 from rlweave.graph.passes.ordering import tape_order
 
 
-class TapeGradients(Expressions):
-    """Writes what a tape records, and the gradients that are taken from it."""
+class TapedBlockWriter(BlockWriter):
+    """Writes nodes as lines; a tape records what is differentiated, and gradients are taken from it."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        #: Whether gradients are pulled back instead, as in a vmap, whose inside torch's tape does not record.
+        self._functional = False
         self._outer_gradients = False
         self._versions: dict[int, dict[str, int]] = {}
         self._wanted: dict[int, dict[str, list[int]]] = {}
         self._saved: dict[tuple[str, int], str] = {}
 
-    def taped_block(self, nodes: Sequence[Node]) -> None:
+    def block(self, nodes: Sequence[Node]) -> None:
+        if self._functional:
+            super().block(nodes)
+        else:
+            self._taped_block(nodes)
+
+    def body(self, graph: Graph, label: str) -> str:
+        kept = self._saved, self._versions, self._wanted
+        self._saved = {}
+        name = super().body(graph, label)
+        self._saved, self._versions, self._wanted = kept
+        return name
+
+    def vmap_body(self, graph: Graph) -> str:
+        functional, self._functional = self._functional, self._functional or self.linker.backend.differentiable
+        name = super().vmap_body(graph)
+        self._functional = functional
+        return name
+
+    def without_gradient(self, node: Node, call: str) -> None:
+        if self._functional:
+            super().without_gradient(node, call)
+            return
+        self.out.line("with no_grad():")
+        self.out.indent += 1
+        self.assign(node, call)
+        self.out.indent -= 1
+
+    def _taped_block(self, nodes: Sequence[Node]) -> None:
         """Writes a block, each gradient directly after what it needs."""
         ordered = tape_order(nodes)
         on_path = {id(n) for g in ordered if isinstance(g, Gradients) for n in g.path}

@@ -19,7 +19,7 @@ class PullBacks(Expressions):
         super().__init__(*arguments, **more)
         self._pulls: dict[int, list[tuple[Piece, str, list[Value], list[str], list[Value]]]] = {}
 
-    def functional_block(self, nodes: Sequence[Node]) -> None:
+    def block(self, nodes: Sequence[Node]) -> None:
         """Writes a block, what is differentiated in as few segments as its dependencies allow."""
         for item in pieces(nodes):
             if isinstance(item, Piece):

@@ -246,8 +246,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
             return
         if not self._actor_paths:
             self._actor_paths = tuple(p for p in self._actor.store.cells if not p.startswith("random"))
-        store = self.executor.store
-        self._actor.set_weights({path: store.to_numpy(path) for path in self._actor_paths})
+        self._actor.copy_weights(self.executor, self._actor_paths)
 
     # -- acting --------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.batch import SampleBatch
@@ -219,7 +219,7 @@ class RateLimit(Operator):
         self.connect()
         self.outputs = [Port(self, 0, upstream.item_type)]
         self._replays: list[ReplaySource | ShardSource] = []
-        self._stores: list[Operator] = []
+        self._stores: list[Any] = []
         self._asks_ahead = False
 
     def check(self, graph: Graph) -> None:
@@ -263,29 +263,38 @@ class RateLimit(Operator):
 
     def inserted(self) -> int:
         """Environment steps stored so far."""
-        return sum(int(cast(Any, store).inserted) for store in self._stores)
+        inserted = 0
+        for store in self._stores:  # a loop, here and below: a generator costs more, and this runs for every item
+            inserted += store.inserted
+        return inserted
 
     def sampled(self) -> int:
         """Samples taken so far."""
-        return sum(replay.sampled for replay in self._replays)
+        sampled = 0
+        for replay in self._replays:
+            sampled += replay.sampled
+        return sampled
 
     def owed(self) -> float:
         """Samples that may still be taken for the steps that were stored."""
         return self.samples_per_insert * (self.inserted() - self.min_size) - self.sampled()
 
     def _next_size(self) -> int:
-        return max(1, *(replay.next_size() for replay in self._replays)) if self._replays else 1
+        size = 1
+        for replay in self._replays:
+            size = max(size, replay.next_size())
+        return size
 
     def _open(self) -> bool:
         return self.inserted() >= self.min_size and all(replay.ready() for replay in self._replays)
 
     def may_sample(self) -> bool:
         """Whether another sample may be taken."""
-        return self._open() and self.owed() + self.error_buffer >= self._next_size()
+        return self.owed() + self.error_buffer >= self._next_size() and self._open()
 
     def may_insert(self) -> bool:
         """Whether storing may go on."""
-        return self.ended or not self._open() or self.owed() - self.error_buffer < self._next_size()
+        return self.ended or self.owed() - self.error_buffer < self._next_size() or not self._open()
 
     def pull(self, output: int = 0) -> Pulled:
         """An item from upstream when enough is owed; END when there will never be enough."""

@@ -173,6 +173,16 @@ class GraphExecutor:
         """
         self._load(weights, complete=False)
 
+    def copy_weights(self, source: GraphExecutor, paths: Iterable[str]) -> None:
+        """Copies variables from an executor of the same components, on whichever backend; the others stay.
+
+        Args:
+            source: Has them under the same paths, of the same shapes: nothing is checked.
+            paths: Which ones; of no random state.
+        """
+        with self._guard:
+            self.store.copy_from(source.store, paths)
+
     def state_dict(self, leave_out: Collection[str] = ()) -> dict[str, np.ndarray]:
         """Copies of everything in the store, random state included.
 

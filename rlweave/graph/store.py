@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -252,6 +252,14 @@ class Store:
         array = backend.from_numpy(np.asarray(value), device)
         return backend.tracked(array) if cell.trainable else array
 
+    def copy_from(self, other: Store, paths: Iterable[str]) -> None:
+        """Copies entries of the store of another build of the same components; called with the guard."""
+        self.release()
+        other.release()
+        for path in paths:
+            value = other.backend_of(path).to_numpy(other.cells[path].value)
+            self.cells[path].value = self.from_numpy(path, np.asarray(value, order="C"))
+
     def load(self, values: Mapping[str, np.ndarray], complete: bool, where: str) -> None:
         """Sets entries by path; called with the guard.
 
@@ -317,14 +325,16 @@ def own(cell: Cell) -> None:
 
 def unshared(result: Any, cells: tuple[Cell, ...]) -> Any:
     """Copies what shares memory with a variable on the host: abstract evaluation has not seen this function."""
+    held = [cell.value for cell in cells]
+    identities = set(map(id, held))
 
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, np.ndarray):
             return leaf
-        held = any(
-            leaf is cell.value or (leaf.base is not None and np.may_share_memory(leaf, cell.value)) for cell in cells
-        )
-        return leaf.copy() if held else leaf
+        if id(leaf) in identities:
+            return leaf.copy()
+        shares = leaf.base is not None and any(np.may_share_memory(leaf, value) for value in held)
+        return leaf.copy() if shares else leaf
 
     return tree_map(fresh, result)
 

@@ -6,7 +6,7 @@ import pytest
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.cli import main
-from tests.envs.acting import COUNTABLE, EVERYTHING, LIGHTS, SPACES, Taker, check_covered, leaves
+from tests.envs.acting import BOXES, COUNTABLE, EVERYTHING, LIGHTS, POINTING, SPACES, Taker, check_covered, leaves
 
 FEED_FORWARD, RECURRENT = [{"type": "dense", "units": 4}], [{"type": "lstm", "units": 4}]
 SHARED = {
@@ -22,6 +22,8 @@ SHARED = {
 #: One update at the end: until then, actions are those of the start.
 ON_POLICY = {"env": EVERYTHING, "agent.rollout_steps": 250}
 Q_LEARNING = {"env": COUNTABLE, "agent.learning_starts": 960, "agent.batch_size": 16, "agent.memory_capacity": 2000}
+#: Noise as wide as the box, since the policies begin near its middle.
+FLOATING = {**Q_LEARNING, "env": BOXES, "agent.noise": 1.0, "agent.samples_per_step": 16.0}
 SEQUENCES = {"agent.network": RECURRENT, "agent.burn_in": 1, "agent.unroll": 4, "agent.n_step": 1}
 SETTINGS = {
     "ppo": {**ON_POLICY, "agent.epochs": 1},
@@ -31,6 +33,12 @@ SETTINGS = {
     "appo": {**ON_POLICY, "agent.epochs": 1},
     "dqn": {**Q_LEARNING, "agent.epsilon": 1.0},
     "ape-x": {**Q_LEARNING, "agent.epsilon_base": 1.0},
+    "sac": {
+        **{key: value for key, value in FLOATING.items() if key != "agent.noise"},
+        "agent.network": [{"type": "dense", "units": 64, "activation": "tanh"}],  # deviations begin near 1
+    },
+    "td3": FLOATING,
+    "ddpg": FLOATING,
 }
 
 
@@ -156,3 +164,27 @@ def test_q_learning_learns_each_component_of_a_nested_action(algorithm, sets):
     _, reports = train(algorithm, **LEARNING | sets)
     returns = [report["evaluation_return"] for report in reports if report.get("evaluation_return") is not None]
     assert returns[-1] > 3.65
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sets"),
+    [
+        ("sac", {"agent.temperature": 0.05, "steps": 1500, "evaluate_every": 1500}),
+        pytest.param("td3", {"agent.noise": 0.4}, marks=pytest.mark.slow),
+        pytest.param(
+            "ddpg", {"agent.noise": 0.4, "agent.lr": 1e-3, "agent.samples_per_step": 96.0}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_floats_are_learned_from_images_and_numbers_in_each_component_of_a_nest(algorithm, sets):
+    """The middle of the box has 4 x -0.59; who leaves one of the three components there at most 4 x -0.16."""
+    seen = {
+        "env": POINTING,
+        "image_layout": "channels_last",
+        "agent.image_network": [{"type": "conv2d", "filters": 4, "kernel_size": 3, "stride": 2, "activation": "relu"}],
+        "agent.batch_size": 64,
+        "agent.samples_per_step": 32.0,
+    }
+    _, reports = train(algorithm, **LEARNING | seen | sets)
+    returns = [report["evaluation_return"] for report in reports if report.get("evaluation_return") is not None]
+    assert returns[-1] > -0.5

@@ -27,7 +27,14 @@ FLOATS = {
     "small": gym.Box(-0.01, 0.01, (1,), np.float32),
     "tiny": gym.Box(-1e-6, 1e-6, (1,), np.float32),
 }
-SPACES = {EVERYTHING: gym.Dict(COUNTED | FLOATS), COUNTABLE: gym.Dict(COUNTED)}
+BOXES = "tests.envs.acting:rlweave-tests/Boxes-v0"
+SPACES = {
+    EVERYTHING: gym.Dict(COUNTED | FLOATS),
+    COUNTABLE: gym.Dict(COUNTED),
+    BOXES: gym.Dict(
+        FLOATS | {"nested": gym.Tuple([gym.Box(-2, 2, (2, 2), np.float32), gym.Dict(one=gym.Box(0, 9, ()))])}
+    ),
+}
 
 
 class Taker(gymnasium.Env):
@@ -167,3 +174,43 @@ class Lights(gymnasium.Env):
 
 gymnasium.register("rlweave-tests/Lights-v0", f"{__name__}:Lights")
 LIGHTS = "tests.envs.acting:rlweave-tests/Lights-v0"
+
+
+class Pointing(gymnasium.Env):
+    """Shows a column of an image and a direction: the action has to point there; the reward is minus the distance.
+
+    Distances are in shares of the box, of the mean component; who always takes the middle has about -0.59 a step.
+
+    Args:
+        length: Steps of an episode.
+    """
+
+    def __init__(self, length=4):
+        image = gym.Box(0, 255, (5, 5, 1), np.uint8)
+        self.observation_space = gym.Dict(image=image, left=gym.Discrete(2))
+        self.action_space = gym.Dict(
+            aim=gym.Box(-3, 3, (), np.float32), turn=gym.Tuple([gym.Box(0, 10, (2,), np.float32)])
+        )
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._look(), {}
+
+    def step(self, action):
+        own = np.array([action["aim"] / 3, *(action["turn"][0] / 5 - 1)])
+        distance = np.abs(own - self.goal).mean()
+        self.steps += 1
+        return self._look(), -float(distance), False, self.steps == self.length, {}
+
+    def _look(self):
+        column, left = self.np_random.integers(0, [5, 2])
+        image = np.zeros((5, 5, 1), np.uint8)
+        image[:, column] = 255
+        self.goal = np.array([(column - 2) / 2.5, 0.8 if left else -0.8, (column - 2) / 2.5])
+        return {"image": image, "left": left}
+
+
+gymnasium.register("rlweave-tests/Pointing-v0", f"{__name__}:Pointing")
+POINTING = "tests.envs.acting:rlweave-tests/Pointing-v0"

@@ -159,13 +159,13 @@ class Algorithm:
         """Agent, workers and plan of a training; nothing is built or started.
 
         Raises:
-            ConfigError: Settings contradict each other, or the algorithm does not say what it is made of.
+            ConfigError: Settings contradict each other, or the algorithm does not declare its parts.
         """
         if self.make_parts is not None:
             return self.make_parts(config)
         if self.agent is None or self.worker is None or self.plan is None:
             raise ConfigError(
-                f"{self.name} does not say what it is made of",
+                f"{self.name} does not declare its parts",
                 where=f"Algorithm {self.name!r}",
                 received="no agent, worker and plan",
                 fix="give the Algorithm an agent, a worker and a plan, or make_parts",
@@ -198,7 +198,7 @@ class Algorithm:
         for name in asked:
             if not hasattr(config, name):
                 raise ConfigError(
-                    "a plan asks for something that is no setting",
+                    "a keyword-only parameter of a plan is no setting",
                     where=f"Algorithm {self.name!r}, plan",
                     received=f"the keyword-only parameter {name!r}",
                     fix=nearest(name, type(config).model_fields),
@@ -216,7 +216,7 @@ class Algorithm:
             config: Settings of the training.
 
         Raises:
-            ConfigError: The algorithm does not say what it is made of, or settings contradict each other.
+            ConfigError: The algorithm does not declare its parts, or settings contradict each other.
             PlanError: The plan is wrongly composed.
         """
         check_engine(config)

@@ -116,7 +116,7 @@ class Callbacks:
             taken = sorted(extended.keys() & added.keys())
             if taken:
                 raise ExecutionError(
-                    "a callback added a metric that there is already", where=where, received=repr(taken[0]),
+                    "a callback added a metric that exists already", where=where, received=repr(taken[0]),
                     fix="choose another name",
                 )  # fmt: skip
             extended.update(added)

@@ -127,7 +127,7 @@ def check_off_policy(config: OffPolicyTrainConfig) -> None:
         )
     if config.learner == "actor" and not config.has_remote_actors:
         raise ConfigError(
-            "workers cannot act on the agent of a learner that lives elsewhere",
+            "workers cannot act on the agent of a learner in an actor",
             where="learner",
             received="actor with engine local, placement local",
             fix="--placement single_learner_coarse gives them agents of their own, as does --engine ray",
@@ -141,14 +141,14 @@ def check_off_policy(config: OffPolicyTrainConfig) -> None:
         )
     if config.learner_failure == "replace" and config.learner == "here":
         raise ConfigError(
-            "a learner in the driver's process cannot be made anew",
+            "a learner in the driver's process cannot be restarted",
             where="learner_failure",
             received="replace with learner here",
             fix="--set learner=actor gives it a process; or leave learner_failure out",
         )
     if config.rollouts_ahead > 1 and config.gather == "sync":
         raise ConfigError(
-            "nothing is asked for ahead in rounds",
+            "items gathered in rounds are not requested ahead",
             where="rollouts_ahead",
             received=f"{config.rollouts_ahead} with gather sync",
             fix="leave one of them out",

@@ -101,7 +101,7 @@ def agent_config(config: MultiAgentTrainConfig, policy: str, group: AgentGroup, 
         raise ConfigError(error.what, where=where, received=error.received, fix=error.fix) from error
     if settings.acting_backend == AUTO:
         raise ConfigError(
-            "who acts fastest is measured for one agent, not for several that take turns",
+            "the fastest acting backend is measured for one agent, not for several policies",
             where=f"{where}.acting_backend",
             received=repr(AUTO),
             fix="name a backend: numpy (or onnx)",

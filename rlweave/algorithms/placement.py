@@ -42,7 +42,7 @@ def check_engine(config: TrainConfig) -> None:
     """
     if config.num_envs % config.workers:
         raise ConfigError(
-            "the environments cannot be shared out evenly",
+            "the environments cannot be divided evenly among the workers",
             where="workers",
             received=f"{config.num_envs} environments for {config.workers} workers",
             fix=f"--num-envs {-(-config.num_envs // config.workers) * config.workers}",
@@ -57,7 +57,7 @@ def check_engine(config: TrainConfig) -> None:
     agent = getattr(config, "agent", None)  # several agents have settings of their own
     if config.has_remote_actors and agent is not None and agent.acting_backend == AUTO:
         raise ConfigError(
-            "who acts fastest is measured on the agent that learns, and workers have agents of their own",
+            "the fastest acting backend is measured on the learner's agent, but workers have agents of their own",
             where="agent.acting_backend",
             received=f"{AUTO!r} with engine {config.engine!r}, placement {config.placement!r}",
             fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
@@ -307,7 +307,7 @@ class Rollouts(Stream):
             return self.gather_async(num_async, max_lag, by_reference=by_reference)
         if max_lag is not None:
             raise ConfigError(
-                "items gathered in rounds have no lag to be bounded",
+                "items gathered in rounds have no weight lag to bound",
                 where="max_lag",
                 received=f"{max_lag}, with gather {how}",
                 fix="--set gather=async, or leave max_lag out",

@@ -165,7 +165,7 @@ class PlanTrainer:
         """As `run_to`, without a report: the next one covers it."""
         if self.plan.ended:
             raise PlanError(
-                "the training is not complete, and all sources of its plan are over",
+                "the training is not complete, but all sources of its plan have ended",
                 where=", ".join(node.name for node in self.plan.graph.nodes if not node.inputs),
                 received=f"{self.env_steps} environment steps of {goal}",
                 fix=f"--steps {self.env_steps}, or workers whose sample() does not raise StopIteration before",
@@ -348,7 +348,7 @@ class PlanTrainer:
         arrays, meta = load_checkpoint(path)
         if "plan" not in meta:
             raise CheckpointError(
-                "this checkpoint holds a model, and nothing that a training could go on from",
+                "this checkpoint holds only a model, from which no training can resume",
                 where=str(path),
                 fix="go on from a checkpoint named step-..., or evaluate this one",
             )

@@ -180,7 +180,7 @@ class SampleBatch:
             SpaceError: If there is no batch, or if layouts, keys, shapes or numbers of steps differ.
         """
         if not batches:
-            raise SpaceError("nothing to glue together", where="SampleBatch.concat", fix="give at least one batch")
+            raise SpaceError("no batches to concatenate", where="SampleBatch.concat", fix="give at least one batch")
         if len(batches) == 1:
             return batches[0]
         declared = any(batch._env_steps is not None for batch in batches)
@@ -191,7 +191,7 @@ class SampleBatch:
             same_time = first.layout == "rows" or other.leading[0] == first.leading[0]
             if other.layout != first.layout or other.per_trajectory != first.per_trajectory or not same_time:
                 raise SpaceError(
-                    "batches of different form cannot be glued together",
+                    "batches of different form cannot be concatenated",
                     where="SampleBatch.concat",
                     received=f"{first!r} and {other!r}",
                     fix="use the same layout, the same per_trajectory keys and, in trajectories, the same T",
@@ -248,7 +248,7 @@ def _same_form(path: str, values: Sequence[Any]) -> None:
         if not keys and not length:
             shown = [sorted(value) if isinstance(value, Mapping) else type(value).__name__ for value in (first, other)]
             raise SpaceError(
-                "batches with different keys cannot be glued together",
+                "batches with different keys cannot be concatenated",
                 where=f"SampleBatch.concat at {path or 'the top level'!r}",
                 received=f"{shown[0]} and {shown[1]}",
                 fix="make every worker deliver the same keys",
@@ -269,7 +269,7 @@ def _concat_leaves(path: str, values: Sequence[Any], axis: int) -> Any:
         return np.concatenate(values, axis=axis)
     except ValueError as error:
         raise SpaceError(
-            "arrays of different shape cannot be glued together",
+            "arrays of different shape cannot be concatenated",
             where=f"leaf {path!r} in SampleBatch.concat",
             received=", ".join(str(getattr(value, "shape", type(value).__name__)) for value in values),
             fix="all but the row or trajectory axis must be equal",
@@ -331,7 +331,7 @@ class PolicyBatches(Mapping[str, SampleBatch]):
         for other in items[1:]:
             if other.keys() != items[0].keys():
                 raise SpaceError(
-                    "items of different policies cannot be glued together",
+                    "items of different policies cannot be concatenated",
                     where="PolicyBatches.concat",
                     received=f"{sorted(items[0])} and {sorted(other)}",
                 )

@@ -100,10 +100,10 @@ class Actors:
         if group.key not in self._actors:
             if group.exists() and not self.engine.in_process:
                 raise PlanError(
-                    f"workers that exist in this process cannot live on engine {self.engine.name!r}",
+                    f"worker objects of this process cannot live on engine {self.engine.name!r}",
                     where="WorkerGroup",
                     received=f"{len(group)} worker objects",
-                    fix="give WorkerGroup a factory for each worker, which makes it where it is to live",
+                    fix="give WorkerGroup a factory for each worker",
                 )
             factories = [self._factory(group, index, 0) for index in range(len(group))]
             self._actors[group.key] = self.engine.create_actors(factories, group.resources)

@@ -223,7 +223,7 @@ class ItemReference(Generic[ItemT]):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"an item that was left where it was made has no {name!r}: leave by_reference=True out of the gather, or "
+            f"a reference to an item has no {name!r}: leave by_reference=True out of the gather, or "
             "put for_each(ItemReference.fetch) behind it"
         )
 

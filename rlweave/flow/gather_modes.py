@@ -51,7 +51,7 @@ class GatherSync(Gather):
         super().__init__("gather_sync", upstream)
         if not self.source.in_rounds:
             raise PlanError(
-                "samples of shards do not come in rounds: a shard that may not be asked now would hold up all others",
+                "samples of shards do not come in rounds: a shard that is not ready would hold up all others",
                 where=f"operators {self.source.name!r} and 'gather_sync'",
                 received="gather_sync()",
                 fix="use gather_async()",
@@ -61,7 +61,7 @@ class GatherSync(Gather):
             quorum is not None and timeout is not None and not (1 <= quorum <= size and timeout >= 0)
         ):
             raise ConfigError(
-                "a barrier that does not wait for everybody needs a quorum and a time",
+                "a barrier that does not wait for all needs a quorum and a timeout",
                 where="gather_sync",
                 received=f"quorum={quorum}, timeout={timeout}, {size} sources",
                 fix=f"give both, as quorum={max(1, size - 1)}, timeout=1.0, or neither to wait for all",

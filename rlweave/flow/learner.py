@@ -224,7 +224,7 @@ class LearnerRecord:
         (self.actor,) = self._engine.create_actors([self.learner.factory], self.learner.resources)
         if not self._snapshots:
             raise PlanError(
-                "no state of the learner is left to begin from",
+                "no snapshot of the learner is left to restart it from",
                 where=f"operator {operator!r}",
                 received="its actor and all snapshots of its state are lost",
                 fix="resume from the last checkpoint",

@@ -62,7 +62,7 @@ class PlanGraph:
             for port in node.outputs:
                 if port.consumer is None:
                     raise PlanError(
-                        f"nobody takes the items of {node.name!r}",
+                        f"the items of {node.name!r} have no consumer",
                         where=f"operators {node.name!r} and {sink.name!r}",
                         received=f"{port.describe()}, without a consumer",
                         fix=f"make it a branch of a Union that ends in {sink.name!r}, or leave it out",

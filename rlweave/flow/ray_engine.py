@@ -288,7 +288,7 @@ def _pickled(factory: Callable[[], Any]) -> bytes:
         return cloudpickle.dumps(factory)
     except Exception as error:
         raise PlanError(
-            "a factory cannot travel to the process where its worker is to live",
+            "a factory cannot be pickled for the process of its worker",
             where="create_actors",
             received=f"{type(error).__name__}: {error}",
             fix="let the factory make environments and graphs itself, instead of holding ones that exist",

@@ -109,7 +109,7 @@ class UpdatePriorities(Operator):
         channel, index = self._context.worker_of(envelope.origins[0][0]) or (None, 0)
         if channel is not self._context.channel(self.memory) or len(envelope.origins) > 1:
             raise PlanError(
-                "priorities go back to the shard that a sample came from, and this item came from no such one",
+                "priorities go back to the shard of a sample, but this item does not come from one shard",
                 where="operator 'update_priorities'",
                 received=envelope.describe(),
                 fix="train on the items of ParallelReplay(shards) one by one, with the same shards",

@@ -83,7 +83,7 @@ def check_capacity(needed: Mapping[str, float], capacity: Mapping[str, float] | 
     lacking = {name: amount for name, amount in needed.items() if amount > capacity.get(name, 0.0) + 1e-9}
     if lacking:
         raise PlanError(
-            "the plan needs more than there is",
+            "the plan needs more resources than the engine has",
             where=f"plan {plan!r}",
             received=f"{parts} need {described(needed)} in all; there is "
             + described({name: capacity.get(name, 0.0) for name in needed}),

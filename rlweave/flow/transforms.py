@@ -358,7 +358,7 @@ def _check_rounds(port: Port, upstream: Port) -> set[Operator]:
         gathers = _check_rounds(above, upstream)
         if twice := found & gathers:
             raise PlanError(
-                "the items of a round come by two ways, in any order, so nobody can say where the round ends",
+                "the items of a round come by two ways in any order, so the end of a round is unknown",
                 where=f"operators {node.name!r} and 'batch'",
                 received=f"both branches bring items of {next(iter(twice)).name!r}",
                 fix="put batch_rounds() before the split, or into one of its branches",

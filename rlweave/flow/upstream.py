@@ -60,7 +60,7 @@ class Notify(Operator):
         """A reference to an item is no message."""
         if self.message is None and stands_for(upstream.item_type):
             raise PlanError(
-                "an item that is left where it was made is no message",
+                "a reference to an item is no message",
                 where=f"operators {upstream.node.name!r} and 'notify'",
                 received=upstream.describe(),
                 fix="give message=, a function that makes the message of the reference, as ItemReference.fetch",

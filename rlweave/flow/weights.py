@@ -241,7 +241,7 @@ class WeightChannel:
                 f"weights or a message for {self.name} failed: {type(error).__name__}: {error}",
                 where=f"the way of weights and messages to {self.name}",
                 received=f"weight version {self.version}",
-                fix="see its cause, the original error of the learner that gives, or the worker that takes them",
+                fix="see its cause, the original error of the learner or the worker",
             ) from error
 
     def tell_all(self, method: str, message: Any, version: int, capacity: int) -> int:

@@ -197,11 +197,11 @@ def test_on_ray_a_learner_whose_process_is_killed_is_replaced(trainers, ray_engi
 @pytest.mark.parametrize(
     ("sets", "text"),
     [
-        ({"learner_failure": "replace"}, "cannot be made anew"),
+        ({"learner_failure": "replace"}, "cannot be restarted"),
         ({"broadcast_interval": 2}, "always have the newest weights"),
-        ({"learner": "actor"}, "cannot act on the agent of a learner that lives elsewhere"),
+        ({"learner": "actor"}, "cannot act on the agent of a learner in an actor"),
         ({"learner_cpus": 1.0}, "holds no cores of its own"),
-        ({"rollouts_ahead": 2, "gather": "sync"}, "nothing is asked for ahead in rounds"),
+        ({"rollouts_ahead": 2, "gather": "sync"}, "items gathered in rounds are not requested ahead"),
         ({"replay_proportion": 0.3}, "batches of an update differ in size"),
         ({"replay_proportion": 1.0, "agent.normalize_observations": True}, "count again in the statistics"),
         ({"placement": "fused"}, "no such choice"),

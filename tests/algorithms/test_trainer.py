@@ -265,7 +265,7 @@ def test_the_best_checkpoint_holds_what_acts_and_a_training_does_not_go_on_from_
     best = path / "checkpoints" / "best"
     assert load_checkpoint(best)[0] == {}, "no optimizer, no memory"
     other = trainers(algorithm, path, backend="torch")
-    with pytest.raises(CheckpointError, match="holds a model, and nothing that a training could go on from"):
+    with pytest.raises(CheckpointError, match="holds only a model, from which no training can resume"):
         other.restore(best)
 
 
@@ -337,7 +337,7 @@ def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_
 @pytest.mark.parametrize(
     ("sets", "text"),
     [
-        ({"workers": 3}, "the environments cannot be shared out evenly"),
+        ({"workers": 3}, "the environments cannot be divided evenly among the workers"),
         ({"workers": 2, "placement": "fused"}, "a fused training has no workers"),
         ({"engine": "ray", "placement": "fused"}, "a fused training has no workers"),
         ({"vectorization": "async", "placement": "fused"}, "environments of a fused training are part of its program"),
@@ -582,7 +582,7 @@ def test_a_training_whose_sources_are_over_ends_with_an_error_that_names_them(mo
     monkeypatch.setattr(trainer, "run_to", lambda goal: run_to(goal) if next(goals) < 7 else pytest.fail("no end"))
     train = trainer.train()
     assert [row["env_steps_sampled"] for row in itertools.islice(train, 4)] == [4, 8, 12, 12]
-    with pytest.raises(PlanError, match="all sources of its plan are over") as caught:
+    with pytest.raises(PlanError, match="all sources of its plan have ended") as caught:
         next(train)
     assert caught.value.where == "parallel_rollouts"
     assert "--steps 12" in str(caught.value)

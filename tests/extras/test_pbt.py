@@ -332,9 +332,9 @@ def test_wrong_settings_are_refused(sets, where):
 @pytest.mark.parametrize(
     ("sets", "where"),
     [
-        ({"max_lag": 1, "gather": "sync"}, "items gathered in rounds have no lag"),
-        ({"trial": {"max_lag": 1}}, "items gathered in rounds have no lag"),
-        ({"trial": {"workers": 3}}, "cannot be shared out evenly"),
+        ({"max_lag": 1, "gather": "sync"}, "items gathered in rounds have no weight lag"),
+        ({"trial": {"max_lag": 1}}, "items gathered in rounds have no weight lag"),
+        ({"trial": {"workers": 3}}, "cannot be divided evenly"),
         ({"trial": {"agent": {"minibatches": 7}}}, "equal minibatches"),
     ],
 )

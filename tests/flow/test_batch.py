@@ -128,7 +128,7 @@ def test_an_empty_batch_is_a_batch() -> None:
         (lambda: SampleBatch({"a": [1, 2]}), "not a NumPy array"),
         (lambda: SampleBatch({"a": np.zeros(3)}, layout="columns"), "unknown layout"),  # type: ignore[arg-type]
         (lambda: SampleBatch({"a": np.zeros(3)}, per_trajectory=["a"]), "per_trajectory"),
-        (lambda: SampleBatch.concat([]), "nothing to glue"),
+        (lambda: SampleBatch.concat([]), "no batches to concatenate"),
         (lambda: SampleBatch.concat([rows(0, 2), SampleBatch({"rewards": np.zeros(2)})]), "different keys"),
         (lambda: SampleBatch.concat([trajectories(5, 2), trajectories(4, 2)]), "different form"),
         (

@@ -257,7 +257,7 @@ def test_no_state_left_names_who_trains() -> None:
     plan = world.start(train.on_error("replace", first_delay=0.5))
     plan._context.learner(world.learner)._snapshots.clear()  # type: ignore[union-attr]
     world.cluster.crash(world.learners[-1])
-    with pytest.raises(PlanError, match=r"(?s)no state of the learner is left.*operator 'train_one_step'"):
+    with pytest.raises(PlanError, match=r"(?s)no snapshot of the learner is left.*operator 'train_one_step'"):
         world.run(plan, until=4.0)
 
 

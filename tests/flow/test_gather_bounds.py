@@ -90,7 +90,7 @@ def test_a_merged_item_is_as_late_as_its_latest_part(start: Start) -> None:
     "settings", [{"quorum": 2}, {"timeout": 1.0}, {"quorum": 4, "timeout": 1.0}, {"quorum": 1, "timeout": -1.0}]
 )
 def test_a_quorum_needs_a_time_and_may_not_exceed_the_sources(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="a quorum and a time"):
+    with pytest.raises(ConfigError, match="a quorum and a timeout"):
         ParallelRollouts(workers(3)).gather_sync(**settings)
 
 

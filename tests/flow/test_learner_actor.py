@@ -227,7 +227,7 @@ def test_more_than_there_is_is_refused_with_the_sum_before_anything_is_made() ->
     clock = FakeClock()
     engine = SimulatedEngine(clock)
     engine.resources = {"CPU": 2.0, "memory": 1e9}
-    with pytest.raises(PlanError, match="the plan needs more than there is") as caught:
+    with pytest.raises(PlanError, match="the plan needs more resources than the engine has") as caught:
         plan.start(engine, clock)
     assert "2.5 CPU, 1 GPU in all; there is 2 CPU, 0 GPU" in str(caught.value)
     assert "3 x (0.5 CPU, 0 GPU) of 'parallel_rollouts' and 1 x (1 CPU, 1 GPU) of 'train_one_step'" in str(caught.value)

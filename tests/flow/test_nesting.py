@@ -104,7 +104,7 @@ def test_resources_of_inner_plans_are_summed_and_refused_before_anything_is_made
     trials = WorkerGroup(inner)
     assert trials.resources == Resources(cpus=0.0), "who only drives others takes no core"
     plan = ReportMetrics(ParallelRollouts(trials).gather_sync(), trials)
-    with pytest.raises(PlanError, match="the plan needs more than there is") as caught:
+    with pytest.raises(PlanError, match="the plan needs more resources than the engine has") as caught:
         plan.start(engine, clock)
     parts = "2 x (0 CPU, 0 GPU) of 'parallel_rollouts' and 4 x (1.5 CPU, 0 GPU) of 'plans in parallel_rollouts'"
     assert f"{parts} need 6 CPU in all; there is 4 CPU" in str(caught.value)

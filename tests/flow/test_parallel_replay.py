@@ -456,7 +456,7 @@ def test_priorities_of_an_item_that_is_no_single_sample_are_refused() -> None:
     merged = ParallelReplay(shards).gather_async().for_each(ConcatBatches(2 * BATCH))
     train = merged.for_each(TrainOneStep(Prioritizing()))
     plan = ReportMetrics(Union(store, train.for_each(UpdatePriorities(shards))))
-    with pytest.raises(PlanError, match="this item came from no such one"):
+    with pytest.raises(PlanError, match="this item does not come from one shard"):
         run(plan, 200)
 
 

@@ -382,13 +382,13 @@ def test_skipping_an_environment_that_raises(start: Start) -> None:
 def test_more_than_there_is_is_refused_with_the_sum(ray_engine: RayEngine) -> None:
     workers = WorkerGroup([partial(ProcessWorker, n) for n in range(3)])
     plan = ReportMetrics(ParallelRollouts(workers).gather_sync(), workers)
-    with pytest.raises(PlanError, match="needs more than there is") as caught:
+    with pytest.raises(PlanError, match="needs more resources than the engine has") as caught:
         plan.start(ray_engine)
     assert "3 CPU in all; there is 2 CPU" in str(caught.value)
     with pytest.raises(PlanError, match="cannot live on engine 'ray'"):
         ReportMetrics(ParallelRollouts([FakeWorker()]).gather_sync()).start(ray_engine, FakeClock())
     unpicklable = WorkerGroup([partial(ProcessWorker, 0, size=(n for n in range(3)))])  # type: ignore[list-item]
-    with pytest.raises(PlanError, match="a factory cannot travel"):
+    with pytest.raises(PlanError, match="a factory cannot be pickled"):
         ReportMetrics(ParallelRollouts(unpicklable).gather_sync()).start(ray_engine)
 
 

@@ -237,11 +237,11 @@ def test_priorities_for_the_memory_that_the_items_come_from_are_fine() -> None:
 
 def test_an_output_that_nobody_consumes_is_refused() -> None:
     one, other = rollouts().split(2)
-    with pytest.raises(PlanError, match=r"(?s)nobody takes the items of 'split'.*output 1.*SampleBatch"):
+    with pytest.raises(PlanError, match=r"(?s)the items of 'split' have no consumer.*output 1.*SampleBatch"):
         ReportMetrics(one)
     one, other = rollouts().split(2)
     other.for_each(count)
-    with pytest.raises(PlanError, match=r"(?s)nobody takes the items of 'count'.*gives int"):
+    with pytest.raises(PlanError, match=r"(?s)the items of 'count' have no consumer.*gives int"):
         ReportMetrics(one)
 
 

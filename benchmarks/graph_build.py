@@ -35,7 +35,7 @@ STEPS_PER_SECOND, STEPS = 184_000, 4_000
 
 def make_root():
     """The component graph, and the spaces of its inputs."""
-    from rlweave.agents.dqn_graph import DQNGraph
+    from rlweave.agents.dqn import DQNGraph
     from rlweave.components import Adam, DQNLoss, DuelingPolicy, EpsilonGreedy, PrioritizedReplay
     from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 

@@ -177,7 +177,7 @@ GRID_WORLD_VALUES = ((0.7624, -5.0, 0.88, 0.7624), (0.7624, 1.0, 0.88, 0.88))
 
 def largest_value_error(trainer: PlanTrainer) -> float:
     """Measures how far the learned Q values are from the optimal ones."""
-    values = trainer.agent.executor.q_values(np.arange(2))
+    values, _ = trainer.agent.executor.q_values(np.arange(2))
     return float(np.abs(values - GRID_WORLD_VALUES).max())
 
 

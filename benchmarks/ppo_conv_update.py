@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from alternating import compare
 
-from rlweave.agents.ppo import PPO
-from rlweave.agents.ppo_graph import PPOGraph
+from rlweave.agents.ppo import PPO, PPOGraph
 from rlweave.graph import api, build
 from rlweave.spaces import IntBox
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlweave.algorithms import registry
+from rlweave.components import PPOLoss
 from rlweave.errors import PlanError
 from rlweave.spaces import Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
@@ -101,6 +102,28 @@ def test_the_page_on_adding_an_algorithm(monkeypatch, tmp_path, capsys):
     assert scope["run"].ended == "complete"
     assert scope["run"].reports[-1]["updates"] == 89  # one for each step after the first ten but the last
     assert "def update" in capsys.readouterr().out
+
+
+def test_the_page_on_changing_a_loss(monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.chdir(tmp_path)
+    scope = {"__name__": "pages"}
+    blocks = re.findall(
+        r"```python\n(.*?)```", (PAGES.parent / "change-a-loss.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert len([line for line in blocks[0].splitlines() if line]) <= 15
+    for block in blocks:
+        exec(compile(block, "change-a-loss.md", "exec"), scope)
+    assert scope["run"].ended == "complete"
+    given = {name: FloatBox(add_batch_rank=True) for name in ("log_probs", "old_log_probs", "advantages", "values")}
+    given |= {name: FloatBox(add_batch_rank=True) for name in ("returns", "entropies")}
+    rows = {name: np.random.default_rng(seed).normal(size=5).astype(np.float32) for seed, name in enumerate(given)}
+    penalized, plain = (
+        ComponentTest(loss(normalize_advantages=False), given, backend="torch").test("loss", *rows.values())[0]
+        for loss in (scope["PenalizedLoss"], PPOLoss)
+    )
+    log_ratio = rows["log_probs"] - rows["old_log_probs"]
+    assert penalized - plain == pytest.approx(0.2 * np.mean(np.exp(log_ratio) - 1 - log_ratio), rel=1e-4)
 
 
 # -- plans --------------------------------------------------------------------------------------------------------

@@ -10,71 +10,58 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlweave.agents.a2c_graph import A2CGraph, RecurrentA2CGraph
-from rlweave.agents.agent import AgentConfig, Batch, Metrics
-from rlweave.agents.networks import IMAGE_NETWORK_HELP
-from rlweave.agents.ppo import PPO, with_initial_state
-from rlweave.components import (
-    ActorCriticLoss,
-    GeneralizedAdvantageEstimation,
-)
-from rlweave.components.network import mlp
-from rlweave.errors import ExecutionError
+from rlweave.agents.actor_critic import ActorCriticAgent, ActorCriticConfig
+from rlweave.agents.actor_critic_graph import ActorCriticGraph
+from rlweave.agents.agent import Batch, Metrics
+from rlweave.components import ActorCriticLoss, GeneralizedAdvantageEstimation
+from rlweave.graph import api
 from rlweave.settings.config import setting
-from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
-from rlweave.spaces import Space
+from rlweave.settings.ranges import NOT_NEGATIVE
 
 
-class ActorCriticConfig(AgentConfig):
+class AdvantageConfig(ActorCriticConfig):
     """Settings that A2C and A3C share."""
 
-    default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "tanh")
-    network: list[dict[str, Any]] | None = setting(
-        None,
-        "layers of policy and value function; null: two dense tanh layers of 64, none behind the default image network",
-    )
-    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
-    shared_network: bool = setting(False, "one trunk for policy and value function")
-    discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
     gae_lambda: float = setting(
         1.0, "lambda of generalized advantage estimation; 1: returns up to the end of the rollout, as the paper", ge=0,
         le=1,
     )  # fmt: skip
-    rollout_steps: int = setting(16, "steps of each environment between two updates", ge=1, unit="steps")
-    initial_log_std: float = setting(
-        0.0, "logarithm of the initial deviation of box actions, in units of half the box", within=FINITE
-    )
     optimizer: dict[str, Any] = setting({"type": "rmsprop", "epsilon": 1e-5}, "optimizer spec, learning rate apart")
     lr: float | dict[str, Any] = setting(7e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
-    max_grad_norm: float | None = setting(
-        0.5, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
-    )
-    value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
-    entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", ge=0)
-    reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
-
-    # What PPO has as settings is fixed here: each rollout is used once, as a whole, with its own advantages.
-    epochs: ClassVar[int] = 1
-    minibatches: ClassVar[int] = 1
-    normalize_advantages: ClassVar[bool] = False
 
 
-class A2CConfig(ActorCriticConfig):
+class A2CConfig(AdvantageConfig):
     """Settings of A2C."""
 
     normalize_observations: bool = setting(False, "running normalization of float observations")
 
 
-class A3CConfig(ActorCriticConfig):
+class A3CConfig(AdvantageConfig):
     """Settings of A3C. Gradients travel to the learner, and no observations that it could find statistics of."""
 
     normalize_observations: ClassVar[bool] = False
 
 
-class A2C(PPO):
-    """A2C for discrete, multi-discrete, box and nested action spaces, with and without recurrent networks.
+class A2CGraph(ActorCriticGraph):
+    """The component graph of A2C and A3C: one optimizer step on all of a rollout, or its gradients."""
 
-    Acting, observing and post-processing are PPO's; an update is one optimizer step on the whole rollout.
+    @api
+    def update(self, batch: Any) -> None:
+        """Learns from a rollout (T, B, ...): one optimizer step."""
+        rows = self.postprocess(batch)
+        self._report_fit(rows["value_targets"], rows["values"])
+        self._step(rows)
+        if self.normalization is not None:
+            self.normalization.update(batch["observations"])
+
+    @api
+    def rollout_gradients(self, batch: Any) -> Any:
+        """Gradients of the loss on a rollout (T, B, ...), by variable path; changes nothing."""
+        return self.gradients(self.postprocess(batch))
+
+
+class A2C(ActorCriticAgent):
+    """A2C for discrete, multi-discrete, box and nested action spaces: an update is one step on the whole rollout.
 
     Args:
         observation_space: Space of one observation.
@@ -86,50 +73,18 @@ class A2C(PPO):
     """
 
     name: ClassVar[str] = "a2c"
-    config_class = A2CConfig  # type: ignore[assignment]  # has what PPO looks at, some of it fixed
-    config: Any
-
-    def make_root(self) -> A2CGraph:
-        # one name for A2C and A3C: the same seed gives both the same weights, and each can take the other's
-        return (RecurrentA2CGraph if self.recurrent else A2CGraph)(**self.graph_arguments(), scope="actor-critic")
+    config_class: ClassVar[type[AdvantageConfig]] = A2CConfig
+    # its name is one for A2C and A3C: the same seed gives both the same weights, and each can take the other's
+    graph_class: ClassVar[type[ActorCriticGraph]] = A2CGraph
 
     def graph_arguments(self) -> dict[str, Any]:
-        """Arguments of the root component."""
         config = self.config
         return {
-            **self.network_arguments(),
+            **self.networks(),
             "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
             "loss": ActorCriticLoss(config.value_coefficient, config.entropy_coefficient),
-            "epochs": config.epochs,
-            "minibatches": config.minibatches,
+            "minibatches": self.minibatches(),
         }
-
-    def batch_space(self) -> Space:
-        """Space of a rollout (T, B, ...) as in `PPO.batch_space`, of any number of environments."""
-        return super().batch_space().with_batch_rank()
-
-    def update(self, batch: Batch | None = None) -> Metrics:
-        """One optimizer step on a rollout.
-
-        Args:
-            batch: Dict of arrays (T, B, ...) as `batch_space` says; None takes what was observed.
-
-        Raises:
-            ExecutionError: Without a batch, when fewer than `rollout_steps` steps of `num_envs` environments were
-                observed.
-        """
-        if batch is None:
-            if not self.ready():
-                raise ExecutionError(
-                    "there is not enough to learn from yet",
-                    where=f"{self.name}.update",
-                    received=f"{self._trajectories.lengths()} steps by environment",
-                    fix=f"observe {self.config.rollout_steps} steps of each of {self.num_envs} environments",
-                )
-            batch = with_initial_state(self._trajectories.take(self.num_envs))
-        _, metrics = self.executor.update(batch, with_metrics=True)
-        self._copy_to_actor()
-        return {**self._checked(metrics), "gradient_steps": 1, "trained_samples": np.size(batch["rewards"])}
 
     def rollout_gradients(self, batch: Batch) -> tuple[dict[str, np.ndarray], Metrics]:
         """Gradients of the loss on a rollout, by variable path, and the metrics of the loss; changes nothing.
@@ -151,6 +106,6 @@ class A3C(A2C):
     """
 
     name: ClassVar[str] = "a3c"
-    config_class = A3CConfig  # type: ignore[assignment]
+    config_class: ClassVar[type[AdvantageConfig]] = A3CConfig
     acting_prefixes: tuple[str, ...] = ("policy", "value-function")
     worker_methods: ClassVar[tuple[str, ...] | None] = ("act", "rollout_gradients")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,18 +15,18 @@ from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backen
 from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.networks import with_networks
-from rlweave.agents.recurrent_acting import RecurrentActing
-from rlweave.agents.trajectories import finite, fitted
+from rlweave.agents.stepping import StepDriver, greedy_player
 from rlweave.backends import get_backend
 from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.action_leaves import ANY_KIND
+from rlweave.components.action_masks import check_allowed
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import Config, setting
 from rlweave.settings.ranges import FINITE, Range
-from rlweave.spaces import Space
+from rlweave.spaces import Space, Tuple
 
 Batch = Any
 Metrics = dict[str, Any]
@@ -59,7 +60,7 @@ class AgentConfig(Config):
     )
 
 
-class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
+class Agent(ModelExchange, KeepsMemory, ABC):
     """An algorithm as a component graph, behind one API.
 
     The graph is made by `build`, or at the first use. Acting may run on another backend than learning
@@ -77,6 +78,8 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
     name: ClassVar[str]
     #: Which kinds of leaves actions may have, see `action_leaves`.
     action_kinds: ClassVar[frozenset[str]] = ANY_KIND
+    #: Whether it learns from its own actions only.
+    on_policy: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -116,6 +119,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         self.pauses_at: float = math.inf
         #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
         self.recurrent = is_recurrent(getattr(self.config, "network", None))
+        self._driver = StepDriver(self)
 
     def check_masks(self, observations: Any) -> None:
         """Checks that each row of observations (B, ...) allows an action; only with the setting `mask_leaf`.
@@ -126,15 +130,7 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
         if self.config.mask_leaf is None:
             return
         masks = np.asarray(self.observation_space.flatten_value(observations)[self.config.mask_leaf]) != 0
-        some = masks.any(axis=-1)
-        if not some.all():
-            row = int(np.argmin(some))
-            raise ExecutionError(
-                "no action is allowed",
-                where=f"environment {row}, after {self.env_steps} environment steps",
-                received=f"{self.config.mask_leaf}={masks[row].astype(int).tolist()}",
-                fix="have the environment allow an action, or end the episode there",
-            )
+        check_allowed(masks, self.config.mask_leaf, self.env_steps)
 
     # -- the graph -----------------------------------------------------------------------------------------------
 
@@ -251,6 +247,51 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
     # -- acting --------------------------------------------------------------------------------------------------
 
     @abstractmethod
+    def act(
+        self,
+        observations: Any,
+        recurrent_state: Any = (),
+        episode_start: Any = None,
+        explore: bool = True,
+        preprocess: bool = True,
+    ) -> tuple[Any, dict[str, Any], Any]:
+        """One step of acting, in a vector of environments.
+
+        Args:
+            observations: Nested arrays (B, ...) of the observation space.
+            recurrent_state: Before the step, nested (B, ...); at first `initial_state(B)`. () without memory.
+            episode_start: Bool (B,): the observation is the first of its episode, and the state starts anew.
+            explore: As in `get_actions`.
+            preprocess: As in `get_actions`.
+
+        Returns:
+            Actions (B, ...) as the agent learns from them (`env_actions` makes the environment's), what else it stores
+            of the step by name, (B, ...) each, and the recurrent state after the step.
+        """
+
+    @cached_property
+    def recurrent_space(self) -> Space:
+        """Space of the recurrent state of one environment, without ranks; `Tuple()` without memory."""
+        space: Space = self.make_root().recurrent_space if self.recurrent else Tuple()
+        return space
+
+    def initial_state(self, num_envs: int) -> Any:
+        """The recurrent state at the start of an episode: zeros, nested (B, ...); () without memory."""
+        return self.recurrent_space.with_batch_rank().zeros(num_envs)
+
+    def _memory(self, recurrent_state: Any, episode_start: Any) -> dict[str, Any]:
+        """What recurrent networks act from, by name, which is stored with the step; nothing without memory."""
+        return {"recurrent_state": recurrent_state, "episode_start": episode_start} if self.recurrent else {}
+
+    def greedy_player(self) -> Callable[[Any, Any], Any]:
+        """What plays greedily: a function of observations (B, ...) and episode starts, bool (B,), to actions (B, ...).
+
+        Of recurrent networks it carries a state of its own, so nothing of the training is disturbed.
+        """
+        return greedy_player(self)
+
+    # -- step by step --------------------------------------------------------------------------------------------
+
     def get_actions(
         self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
     ) -> Any:
@@ -258,20 +299,20 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
 
         The state of recurrent networks is kept inside for each environment, and each call is taken as one step of
         these environments. It starts anew after `observe` was told of an episode's end, or `begin_episodes` was
-        called. Looks with `explore=False` have observations of their own, and disturb none. `act_recurrently` takes and
-        returns the state instead.
+        called. Looks with `explore=False` have states of their own, and disturb none. `act` takes and returns the
+        state instead.
 
         Args:
-            observations: Nested arrays (B, ...) of the state space; a single observation (...) gives a single action.
+            observations: Nested arrays (B, ...) of the observation space; a single one (...) gives a single action.
             env_ids: Names of the environments that the rows belong to; 0 to B-1 when None.
             explore: Samples (or explores); False acts greedily.
-            preprocess: Applies the agent's preprocessing (normalization); False takes them as already processed.
+            preprocess: Applies the agent's preprocessing (normalization); False takes observations as processed.
 
         Returns:
             Nested arrays (B, ...) of the action space.
         """
+        return self._driver.get_actions(observations, env_ids, explore, preprocess)
 
-    @abstractmethod
     def observe(
         self,
         state: Any,
@@ -293,6 +334,19 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
             next_state: Observation after the action; may be left out only where the episode goes on.
             env_id: Name of the environment.
         """
+        self._driver.observe(state, action, reward, terminated, truncated, next_state, env_id)
+
+    def begin_episodes(self, env_ids: Sequence[Any] | None = None) -> None:
+        """The next step of these environments (None: of all) is the first of an episode; drops recurrent states."""
+        self._driver.begin_episodes(env_ids)
+
+    def collect(self, env_id: Any, step: dict[str, Any]) -> None:
+        """Takes in a whole step that was observed, `observations` to `next_observations`, without ranks."""
+        raise ExecutionError(
+            "this agent does not learn from single steps",
+            where=f"{self.name}.observe",
+            fix="pass what it learns from to update(batch)",
+        )
 
     @property
     def own_action_space(self) -> Space:
@@ -310,36 +364,6 @@ class Agent(RecurrentActing, ModelExchange, KeepsMemory, ABC):
     def own_actions(self, actions: Any) -> Any:
         """What the agent learns from, (..., *shape), for actions of the action space; undoes `env_actions`."""
         return self._boundary.from_environment(actions)
-
-    def _check_names(self, names: Sequence[Any], rows: int) -> None:
-        """Refuses names of environments that do not tell the rows of a batch apart.
-
-        Raises:
-            ExecutionError: Not one distinct name per row.
-        """
-        try:
-            distinct = len(set(names)) == len(names)
-        except TypeError:  # a name that is no key
-            distinct = False
-        if len(names) != rows or not distinct:
-            raise ExecutionError(
-                "each row of the observations needs the name of its environment",
-                where=f"{self.name}.get_actions",
-                received=f"{rows} rows, env_ids={list(names)}",
-                fix="pass one distinct name per row, a str or number each",
-            )
-
-    def _fit_step(
-        self, state: Any, action: Any, reward: Any, next_state: Any, env_id: Any
-    ) -> tuple[Any, Any, Any, Any]:
-        """An observed step, cast to the agent's spaces and checked."""
-        where = f"environment {env_id!r}"
-        return (
-            fitted(self.observation_space, state, f"{where}, state"),
-            fitted(self.action_space, action, f"{where}, action"),
-            finite(reward, where),
-            None if next_state is None else fitted(self.observation_space, next_state, f"{where}, next_state"),
-        )
 
     def _checked(self, metrics: Metrics) -> Metrics:
         """Metrics of an update.

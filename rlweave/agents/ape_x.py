@@ -14,9 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlweave.agents.agent import AgentConfig, Batch, Metrics
-from rlweave.agents.dqn import DQN
-from rlweave.agents.dqn_config import DQNConfig
-from rlweave.agents.dqn_graph import DQNGraph
+from rlweave.agents.dqn import DQN, DQNConfig, DQNGraph
 from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import PrioritizedReplay
 from rlweave.components.exploration import ape_x_epsilons
@@ -183,7 +181,8 @@ class ApeX(DQN):
     def act_with(self, observations: Any, epsilons: np.ndarray) -> Any:
         """Actions (B, ...) for a batch of observations, with an epsilon for each, (B,)."""
         self.check_masks(observations)
-        return self.actor.act(observations, epsilons)
+        actions, _ = self.actor.act(observations, epsilons)
+        return actions
 
     def priorities(self, records: Any) -> np.ndarray:
         """Sizes of the TD errors (N,) of transitions, as `record_space` says, by the weights acted on."""

@@ -64,5 +64,13 @@ class ContinuousAgent(ReplayAgent):
             "observation_space": self.observation_space,
         }
 
-    def act(self, observations: Any, explore: bool = True) -> Any:
-        return self.actor.act(observations) if explore else self.actor.act_greedily(observations)
+    def act(
+        self,
+        observations: Any,
+        recurrent_state: Any = (),
+        episode_start: Any = None,
+        explore: bool = True,
+        preprocess: bool = True,
+    ) -> tuple[Any, dict[str, Any], Any]:
+        actor = self.actor
+        return actor.act(observations) if explore else actor.act_greedily(observations), {}, ()

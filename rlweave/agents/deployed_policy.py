@@ -45,51 +45,42 @@ class DeployedPolicy(Component):
         return self.agent.policy
 
     @api
-    def act(self, observation: Any) -> Any:
+    def act(self, observation: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """The likeliest action.
 
         Args:
             observation: As the environment gives it, nested (B, ...).
-
-        Returns:
-            `action`, as the environment takes it, nested (B, ...), and the `parameters` of the distribution that it is
-            the mode of (or the Q-values of which it has the largest), see `Joint` and `QPolicy`.
-        """
-        parameters = self._parameters(observation)
-        return {"action": self._greedy(parameters), "parameters": parameters}
-
-    @api
-    def act_recurrently(self, observation: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        """As `act`, by a recurrent policy.
-
-        Args:
-            observation: As the environment gives it, nested (B, ...).
-            recurrent_state: Before the step, nested (B, ...).
+            recurrent_state: Of a recurrent policy, before the step, nested (B, ...).
             episode_start: Bool (B,): the observation is the first of its episode, and the state starts anew.
 
         Returns:
-            As `act`, and the `next_recurrent_state`.
+            `action`, as the environment takes it, nested (B, ...); the `parameters` of the distribution that it is the
+            mode of (or the Q-values of which it has the largest), see `Joint` and `QPolicy`; and of a recurrent policy
+            the `next_recurrent_state`.
         """
-        parameters, after = self._recurrent_parameters(observation, recurrent_state, episode_start)
-        return {"action": self._greedy(parameters), "parameters": parameters, "next_recurrent_state": after}
+        parameters, after = self._parameters(observation, recurrent_state, episode_start)
+        found = {"action": self._greedy(parameters), "parameters": parameters}
+        return found | ({"next_recurrent_state": after} if self.policy.is_recurrent else {})
 
     @api(static=("explores",))
-    def play(self, observation: Any, epsilon: Any, explores: bool = False) -> Any:
-        """The action alone; what is only in the parameters is not computed.
+    def play(
+        self,
+        observation: Any,
+        recurrent_state: Any = (),
+        episode_start: Any = None,
+        epsilon: Any = 0.0,
+        explores: bool = False,
+    ) -> Any:
+        """The action alone, and the recurrent state after the step; what is only in the parameters is not computed.
 
         Args:
             observation: As in `act`.
+            recurrent_state: As in `act`.
+            episode_start: As in `act`.
             epsilon: Share of random actions where Q-values explore.
             explores: Static. Draws from the distribution, or explores by Q-values, as in training.
         """
-        return self._action(self._parameters(observation), epsilon, explores)
-
-    @api(static=("explores",))
-    def play_recurrently(
-        self, observation: Any, recurrent_state: Any, episode_start: Any, epsilon: Any, explores: bool = False
-    ) -> Any:
-        """As `play`, by a recurrent policy: the action, and the recurrent state after the step."""
-        parameters, after = self._recurrent_parameters(observation, recurrent_state, episode_start)
+        parameters, after = self._parameters(observation, recurrent_state, episode_start)
         return self._action(parameters, epsilon, explores), after
 
     def _action(self, parameters: Any, epsilon: Any, explores: bool) -> Any:
@@ -100,15 +91,11 @@ class DeployedPolicy(Component):
             return self._of_environment(self.agent.exploration.select(parameters, epsilon))
         return self._of_environment(policy.distribution.sample(parameters))
 
-    def _parameters(self, observation: Any) -> Any:
-        observations, policy = self._observations(observation), self.policy
-        return policy.q_values(observations) if isinstance(policy, QPolicy) else policy.parameters(observations)
-
-    def _recurrent_parameters(self, observation: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        observations, policy = self._observations(observation), self.policy
-        if isinstance(policy, QPolicy):
-            return policy.recurrent_q_values(observations, recurrent_state, episode_start)
-        return policy.recurrent_parameters(observations, recurrent_state, episode_start)
+    def _parameters(self, observation: Any, recurrent_state: Any, episode_start: Any) -> Any:
+        """What the action is chosen by, and the recurrent state after the step."""
+        seen = self._observations(observation)
+        features, after = self.policy.features(seen, recurrent_state, episode_start)
+        return self.policy.parameters_of(features, seen), after
 
     def _observations(self, observation: Any) -> Any:
         observations = self._counted_from_zero(observation) if self.observation_starts else observation
@@ -132,11 +119,6 @@ class DeployedPolicy(Component):
     @graph_fn(split=True, with_key=True)
     def _counted_from_starts(self, path: str, leaf: Any) -> Any:
         return ops.add(leaf, self.action_starts[path]) if path in self.action_starts else leaf
-
-
-def deployed_method(recurrent: bool, plays: bool = False) -> str:
-    """The API method of a deployed policy that gives its action, alone where it `plays`."""
-    return f"{'play' if plays else 'act'}{'_recurrently' if recurrent else ''}"
 
 
 def build_deployed(
@@ -178,7 +160,7 @@ def build_deployed(
         spaces,
         backend=backend,
         seed=seed,
-        methods=(deployed_method(agent.recurrent, plays),),
+        methods=("play" if plays else "act",),
         torch_compile=torch_compile,
     )
     below = len(root.agent.path) + 1

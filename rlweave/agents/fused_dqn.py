@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rlweave import graph, ops
-from rlweave.agents.dqn import DQN
-from rlweave.agents.dqn_graph import DQNGraph
+from rlweave.agents.dqn import DQN, DQNGraph
 from rlweave.agents.fused_replay import FusedReplayAgent, FusedReplayGraph
 from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.graph import graph_fn
@@ -31,7 +30,7 @@ class FusedDQNGraph(FusedReplayGraph, DQNGraph):
         self.env_steps = self.variable("env_steps", (), 0, trainable=False, dtype="int32")
 
     def explore(self, observations: Any) -> Any:
-        return self.act(observations, graph.batch_rank(self._epsilon()))
+        return self.act(observations, graph.batch_rank(self._epsilon()))[0]
 
     @graph_fn(differentiable=False)
     def _epsilon(self) -> Any:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlweave import graph
+from rlweave.agents.actor_critic_graph import ActorCriticGraph
 from rlweave.agents.agent import Metrics
-from rlweave.agents.ppo import PPO, PPOConfig
-from rlweave.agents.ppo_graph import PPOGraph
-from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
-from rlweave.components import RunningNormalization
+from rlweave.agents.ppo import PPO, PPOConfig, PPOGraph
 from rlweave.envs.in_graph import EnvironmentStepper, GraphEnvironment
-from rlweave.graph import Component, api
+from rlweave.graph import api
 
 
-class FusedTraining:
-    """What a graph of PPO with its environments can do besides.
+class FusedPPOGraph(PPOGraph):
+    """The component graph of PPO with its environments.
 
     Args:
         environment: The environments.
         rollout_steps: Steps of each environment between two updates.
         arguments: Those of `PPOGraph`.
     """
-
-    actor: Component
-    normalization: RunningNormalization | None
 
     def __init__(self, environment: GraphEnvironment, rollout_steps: int, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -52,19 +47,11 @@ class FusedTraining:
 
         def iteration(carry: Any, _: Any) -> Any:
             batch = self.stepper.rollout()
-            self.update(batch)  # type: ignore[attr-defined]
+            self.update(batch)
             names = ("terminated", "truncated", "episode_returns", "episode_steps")
             return carry, {name: batch[name] for name in names}
 
         return graph.scan(iteration, (), length=iterations)[1]
-
-
-class FusedPPOGraph(FusedTraining, PPOGraph):
-    """The component graph of PPO with its environments."""
-
-
-class FusedRecurrentPPOGraph(FusedTraining, RecurrentPPOGraph):
-    """The component graph of PPO with recurrent networks, with its environments."""
 
 
 class FusedPPO(PPO):
@@ -77,6 +64,7 @@ class FusedPPO(PPO):
         seed: As in `Agent`.
     """
 
+    graph_class: ClassVar[type[ActorCriticGraph]] = FusedPPOGraph
     #: Rollouts, each with its update, in one call of the graph.
     iterations_per_call = 1
 
@@ -92,12 +80,11 @@ class FusedPPO(PPO):
         super().__init__(*spaces, config, num_envs=environment.num_envs, backend=backend, seed=seed)
         self.environment = environment
 
-    def make_root(self) -> PPOGraph:
-        return (FusedRecurrentPPOGraph if self.recurrent else FusedPPOGraph)(
-            environment=self.environment.copy("environment", initial="fresh"),
-            rollout_steps=self.config.rollout_steps,
-            **self.graph_arguments(),
-        )
+    def graph_arguments(self) -> dict[str, Any]:
+        return super().graph_arguments() | {
+            "environment": self.environment.copy("environment", initial="fresh"),
+            "rollout_steps": self.config.rollout_steps,
+        }
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:

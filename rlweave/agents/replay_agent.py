@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import operator
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.sequences import SequenceAccumulator
-from rlweave.agents.trajectories import StepAssembler, add_axis, first_row, is_single
+from rlweave.agents.stepping import rows_of
+from rlweave.agents.trajectories import add_axis
 from rlweave.components import (
     GraphPrioritizedReplay,
     GraphReplay,
@@ -26,7 +26,6 @@ from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
-from rlweave.tree import tree_map
 
 #: Memories by place: without and with priorities.
 MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] = {
@@ -181,8 +180,6 @@ class ReplayAgent(Agent):
                 fix="leave prefetch out, or keep the memory on the host",
             )
         self._accumulators: dict[Any, NStepAccumulator | SequenceAccumulator] = {}
-        self._acted: dict[Any, dict[str, Any]] = {}
-        self._steps = StepAssembler()
         self.inserted = 0
         #: Environment steps that were made when the memory was empty last.
         self.memory_began_at = 0
@@ -254,66 +251,14 @@ class ReplayAgent(Agent):
         """What turns steps of environments into records of the memory."""
         return NStepAccumulator(self.config.n_step, self.config.discount, num_envs)
 
-    # -- acting --------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def act(self, observations: Any, explore: bool = True) -> Any:
-        """The agent's own actions (B, ...) for a batch of observations."""
-
-    def get_actions(
-        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
-    ) -> Any:
-        single = is_single(self.observation_space, observations)
-        batch = add_axis(observations) if single else observations
-        if self.recurrent:
-            names = list(range(rows_of(batch))) if env_ids is None else list(env_ids)
-            self._check_names(names, rows_of(batch))
-            actions, extra = self._act_by_name(batch, names, explore, preprocess)
-            if explore:
-                for row, name in enumerate(names):
-                    self._acted[name] = tree_map(operator.itemgetter(row), extra)
-        else:
-            actions = self.act(batch, explore)
-        actions = self.env_actions(actions)
-        return first_row(actions) if single else actions
-
-    def observe(
-        self,
-        state: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-        next_state: Any = None,
-        env_id: Any = 0,
-    ) -> None:
-        state, action, reward, next_state = self._fit_step(state, action, reward, next_state, env_id)
-        action, extra = self.own_actions(action), self._recurrent_fields(env_id)
-        steps = self._steps.observe(env_id, state, action, reward, terminated, truncated, next_state, **extra)
-        self._acted.pop(env_id, None)  # only now: a step that is refused may be observed again
-        for step in steps:
-            if env_id not in self._accumulators:
-                self._accumulators[env_id] = self.make_accumulator(1)
-            more = {key: add_axis(step[key]) for key in extra}
-            rows = self._accumulators[env_id].add(*(add_axis(step[key]) for key in STEP_KEYS), **more)
-            if rows_of(rows["rewards"]):
-                self.insert(rows)
-        if terminated or truncated:
-            self.begin_episodes([env_id])
-        self.count_steps(1)
-
-    def _recurrent_fields(self, env_id: Any) -> dict[str, Any]:
-        """The recurrent state before the step that is observed, and whether an episode began with it."""
-        if not self.recurrent:
-            return {}
-        if env_id not in self._acted:
-            raise ExecutionError(
-                "a step was observed whose action this agent did not choose",
-                where=f"environment {env_id!r}",
-                fix="call get_actions(observations, env_ids=[...]) before observe(..., env_id=...): recurrent networks "
-                "store the state that they acted from",
-            )
-        return self._acted[env_id]
+    def collect(self, env_id: Any, step: dict[str, Any]) -> None:
+        if env_id not in self._accumulators:
+            self._accumulators[env_id] = self.make_accumulator(1)
+        row = add_axis(step)
+        memory = {name: row[name] for name in row if name not in STEP_KEYS}
+        records = self._accumulators[env_id].add(*(row[name] for name in STEP_KEYS), **memory)
+        if rows_of(records["rewards"]):
+            self.insert(records)
 
     # -- learning ------------------------------------------------------------------------------------------------
 
@@ -397,10 +342,3 @@ class ReplayAgent(Agent):
     def load_counters(self, counters: Mapping[str, int]) -> None:
         super().load_counters(counters)
         self.inserted, self.memory_began_at = int(counters["inserted"]), int(counters["memory_began_at"])
-
-
-def rows_of(structure: Any) -> int:
-    """Leading size of a nested batch."""
-    while isinstance(structure, dict | tuple | list):
-        structure = next(iter(structure.values() if isinstance(structure, dict) else structure))
-    return int(structure.shape[0])

@@ -79,7 +79,7 @@ class SACGraph(ReplayGraph):
     @api
     def fresh_actions(self, observations: Any) -> Any:
         """Actions of the present policy, nested (B, ...), and their log-densities in the environment's units, (B,)."""
-        actions, log_probs = self.policy.act(observations)
+        actions, log_probs, _ = self.policy.act(observations)
         return actions, self._in_units_of_environment(log_probs)
 
     def learn(self, records: Any, weights: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces as gym
 
 from rlweave.agents.agent import Agent
-from rlweave.agents.deployed_policy import build_deployed, deployed_method
+from rlweave.agents.deployed_policy import build_deployed
 from rlweave.agents.model_files import Weights
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.infos import MASK
@@ -91,7 +91,7 @@ class TrainedPolicy:
         """
         observations, rows = self._observations(observation, mask)
         if not self.recurrent:
-            return self._env_action(self._act(observations, (), deterministic), rows)
+            return self._env_action(self._act(observations, (), deterministic)[0], rows)
         actions, self._of_thread.state = self._act(observations, self._kept_state(rows or 1), deterministic)
         self._of_thread.start = np.zeros(rows or 1, np.bool_)
         return self._env_action(actions, rows)
@@ -113,7 +113,7 @@ class TrainedPolicy:
         """
         observations, rows = self._observations(observation, mask)
         if not self.recurrent:
-            return self._env_action(self._act(observations, (), deterministic), rows), None
+            return self._env_action(self._act(observations, (), deterministic)[0], rows), None
         count = rows or 1
         before = self.initial_state(count) if state is None else state
         start = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
@@ -130,7 +130,7 @@ class TrainedPolicy:
         def play(observations: Any, episode_start: Any) -> Any:
             nonlocal state
             if not self.recurrent:
-                return self._act(observations, (), True)
+                return self._act(observations, (), True)[0]
             before = self.initial_state(len(episode_start)) if state is None else state
             actions, state = self._act(observations, (before, episode_start), True)
             return actions
@@ -138,7 +138,7 @@ class TrainedPolicy:
         return play
 
     def _act(self, observations: Any, recurrent: tuple[Any, ...], deterministic: bool) -> Any:
-        """Actions (B, ...) for observations; of recurrent policies also the state after the step.
+        """Actions (B, ...) for observations, and the recurrent state after the step.
 
         Args:
             observations: Nested (B, ...).
@@ -150,7 +150,7 @@ class TrainedPolicy:
         entry = self._entries.get(deterministic)
         if entry is None:
             static = {"explores": not deterministic}
-            entry = self._executor.program(deployed_method(self.recurrent, plays=True), static).entry
+            entry = self._executor.program("play", static).entry
             self._entries[deterministic] = entry
         return entry(observations, *recurrent, self._epsilon)
 

@@ -1,4 +1,4 @@
-"""Trajectories from single observed steps, by environment; and small things about single and batched observations."""
+"""Single elements of a space and batches of them: checked, cast, stacked, taken apart."""
 
 from __future__ import annotations
 
@@ -10,90 +10,6 @@ import numpy as np
 from rlweave.errors import ExecutionError, SpaceError
 from rlweave.spaces import Box, IntBox, Space
 from rlweave.tree import tree_leaves, tree_map
-
-Step = dict[str, Any]
-
-
-class StepAssembler:
-    """Completes single steps of named environments with the observation that came after.
-
-    It may come with the step itself, or be left out where the episode goes on: then it is the next step's.
-    """
-
-    def __init__(self) -> None:
-        self._pending: dict[Any, Step] = {}
-
-    def observe(
-        self,
-        env_id: Any,
-        state: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-        next_state: Any = None,
-        **extra: Any,
-    ) -> list[Step]:
-        """Takes in one step, and returns those that are complete now, in order.
-
-        Raises:
-            ExecutionError: An episode ended without its last observation; then nothing has changed.
-        """
-        if next_state is None and (terminated or truncated):
-            raise ExecutionError(
-                "an episode ended without its last observation",
-                where=f"environment {env_id!r}",
-                fix="pass next_state where terminated or truncated is set; values bootstrap from it",
-            )
-        state = _copied(state)
-        pending = self._pending.pop(env_id, None)
-        complete = [] if pending is None else [{**pending, "next_observations": state}]
-        step = {
-            "observations": state,
-            "actions": _copied(action),
-            "rewards": np.float32(reward),
-            "terminated": np.bool_(terminated),
-            "truncated": np.bool_(truncated),
-            **extra,
-        }
-        if next_state is None:
-            self._pending[env_id] = step
-        else:
-            complete.append({**step, "next_observations": _copied(next_state)})
-        return complete
-
-
-class TrajectoryAssembler:
-    """Collects steps of named environments until rollouts of a length are complete.
-
-    Args:
-        steps: Length T of a rollout.
-    """
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self._assembler = StepAssembler()
-        self._complete: dict[Any, list[Step]] = {}
-
-    def observe(self, env_id: Any, *step: Any, **extra: Any) -> None:
-        """Takes in one step; see `StepAssembler.observe`."""
-        self._complete.setdefault(env_id, []).extend(self._assembler.observe(env_id, *step, **extra))
-
-    def lengths(self) -> dict[Any, int]:
-        """Complete steps by environment."""
-        return {name: len(steps) for name, steps in self._complete.items()}
-
-    def complete(self, num_envs: int) -> bool:
-        """Whether so many environments have a whole rollout."""
-        return sum(len(steps) >= self.steps for steps in self._complete.values()) >= num_envs
-
-    def take(self, num_envs: int) -> dict[str, Any]:
-        """The rollouts of so many environments as arrays (T, B, ...), which are removed here."""
-        names = [name for name, steps in self._complete.items() if len(steps) >= self.steps][:num_envs]
-        rows = [self._complete[name][: self.steps] for name in names]
-        for name in names:
-            self._complete[name] = self._complete[name][self.steps :]
-        return {key: stack([stack([steps[t][key] for steps in rows]) for t in range(self.steps)]) for key in rows[0][0]}
 
 
 def fitted(space: Space, value: Any, where: str) -> Any:
@@ -150,10 +66,6 @@ def finite(value: Any, where: str) -> np.float32:
 def same(first: Any, second: Any) -> bool:
     """Whether two nested values are equal."""
     return all(tree_leaves(tree_map(np.array_equal, first, second)))
-
-
-def _copied(value: Any) -> Any:
-    return tree_map(np.array, value)
 
 
 def stack(items: Sequence[Any]) -> Any:

@@ -106,8 +106,8 @@ class ApeXWorker(TransitionWorker):
         self.agent: ApeX = agent
         self.epsilons = agent.epsilons(env.worker * env.num_envs, env.num_envs, total)
 
-    def act(self, observations: Any) -> Any:
-        return self.agent.act_with(observations, self.epsilons)
+    def act(self, observations: Any, recurrent_state: Any, episode_start: Any) -> tuple[Any, dict[str, Any], Any]:
+        return self.agent.act_with(observations, self.epsilons), {}, ()
 
     def compute_priorities(self, batch: SampleBatch) -> np.ndarray:
         """Absolute TD errors of transitions, (N,), for `ComputePriorities`."""

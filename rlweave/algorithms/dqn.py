@@ -6,8 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from rlweave.agents.dqn import DQN
-from rlweave.agents.dqn_config import DQNConfig
+from rlweave.agents.dqn import DQN, DQNConfig
 from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig

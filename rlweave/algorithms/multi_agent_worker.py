@@ -208,8 +208,8 @@ class TrajectoryCollector(Collector[PPO]):
         self._parts: list[SampleBatch] = []
 
     def _choose(self, observations: Any) -> Rows:
-        actions, log_probs = self.agent.act(observations)
-        return {"actions": actions, "log_probs": log_probs}
+        actions, extra, _ = self.agent.act(observations)
+        return {"actions": actions, **extra}
 
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
         self._parts.append(SampleBatch({**transitions, SLOT: self._slots[rows], BEGINS: self._begins[rows]}))
@@ -239,7 +239,8 @@ class TransitionCollector(Collector[DQN]):
             window.load_state_dict(own)
 
     def _choose(self, observations: Any) -> Rows:
-        return {"actions": self.agent.act(observations, explore=True)}
+        actions, _, _ = self.agent.act(observations)
+        return {"actions": actions}
 
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
         self._steps += len(rows)

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from rlweave.agents.actor_critic import ActorCriticAgent, with_initial_state
 from rlweave.agents.agent import Agent
-from rlweave.agents.ppo import PPO, with_initial_state
 from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.agents.trajectories import stack
-from rlweave.algorithms.trajectory_columns import TrajectoryColumns
 from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
+from rlweave.components.memories.trajectory_columns import TrajectoryColumns
 from rlweave.envs import StepResult, VectorEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.flow import Episode, SampleBatch
@@ -40,7 +40,7 @@ class EnvWorker(Worker):
         self.agent = agent
         self._observations: Any = None
         self._episode_start: Any = None
-        self._recurrent_state: Any = None
+        self._recurrent_state: Any = ()
 
     def start(self, seed: int | None = None) -> None:
         if seed is not None and not self.shares_weights:
@@ -49,9 +49,8 @@ class EnvWorker(Worker):
 
     def begin_episodes(self, seed: int | None = None) -> None:
         self._observations = self.env.reset(seed)
-        if self.agent.recurrent:
-            self._recurrent_state = self.agent.initial_state(self.env.num_envs)
-            self._episode_start = np.ones(self.env.num_envs, np.bool_)
+        self._recurrent_state = self.agent.initial_state(self.env.num_envs)
+        self._episode_start = np.ones(self.env.num_envs, np.bool_)
 
     def _agent_state(self, weights: bool) -> dict[str, Any]:
         return own_agent_state(self.agent, weights)
@@ -65,12 +64,6 @@ class EnvWorker(Worker):
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         self._observations = self.env.observations
         self._recurrent_state, self._episode_start = state["recurrent_state"], state["episode_start"]
-
-    def _act(self, observations: Any) -> tuple[Any, dict[str, Any]]:
-        """Actions (B, ...), and further arrays of the step to store, (B, ...) by name."""
-        state, start = self._recurrent_state, self._episode_start
-        actions, extra, self._recurrent_state = self.agent.act_recurrently(observations, state, start)
-        return actions, {**extra, "episode_start": start, "recurrent_state": state}
 
     def observations(self) -> Any:
         """The observations to act on next."""
@@ -188,9 +181,9 @@ class TrajectoryWorker(AlternatingWorker):
         steps: Length T of a rollout.
     """
 
-    def __init__(self, agent: PPO, env: VectorEnv, steps: int) -> None:
+    def __init__(self, agent: ActorCriticAgent, env: VectorEnv, steps: int) -> None:
         super().__init__(agent, env)
-        self.agent: PPO = agent
+        self.agent: ActorCriticAgent = agent
         self.steps = steps
         self._columns = TrajectoryColumns(steps, env.num_envs)
 
@@ -209,11 +202,9 @@ class TrajectoryWorker(AlternatingWorker):
         """A rollout of T steps of every environment."""
         while True:
             observations = self.observations()
-            if self.agent.recurrent:
-                actions, extra = self._act(observations)
-            else:
-                actions, log_probs = self.agent.act(observations)
-                extra = {"log_probs": log_probs}
+            actions, extra, self._recurrent_state = self.agent.act(
+                observations, self._recurrent_state, self._episode_start
+            )
             self.env.begin_step(self.agent.env_actions(actions))
             yield
             result = self._finish_step()
@@ -245,7 +236,7 @@ class TrajectoryWorker(AlternatingWorker):
         return SampleBatch(with_initial_state(rollout), "trajectories", timeless)
 
 
-def trajectory_worker(config: Any, agent: PPO, env: VectorEnv) -> TrajectoryWorker:
+def trajectory_worker(config: Any, agent: ActorCriticAgent, env: VectorEnv) -> TrajectoryWorker:
     """A worker that collects rollouts of the agent's length."""
     return TrajectoryWorker(agent, env, config.agent.rollout_steps)
 
@@ -300,9 +291,9 @@ class TransitionWorker(AlternatingWorker):
                 half.steps = steps
         return super().sample()
 
-    def act(self, observations: Any) -> Any:
-        """Actions (B, ...) of a network without a state."""
-        return self.agent.act(observations, explore=True)
+    def act(self, observations: Any, recurrent_state: Any, episode_start: Any) -> tuple[Any, dict[str, Any], Any]:
+        """One step of acting, see `Agent.act`."""
+        return self.agent.act(observations, recurrent_state, episode_start)
 
     def _sampling(self) -> Sampling:
         """The transitions completed in some vector steps."""
@@ -310,10 +301,7 @@ class TransitionWorker(AlternatingWorker):
         env_steps = 0
         for _ in range(self.steps):
             observations = self.observations()
-            if self.agent.recurrent:
-                actions, extra = self._act(observations)
-            else:
-                actions, extra = self.act(observations), {}
+            actions, extra, self._recurrent_state = self.act(observations, self._recurrent_state, self._episode_start)
             self.env.begin_step(self.agent.env_actions(actions))
             yield
             result = self._finish_step()

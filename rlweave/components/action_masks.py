@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from rlweave import ops
 from rlweave.components.action_leaves import ActionLeaf
 from rlweave.components.distributions import MASKED
-from rlweave.errors import SpecError, nearest
+from rlweave.errors import ExecutionError, SpecError, nearest
 from rlweave.graph import graph_fn
 from rlweave.graph.ir import Unknown
 from rlweave.spaces import BoolBox, Box, IntBox, Space
@@ -52,6 +55,28 @@ def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], observation_sp
             where=where,
             received=f"{leaf!r} for {leaves[0].categories} actions",
             fix=f"BoolBox(shape=({leaves[0].categories},))",
+        )
+
+
+def check_allowed(masks: npt.NDArray[np.bool_], mask_leaf: str, env_steps: int) -> None:
+    """Checks that each row of masks (B, N) allows an action.
+
+    Args:
+        masks: True where an action is allowed.
+        mask_leaf: Where they come from.
+        env_steps: Environment steps so far.
+
+    Raises:
+        ExecutionError: One does not; names its row and the step.
+    """
+    some = masks.any(axis=-1)
+    if not some.all():
+        row = int(np.argmin(some))
+        raise ExecutionError(
+            "no action is allowed",
+            where=f"environment {row}, after {env_steps} environment steps",
+            received=f"{mask_leaf}={masks[row].astype(int).tolist()}",
+            fix="have the environment allow an action, or end the episode there",
         )
 
 

@@ -128,7 +128,8 @@ class Critics(Component):
         Returns:
             (B, count).
         """
-        x = self._join(self.encoder.call(observations), flatten_tree(actions))
+        features, _ = self.encoder.call(observations)
+        x = self._join(features, flatten_tree(actions))
         for layer in self.layers:
             x = layer.call(x)
         return self._values(self.head.call(x))

@@ -9,10 +9,10 @@ from rlweave import ops
 from rlweave.components.action_distribution import ActionDistribution, squash
 from rlweave.components.action_leaves import FLOATS
 from rlweave.components.action_noise import GaussianNoise
+from rlweave.components.encoders import HasEncoder, make_encoder
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
 from rlweave.components.scopes import scope_of_path
-from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import Space
 
@@ -55,8 +55,8 @@ class NoisyAction(ActionDistribution):
 
 
 @register("deterministic_policy")
-class DeterministicPolicy(TrunkUser, Component):
-    """A policy without randomness of its own: a trunk, and for each leaf of the action space a head.
+class DeterministicPolicy(HasEncoder, Component):
+    """A policy without randomness of its own: an encoder, and for each leaf of the action space a head.
 
     Args:
         network: Layers over the encoded observation, see `NetworkSpec`.
@@ -80,7 +80,7 @@ class DeterministicPolicy(TrunkUser, Component):
         scope: str = "policy",
     ) -> None:
         super().__init__(scope)
-        self.network = make_trunk(network, image_network, observation_space, None)
+        self.network = make_encoder(network, image_network, observation_space, None)
         self.distribution = NoisyAction(action_space, deviation)
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
         self.heads = {leaf.path: Dense(leaf.size, scope=scope_of_path("head", leaf.path)) for leaf in self.leaves}
@@ -88,7 +88,12 @@ class DeterministicPolicy(TrunkUser, Component):
     @api
     def parameters(self, observations: Any) -> Any:
         """Parameters of `NoisyAction` for nested observations (..., *shape)."""
-        features = self.network.call(observations)
+        features, _ = self.features(observations)
+        return self.parameters_of(features, observations)
+
+    @api
+    def parameters_of(self, features: Any, observations: Any) -> Any:
+        """As `parameters`, from features (..., F) that the encoder made of the observations."""
         flat = {path: {"mean": self._shaped(head.call(features), path)} for path, head in self.heads.items()}
         return self.action_space.unflatten(flat)
 

@@ -1,4 +1,4 @@
-"""From any observation space to one vector of features."""
+"""From any observation space to one vector of features, which policies and value functions are computed from."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 
 from rlweave import ops
 from rlweave.components.initializers import InitializerSpec
-from rlweave.components.network import Network, NetworkSpec
+from rlweave.components.network import Network, NetworkSpec, carries_state
 from rlweave.components.scopes import scope_of_path
 from rlweave.components.text import TokenEmbedding
 from rlweave.errors import BuildError, SpecError
-from rlweave.graph import api, graph_fn, register
+from rlweave.graph import Component, api, graph_fn, register
+from rlweave.graph.composition import Shared
 from rlweave.graph.ir import Unknown, Value
-from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space, TextBox
+from rlweave.spaces import BoolBox, Box, FloatBox, IntBox, Space, TextBox, Tuple
 from rlweave.spaces.box import FRAMES_FIRST, TOKENS
 from rlweave.tree import flatten_tree, has_leaf
 
@@ -166,6 +167,8 @@ def channels_last(x: Any, layout: str | None) -> Any:
 class ObservationEncoder(Network):
     """Turns observations of any space into one vector of features, and passes that through a network.
 
+    `call` and `look_ahead` take nested observations, (..., *shape) each, as their inputs.
+
     Leaves are joined in the order of their paths. Floats stay as they are, booleans become 0 and 1, integers with a
     range become one-hot codes (one per dimension), integers without a range become numbers. Bytes that use their
     whole range (and all integer images) are scaled to [0, 1], once; images of floats are taken to be scaled.
@@ -277,27 +280,7 @@ class ObservationEncoder(Network):
             )
 
     @api
-    def call(self, inputs: Any) -> Any:
-        """Encodes observations and applies the network.
-
-        Args:
-            inputs: Nested observations, (..., *shape) each.
-
-        Returns:
-            (..., F); what the last layer gives.
-        """
-        self.refuse_recurrent("call")
-        outputs = self.features(inputs)
-        for layer in self.layers:
-            outputs = layer.call(outputs)
-        return outputs
-
     def encoded(self, inputs: Any) -> Any:
-        """See `features`."""
-        return self.features(inputs)
-
-    @api
-    def features(self, inputs: Any) -> Any:
         """Encodes observations only.
 
         Args:
@@ -320,7 +303,7 @@ class ObservationEncoder(Network):
         for path in self.image_paths:
             network = self.image_networks.get(path) or self.image_networks[""]
             ready = self.leaves[path].is_float32 and self.leaves[path].layout == "channels_last"
-            flat[path] = network.call(flat[path] if ready else self._pixels(flat[path], path))
+            flat[path], _ = network.call(flat[path] if ready else self._pixels(flat[path], path))
             if len(flat) == 1 and isinstance(flat[path], Value) and len(flat[path].space.axes) == ranks + 1:
                 return flat[path]
         encoded = (*self.image_paths, *self.embeddings)
@@ -340,6 +323,101 @@ class ObservationEncoder(Network):
             else:
                 parts.append(encode_leaf(x, leaf))
         return parts[0] if len(parts) == 1 else ops.concat(parts, axis=-1)
+
+
+def make_encoder(
+    network: NetworkSpec,
+    image_network: NetworkSpec,
+    observation_space: Space | Mapping[str, Any] | None,
+    kernel_initializer: InitializerSpec,
+) -> Any:
+    """What turns observations into features for a policy or a value function.
+
+    A component (or `shared(component)`) that encodes observations itself (an `ObservationEncoder`, or anything with the
+    attribute `encodes_observations = True`) is taken as it is; everything else becomes the network of one.
+
+    Raises:
+        SpecError: An image network or observation space for an encoder that is finished.
+    """
+    component = network.component if isinstance(network, Shared) else network
+    if isinstance(component, Component) and getattr(component, "encodes_observations", False):
+        if image_network is not None or observation_space is not None:
+            raise SpecError(
+                "image_network and observation_space belong to the encoder",
+                where=component.path,
+                received=f"a {type(component).__name__} as network",
+                fix="give them to the encoder's own constructor",
+            )
+        return network
+    return ObservationEncoder(network, image_network, observation_space, kernel_initializer, scope="network")
+
+
+class HasEncoder:
+    """Components with an encoder of observations as `network`; what they compute is computed from its features.
+
+    An encoder takes a recurrent state and returns the one after, nested (B, ...) as `recurrent_space` says: `()` of a
+    network without memory. Who evaluates or acts without one passes observations alone.
+    """
+
+    network: Any
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the encoder carries a state from step to step."""
+        return carries_state(self.network)
+
+    @property
+    def recurrent_space(self) -> Space:
+        """Space of the recurrent state of one environment, without ranks; `Tuple()` without memory."""
+        return self.network.recurrent_space if isinstance(self.network, Network) else Tuple()
+
+    def offers(self, method: str) -> bool:
+        """What is about a state alone is built by itself only where there is one."""
+        return self.is_recurrent or (method != "initial_state" and "look_ahead" not in method)
+
+    @api(static=("batch_size",))
+    def initial_state(self, batch_size: int) -> Any:
+        """The recurrent state at the start of an episode, nested (B, ...).
+
+        Args:
+            batch_size: Static.
+        """
+        return self.network.initial_state(batch_size=batch_size)
+
+    @api
+    def features(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
+        """What the encoder makes of observations, in sequences or single steps.
+
+        Args:
+            observations: Nested, (..., *shape); of recurrent networks (T, B, *shape) or (B, *shape).
+            recurrent_state: Before the first step, nested (B, ...).
+            episode_start: Bool (T, B) or (B,): the observation is the first of its episode; None without memory.
+
+        Returns:
+            (..., F), and the recurrent state after the last step.
+        """
+        if not isinstance(self.network, Network):  # a module of a framework
+            return self.network.call(observations), ()
+        return self.network.call(observations, recurrent_state, episode_start)
+
+    @api
+    def look_ahead(
+        self, observations: Any, next_observations: Any, recurrent_state: Any = (), episode_start: Any = None
+    ) -> Any:
+        """Features of observations, and of those that each step led to.
+
+        Args:
+            observations: Nested; of recurrent networks sequences (T, B, *shape).
+            next_observations: The true next ones, the final ones where an episode ended, of the same shape.
+            recurrent_state: Before the first step.
+            episode_start: Bool (T, B), of `observations`; None without memory.
+
+        Returns:
+            (..., F); (..., F) by the state after each step; and the recurrent state after the last step.
+        """
+        if not isinstance(self.network, Network):
+            return self.network.call(observations), self.network.call(next_observations), ()
+        return self.network.look_ahead(observations, next_observations, recurrent_state, episode_start)
 
 
 def _layout_of(space: Any) -> Any:

@@ -118,40 +118,20 @@ class Network(Component):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether a layer carries a state from step to step; then `recur` takes the place of `call`."""
+        """Whether a layer carries a state from step to step."""
         return bool(self.recurrent_layers)
 
     @property
     def recurrent_space(self) -> Tuple:
-        """Space of the recurrent state of one sequence, without ranks: a tuple, an entry per recurrent layer."""
+        """Space of the state of one sequence, without ranks: a tuple with an entry per recurrent layer, often none."""
         return Tuple(*(layer.recurrent_space for layer in self.recurrent_layers))
 
     def offers(self, method: str) -> bool:
-        """Recurrent networks are called with a state, others without."""
-        if method in ("recur", "look_ahead", "initial_state"):
-            return self.is_recurrent
-        return method != "call" or not self.is_recurrent
-
-    @api
-    def call(self, inputs: Any) -> Any:
-        """Applies all layers in order.
-
-        Args:
-            inputs: What the first layer takes, usually (..., F).
-
-        Returns:
-            What the last layer gives, usually (..., units).
-
-        Raises:
-            BuildError: A layer is recurrent.
-        """
-        self.refuse_recurrent("call")
-        for layer in self.layers:
-            inputs = layer.call(inputs)
-        return inputs
+        """What is about a state alone is built by itself only where there is one."""
+        return self.is_recurrent or method not in ("look_ahead", "initial_state")
 
     def encoded(self, inputs: Any) -> Any:
-        """What the first layer gets of the inputs of `recur` and `look_ahead`: here the inputs themselves."""
+        """What the first layer gets of the inputs: here the inputs themselves."""
         return inputs
 
     @api(static=("batch_size",))
@@ -164,30 +144,35 @@ class Network(Component):
         return tuple(layer.initial_state(batch_size=batch_size) for layer in self.recurrent_layers)
 
     @api
-    def recur(self, inputs: Any, state: Any, episode_start: Any) -> Any:
+    def call(self, inputs: Any, state: Any = (), episode_start: Any = None) -> Any:
         """Applies all layers in order, to sequences or to a single step.
 
         Args:
-            inputs: What the first layer takes, (T, B, ...) or (B, ...).
+            inputs: What the first layer takes, usually (..., F); with recurrent layers (T, B, ...) or (B, ...).
             state: Recurrent state before the first step, nested (B, ...) as `recurrent_space` says.
-            episode_start: Bool (T, B) or (B,): where the state starts anew before the step.
+            episode_start: Bool (T, B) or (B,): where the state starts anew before the step; None without a state.
 
         Returns:
-            What the last layer gives, (T, B, units) or (B, units), and the state after the last step.
+            What the last layer gives, usually (..., units), and the state after the last step: () without
+            recurrent layers.
+
+        Raises:
+            BuildError: A layer is recurrent, and there is no state.
         """
+        self._require_state(state, "call")
         outputs = self.encoded(inputs)
         states: list[Any] = []
         for layer in self.layers:
             if carries_state(layer):
-                outputs, after = layer_recur(layer, outputs, state[len(states)], episode_start)
+                outputs, after = layer.call(outputs, state[len(states)], episode_start)
                 states.append(after)
             else:
-                outputs = layer.call(outputs)
+                outputs = outputs_of(layer, outputs)
         return outputs, tuple(states)
 
     @api
-    def look_ahead(self, inputs: Any, next_inputs: Any, state: Any, episode_start: Any) -> Any:
-        """As `recur` over sequences, and from each step one more that is not gone on from.
+    def look_ahead(self, inputs: Any, next_inputs: Any, state: Any = (), episode_start: Any = None) -> Any:
+        """As `call` over sequences, and from each step one more that is not gone on from.
 
         See `RecurrentLayer.look_ahead`.
 
@@ -195,11 +180,12 @@ class Network(Component):
             inputs: (T, B, ...).
             next_inputs: What followed each step within its episode, (T, B, ...).
             state: Recurrent state before the first step.
-            episode_start: Bool (T, B), of `inputs`.
+            episode_start: Bool (T, B), of `inputs`; None without a state.
 
         Returns:
             Outputs (T, B, units), those of the additional steps, and the state after the last step.
         """
+        self._require_state(state, "look_ahead")
         outputs, following = self.encoded(inputs), self.encoded(next_inputs)
         states: list[Any] = []
         for layer in self.layers:
@@ -207,28 +193,22 @@ class Network(Component):
                 outputs, following, after = layer.look_ahead(outputs, following, state[len(states)], episode_start)
                 states.append(after)
             else:
-                outputs, following = layer.call(outputs), layer.call(following)
+                outputs, following = outputs_of(layer, outputs), outputs_of(layer, following)
         return outputs, following, tuple(states)
 
-    def refuse_recurrent(self, method: str) -> None:
-        """Raises where a state would get lost.
-
-        Raises:
-            BuildError: A layer is recurrent.
-        """
-        if self.is_recurrent:
+    def _require_state(self, state: Any, method: str) -> None:
+        if self.is_recurrent and isinstance(state, tuple) and not state:
             raise BuildError(
                 "a recurrent network was called without a state",
                 where=f"{self.path}.{method}",
                 received=f"recurrent layers: {', '.join(layer.scope for layer in self.recurrent_layers)}",
-                fix="call recur(inputs, state, episode_start), which returns outputs and the state after them",
+                fix=f"call {method}(..., state, episode_start); it returns the state after the last step",
             )
 
 
-def layer_recur(layer: Any, inputs: Any, state: Any, episode_start: Any) -> Any:
-    """Outputs and the state after a recurrent layer, which may be a network itself."""
-    method = layer.recur if isinstance(layer, Network) else layer.call
-    return method(inputs, state, episode_start)
+def outputs_of(layer: Any, inputs: Any) -> Any:
+    """What a layer without a state makes of its inputs; it may be a network itself."""
+    return layer.call(inputs)[0] if isinstance(layer, Network) else layer.call(inputs)
 
 
 def carries_state(layer: Any) -> bool:

@@ -11,11 +11,11 @@ from rlweave.components.action_distribution import Joint
 from rlweave.components.action_leaves import ActionLeaf, as_space
 from rlweave.components.action_masks import MaskUser, check_mask_leaf
 from rlweave.components.distributions import MASKED
+from rlweave.components.encoders import HasEncoder, make_encoder
 from rlweave.components.initializers import InitializerSpec, orthogonal_spec
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
 from rlweave.components.scopes import scope_of_path
-from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.errors import SpecError
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.settings.ranges import FINITE
@@ -23,8 +23,8 @@ from rlweave.spaces import Space
 
 
 @register("policy")
-class Policy(MaskUser, TrunkUser, Component):
-    """A stochastic policy: a trunk, and for each leaf of the action space a head that gives its distribution.
+class Policy(MaskUser, HasEncoder, Component):
+    """A stochastic policy: an encoder, and for each leaf of the action space a head that gives its distribution.
 
     See `Joint` for the parameters. Actions are what the distribution gives, the policy's own numbers: integers are
     indices from 0, floats are neither clipped nor scaled. `env_actions` does that for the environment;
@@ -68,7 +68,7 @@ class Policy(MaskUser, TrunkUser, Component):
         if log_std not in ("variable", "head"):
             raise SpecError("unknown kind of log_std", received=repr(log_std), fix="'variable' or 'head'")
         FINITE.check("initial_log_std", initial_log_std, scope)
-        self.network = make_trunk(network, image_network, observation_space, hidden_initializer(initializer))
+        self.network = make_encoder(network, image_network, observation_space, hidden_initializer(initializer))
         self.distribution = Joint(action_space, squash, scope="distribution")
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
         self.mask_leaf = mask_leaf
@@ -92,13 +92,16 @@ class Policy(MaskUser, TrunkUser, Component):
         }
 
     @api
-    def features(self, observations: Any) -> Any:
-        """What the trunk makes of observations: nested (..., *shape) to (..., F)."""
-        return self.network.call(observations)
+    def parameters_of(self, features: Any, observations: Any) -> Any:
+        """Parameters of the action distribution, from features.
 
-    @api
-    def parameters_of_features(self, features: Any) -> Any:
-        """Parameters from features (..., F), before masks: one pass of a trunk can serve several heads."""
+        Args:
+            features: What the encoder made of the observations, (..., F): one pass of it can serve several heads.
+            observations: Nested, (..., *shape); they say which actions are allowed.
+
+        Returns:
+            Nested like the action space; see `Joint`.
+        """
         flat = {}
         for leaf in self.leaves:
             outputs = self.heads[leaf.path].call(features)
@@ -110,65 +113,38 @@ class Policy(MaskUser, TrunkUser, Component):
                 flat[leaf.path] = {"mean": mean, "log_std": self._log_std_of_leaf(mean, leaf.path)}
             else:
                 flat[leaf.path] = self._parameters_of_leaf(outputs, leaf.path)
-        return self.action_space.unflatten(flat)
+        return self._masked(self.action_space.unflatten(flat), observations)
 
     @api
-    def parameters(self, observations: Any) -> Any:
+    def parameters(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """Parameters of the action distribution.
 
         Args:
-            observations: Nested observations, (..., *shape).
+            observations: Nested, (..., *shape); of recurrent networks (T, B, *shape) or (B, *shape).
+            recurrent_state: As in `features`, also for the other methods.
+            episode_start: As in `features`, also for the other methods.
 
         Returns:
             Nested like the action space; see `Joint`.
         """
-        return self._masked(self.parameters_of_features(self.network.call(observations)), observations)
+        features, _ = self.features(observations, recurrent_state, episode_start)
+        return self.parameters_of(features, observations)
 
     @api(static=("explore",))
-    def act(self, observations: Any, explore: bool = True) -> Any:
+    def act(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None, explore: bool = True) -> Any:
         """Chooses actions.
 
         Args:
-            observations: Nested observations, (B, *shape).
-            explore: Static. True draws from the distribution, False takes its mode.
-
-        Returns:
-            Nested actions (B, *shape), and their log-probability (B,).
-        """
-        parameters = self.parameters(observations)
-        if explore:
-            return self.distribution.sample_and_log_prob(parameters)
-        return self.distribution.mode_and_log_prob(parameters)
-
-    @api
-    def recurrent_parameters(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        """As `parameters`, by a recurrent network, over sequences or a single step.
-
-        Args:
-            observations: Nested observations, (T, B, *shape) or (B, *shape).
-            recurrent_state: Before the first step, nested (B, ...); see `recur`.
-            episode_start: Bool (T, B) or (B,): the observation is the first of its episode.
-
-        Returns:
-            Nested like the action space, and the recurrent state after the last step.
-        """
-        features, after = self.recur(observations, recurrent_state, episode_start)
-        return self._masked(self.parameters_of_features(features), observations), after
-
-    @api(static=("explore",))
-    def recurrent_act(self, observations: Any, recurrent_state: Any, episode_start: Any, explore: bool = True) -> Any:
-        """As `act`, by a recurrent network.
-
-        Args:
-            observations: Nested observations, (B, *shape).
-            recurrent_state: Before the step, nested (B, ...); see `recur`.
-            episode_start: Bool (B,): the observation is the first of its episode.
+            observations: Nested, (B, *shape).
+            recurrent_state: Before the step.
+            episode_start: The observation is the first of its episode.
             explore: Static. True draws from the distribution, False takes its mode.
 
         Returns:
             Nested actions (B, *shape), their log-probability (B,), and the recurrent state after the step.
         """
-        parameters, after = self.recurrent_parameters(observations, recurrent_state, episode_start)
+        features, after = self.features(observations, recurrent_state, episode_start)
+        parameters = self.parameters_of(features, observations)
         if explore:
             actions, log_probs = self.distribution.sample_and_log_prob(parameters)
         else:
@@ -176,46 +152,32 @@ class Policy(MaskUser, TrunkUser, Component):
         return actions, log_probs, after
 
     @api
-    def mode(self, observations: Any) -> Any:
+    def mode(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """The likeliest actions: nested observations (B, *shape) to nested actions (B, *shape)."""
-        return self.distribution.mode(self.parameters(observations))
+        return self.distribution.mode(self.parameters(observations, recurrent_state, episode_start))
 
     @api
-    def log_prob_and_entropy(self, observations: Any, actions: Any) -> Any:
+    def log_prob_and_entropy(
+        self, observations: Any, actions: Any, recurrent_state: Any = (), episode_start: Any = None
+    ) -> Any:
         """Log-probability of actions, and entropy, summed over all leaves and components.
 
         Args:
-            observations: Nested observations, (..., *shape).
+            observations: Nested, (..., *shape); of recurrent networks sequences (T, B, *shape).
             actions: Nested actions, (..., *shape).
+            recurrent_state: Before the first step.
+            episode_start: As in `features`.
 
         Returns:
             (...), (...).
         """
-        return self.log_prob_and_entropy_of_features(self.features(observations), observations, actions)
+        features, _ = self.features(observations, recurrent_state, episode_start)
+        return self.log_prob_and_entropy_of(features, observations, actions)
 
     @api
-    def log_prob_and_entropy_of_features(self, features: Any, observations: Any, actions: Any) -> Any:
-        """As `log_prob_and_entropy`, from features (..., F) that the trunk made of the observations."""
-        parameters = self._masked(self.parameters_of_features(features), observations)
-        return self.distribution.log_prob_and_entropy(parameters, actions)
-
-    @api
-    def recurrent_log_prob_and_entropy(
-        self, observations: Any, actions: Any, recurrent_state: Any, episode_start: Any
-    ) -> Any:
-        """As `log_prob_and_entropy`, by a recurrent network over sequences.
-
-        Args:
-            observations: Nested observations, (T, B, *shape).
-            actions: Nested actions, (T, B, *shape).
-            recurrent_state: Before the first step, nested (B, ...).
-            episode_start: Bool (T, B).
-
-        Returns:
-            (T, B), (T, B).
-        """
-        parameters, _ = self.recurrent_parameters(observations, recurrent_state, episode_start)
-        return self.distribution.log_prob_and_entropy(parameters, actions)
+    def log_prob_and_entropy_of(self, features: Any, observations: Any, actions: Any) -> Any:
+        """As `log_prob_and_entropy`, from features (..., F) that the encoder made of the observations."""
+        return self.distribution.log_prob_and_entropy(self.parameters_of(features, observations), actions)
 
     @api
     def env_actions(self, actions: Any) -> Any:

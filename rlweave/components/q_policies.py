@@ -10,18 +10,18 @@ from rlweave.components.action_boundary import to_environment
 from rlweave.components.action_leaves import COUNTABLE, action_leaves, as_space
 from rlweave.components.action_masks import MaskUser, check_mask_leaf
 from rlweave.components.distributions import MASKED
+from rlweave.components.encoders import HasEncoder, make_encoder
 from rlweave.components.initializers import InitializerSpec
 from rlweave.components.layers import Dense
 from rlweave.components.network import Network, NetworkSpec
 from rlweave.components.policies import arranged
 from rlweave.components.scopes import scope_of_path
-from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import Space
 
 
 @register("q_policy")
-class QPolicy(MaskUser, TrunkUser, Component):
+class QPolicy(MaskUser, HasEncoder, Component):
     """Q-values of every action, and the greedy action.
 
     Each leaf of the action space has a head; within a leaf each component has Q-values of its own. Booleans count as
@@ -60,7 +60,7 @@ class QPolicy(MaskUser, TrunkUser, Component):
             check_mask_leaf(
                 mask_leaf, self.leaves, None if observation_space is None else as_space(observation_space), scope
             )
-        self.network = make_trunk(network, image_network, observation_space, kernel_initializer)
+        self.network = make_encoder(network, image_network, observation_space, kernel_initializer)
         self.heads = {
             leaf.path: Dense(
                 leaf.size * leaf.categories,
@@ -71,58 +71,39 @@ class QPolicy(MaskUser, TrunkUser, Component):
         }
 
     @api
-    def features(self, observations: Any) -> Any:
-        """What the trunk makes of observations: nested (..., *shape) to (..., F)."""
-        return self.network.call(observations)
-
-    @api
-    def q_values(self, observations: Any) -> Any:
+    def q_values(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """Q-values of all actions.
 
         Args:
-            observations: Nested observations, (B, *shape).
+            observations: Nested, (B, *shape); of recurrent networks also sequences (T, B, *shape).
+            recurrent_state: As in `features`.
+            episode_start: As in `features`.
 
         Returns:
-            Nested like the action space: (B, *action shape, N), N the largest number of categories of the leaf.
+            Nested like the action space: (..., *action shape, N), N the largest number of categories of the leaf.
         """
-        return self._masked(self._q_values_of(self.network.call(observations)), observations)
-
-    @api
-    def recurrent_q_values(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        """As `q_values`, by a recurrent network, over sequences or a single step.
-
-        Args:
-            observations: Nested observations, (T, B, *shape) or (B, *shape).
-            recurrent_state: Before the first step, nested (B, ...).
-            episode_start: Bool (T, B) or (B,).
-
-        Returns:
-            Nested (T, B, *action shape, N) or (B, *action shape, N), and the recurrent state after the last step.
-        """
-        features, after = self.recur(observations, recurrent_state, episode_start)
-        return self._masked(self._q_values_of(features), observations), after
+        features, _ = self.features(observations, recurrent_state, episode_start)
+        return self.parameters_of(features, observations)
 
     @api
     def look_ahead_q_values(
-        self, observations: Any, next_observations: Any, recurrent_state: Any, episode_start: Any
+        self, observations: Any, next_observations: Any, recurrent_state: Any = (), episode_start: Any = None
     ) -> Any:
-        """Q-values along sequences, and of the observations that each step led to; see `look_ahead`.
-
-        Args:
-            observations: Nested observations, (T, B, *shape).
-            next_observations: The true next observations, (T, B, *shape).
-            recurrent_state: Before the first step, nested (B, ...).
-            episode_start: Bool (T, B), of `observations`.
+        """Q-values of observations, and of those that each step led to; see `look_ahead`.
 
         Returns:
-            Nested (T, B, *action shape, N), and the same of `next_observations`.
+            As `q_values`, and the same of `next_observations`.
         """
         features, following, _ = self.look_ahead(observations, next_observations, recurrent_state, episode_start)
-        q_values, following_q = self._q_values_of(features), self._q_values_of(following)
-        return self._masked(q_values, observations), self._masked(following_q, next_observations)
+        return self.parameters_of(features, observations), self.parameters_of(following, next_observations)
+
+    @api
+    def parameters_of(self, features: Any, observations: Any) -> Any:
+        """Q-values from features (..., F) that the encoder made of the observations, which say what is allowed."""
+        return self._masked(self._q_values_of(features), observations)
 
     def _q_values_of(self, features: Any) -> Any:
-        """Q-values from features of the trunk: (..., F) to nested (..., *action shape, N)."""
+        """Q-values from features of the encoder: (..., F) to nested (..., *action shape, N)."""
         flat = {}
         for leaf in self.leaves:
             outputs = self.heads[leaf.path].call(features)
@@ -130,16 +111,18 @@ class QPolicy(MaskUser, TrunkUser, Component):
         return self.action_space.unflatten(flat)
 
     @api
-    def greedy(self, observations: Any) -> Any:
+    def greedy(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """The actions with the largest Q-values (the first of equals).
 
         Args:
             observations: Nested observations, (B, *shape).
+            recurrent_state: As in `features`.
+            episode_start: As in `features`.
 
         Returns:
             Nested actions (B, *action shape): int32 indices from 0, and bool.
         """
-        return self.greedy_of(self.q_values(observations))
+        return self.greedy_of(self.q_values(observations, recurrent_state, episode_start))
 
     @api
     def greedy_of(self, q_values: Any) -> Any:
@@ -189,8 +172,8 @@ class DuelingPolicy(QPolicy):
         action_space: See `QPolicy`.
         image_network: See `QPolicy`.
         observation_space: See `QPolicy`.
-        value_network: Layers between the trunk and the value, such as `[{"type": "dense", "units": 512, ...}]`.
-        advantage_network: Layers between the trunk and the advantages.
+        value_network: Layers between the encoder and the value, such as `[{"type": "dense", "units": 512, ...}]`.
+        advantage_network: Layers between the encoder and the advantages.
         kernel_initializer: See `QPolicy`.
         mask_leaf: See `QPolicy`; the mean is over all actions that exist, allowed or not.
         scope: Name within the owner.
@@ -214,9 +197,9 @@ class DuelingPolicy(QPolicy):
         self.value_head = Dense(1, kernel_initializer=kernel_initializer, scope="value-head")
 
     def _q_values_of(self, features: Any) -> Any:
-        """Q-values from features of the trunk: (..., F) to nested (..., *action shape, N)."""
-        value = self.value_head.call(self.value_network.call(features))
-        features = self.advantage_network.call(features)
+        """Q-values from features of the encoder: (..., F) to nested (..., *action shape, N)."""
+        value = self.value_head.call(self.value_network.call(features)[0])
+        features, _ = self.advantage_network.call(features)
         return self.action_space.unflatten(
             {leaf.path: self._combined(value, self.heads[leaf.path].call(features), leaf.path) for leaf in self.leaves}
         )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlweave.components.encoders import HasEncoder, make_encoder
 from rlweave.components.initializers import orthogonal_spec
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
 from rlweave.components.policies import hidden_initializer
-from rlweave.components.trunks import TrunkUser, make_trunk
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import Space
 
 
 @register("value_function")
-class ValueFunction(TrunkUser, Component):
+class ValueFunction(HasEncoder, Component):
     """The value V(s) of observations of any space.
 
     Args:
@@ -36,55 +36,44 @@ class ValueFunction(TrunkUser, Component):
         scope: str = "value-function",
     ) -> None:
         super().__init__(scope)
-        self.network = make_trunk(network, image_network, observation_space, hidden_initializer(initializer))
+        self.network = make_encoder(network, image_network, observation_space, hidden_initializer(initializer))
         self.head = Dense(1, kernel_initializer=None if initializer is None else orthogonal_spec(1.0), scope="head")
 
     @api
-    def call(self, observations: Any) -> Any:
-        """Values of observations: nested (B, *shape) to (B,), or (T, B, *shape) to (T, B)."""
-        return self.of_features(self.network.call(observations))
+    def call(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
+        """Values of observations.
 
-    def shares_trunk_of(self, other: Component) -> bool:
-        """Whether features of the other's trunk are those of its own."""
+        Args:
+            observations: Nested, (..., *shape); of recurrent networks sequences (T, B, *shape) or steps (B, *shape).
+            recurrent_state: As in `features`.
+            episode_start: As in `features`.
+
+        Returns:
+            (...).
+        """
+        features, _ = self.features(observations, recurrent_state, episode_start)
+        return self.of_features(features)
+
+    @api
+    def look_ahead_values(
+        self, observations: Any, next_observations: Any, recurrent_state: Any = (), episode_start: Any = None
+    ) -> Any:
+        """Values of observations, and of those that each step led to; see `look_ahead`.
+
+        Returns:
+            (...), and (...) of `next_observations`, by the state after each step.
+        """
+        features, following, _ = self.look_ahead(observations, next_observations, recurrent_state, episode_start)
+        return self.of_features(features), self.of_features(following)
+
+    def shares_encoder_of(self, other: Component) -> bool:
+        """Whether features of the other's encoder are those of its own."""
         return self.network is getattr(other, "network", None)
 
     @api
     def of_features(self, features: Any) -> Any:
-        """Values from features of the trunk: (..., F) to (...)."""
+        """Values from features of the encoder: (..., F) to (...)."""
         return self._without_axis(self.head.call(features))
-
-    @api
-    def recurrent_values(self, observations: Any, recurrent_state: Any, episode_start: Any) -> Any:
-        """As `call`, by a recurrent network, over sequences or a single step.
-
-        Args:
-            observations: Nested observations, (T, B, *shape) or (B, *shape).
-            recurrent_state: Before the first step, nested (B, ...).
-            episode_start: Bool (T, B) or (B,).
-
-        Returns:
-            (T, B) or (B,), and the recurrent state after the last step.
-        """
-        features, after = self.recur(observations, recurrent_state, episode_start)
-        return self.of_features(features), after
-
-    @api
-    def look_ahead_values(
-        self, observations: Any, next_observations: Any, recurrent_state: Any, episode_start: Any
-    ) -> Any:
-        """Values along sequences, and of the observations that each step led to; see `look_ahead`.
-
-        Args:
-            observations: Nested observations, (T, B, *shape).
-            next_observations: The true next observations, the final ones where an episode ended, (T, B, *shape).
-            recurrent_state: Before the first step, nested (B, ...).
-            episode_start: Bool (T, B), of `observations`.
-
-        Returns:
-            (T, B), and (T, B) of `next_observations`, by the state after each step.
-        """
-        features, following, _ = self.look_ahead(observations, next_observations, recurrent_state, episode_start)
-        return self.of_features(features), self.of_features(following)
 
     @graph_fn
     def _without_axis(self, values: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import rlweave
-from rlweave.agents.deployed_policy import build_deployed, deployed_method
+from rlweave.agents.deployed_policy import build_deployed
 from rlweave.agents.model_files import put_in_place
 from rlweave.agents.trained_policy import TrainedPolicy
 from rlweave.errors import ConfigError, ExportError, nearest
@@ -56,10 +56,11 @@ def export_policy(policy: TrainedPolicy, to: str, directory: str | os.PathLike[s
     agent, boundary = policy.agent, Boundary(policy)
     starts = boundary.observation_starts, boundary.action_starts
     source = build_deployed(agent, policy.weights, "numpy", *starts)
-    name = deployed_method(policy.recurrent)
-    act = getattr(source, name)
+    act: Any = source.act
     functional = target.backend == "torch"  # its runs are functions elsewhere
-    method = pure_method(build_deployed(agent, policy.weights, target.backend, *starts, torch_compile=functional), name)
+    method = pure_method(
+        build_deployed(agent, policy.weights, target.backend, *starts, torch_compile=functional), "act"
+    )
     # in an existing directory, so that a failure leaves no new ones
     home = next(parent for parent in directory.absolute().parents if parent.is_dir())
     partial = home / f".rlweave-export-{os.getpid()}-{secrets.token_hex(4)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from rlweave import graph, ops
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
-from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import Policy
 from rlweave.components.network import mlp
 from rlweave.errors import ConfigError, ExecutionError
@@ -252,16 +251,18 @@ class ES(Agent):
 
     # -- acting --------------------------------------------------------------------------------------------------
 
-    def get_actions(
-        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
-    ) -> Any:
+    def act(
+        self,
+        observations: Any,
+        recurrent_state: Any = (),
+        episode_start: Any = None,
+        explore: bool = True,
+        preprocess: bool = True,
+    ) -> tuple[Any, dict[str, Any], Any]:
         """Actions of the policy in the centre: the likeliest ones, or drawn from its distribution to explore."""
-        single = is_single(self.observation_space, observations)
-        batch = add_axis(observations) if single else observations
-        self.check_masks(batch)
-        actions, _ = self.actor.act(batch, explore=explore)
-        actions = self.env_actions(actions)
-        return first_row(actions) if single else actions
+        self.check_masks(observations)
+        actions, _, after = self.actor.act(observations, explore=explore)
+        return actions, {}, after
 
     def draw_offsets(self, generator: np.random.Generator, pairs: int) -> npt.NDArray[np.int32]:
         """Where in the table of noise the perturbations of mirrored pairs begin, (pairs,)."""

@@ -28,7 +28,7 @@ from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 from rlweave.tree import tree_map
 
-Act = Callable[[Any], tuple[Any, np.ndarray]]
+Act = Callable[[Any], tuple[Any, dict[str, Any], Any]]
 
 
 class MAMLTrainConfig(TrainConfig):
@@ -75,7 +75,7 @@ class NavigationWorker(EnvWorker):
         returns: list[list[float]] = [[] for _ in range(self.env.num_envs)]
         observations = self.env.observations
         for _ in range(self.agent.config.shots):
-            actions, log_probs = act(observations)
+            actions, extra, _ = act(observations)
             result = self.env.step(self.agent.env_actions(actions))
             if self._count(result.valid) < self.env.num_envs:
                 raise EnvError(
@@ -91,7 +91,7 @@ class NavigationWorker(EnvWorker):
                 {
                     "observations": observations,
                     "actions": actions,
-                    "log_probs": log_probs,
+                    **extra,
                     "rewards": result.rewards,
                     "terminated": result.terminated,
                     "truncated": result.truncated,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from rlweave import graph, ops
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
-from rlweave.agents.trajectories import add_axis, first_row, is_single
 from rlweave.components import Policy
 from rlweave.components.network import mlp
 from rlweave.errors import ConfigError, ExecutionError
@@ -347,26 +346,24 @@ class MAML(Agent):
 
     # -- acting --------------------------------------------------------------------------------------------------
 
-    def get_actions(
-        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
-    ) -> Any:
-        """Actions of the policy before adaptation."""
-        single = is_single(self.observation_space, observations)
-        actions, _ = self.act(add_axis(observations) if single else observations, explore)
-        actions = self.env_actions(actions)
-        return first_row(actions) if single else actions
-
-    def act(self, observations: Any, explore: bool = True) -> tuple[Any, np.ndarray]:
-        """Actions (B, ...) of the policy before adaptation, and their log-probabilities (B,)."""
+    def act(
+        self,
+        observations: Any,
+        recurrent_state: Any = (),
+        episode_start: Any = None,
+        explore: bool = True,
+        preprocess: bool = True,
+    ) -> tuple[Any, dict[str, Any], Any]:
+        """As `Agent.act`, by the policy before adaptation; log-probabilities `log_probs` (B,) are stored."""
         self.check_masks(observations)
-        actions, log_probs = self.actor.act(observations, explore=explore)
-        return actions, log_probs
+        actions, log_probs, after = self.actor.act(observations, explore=explore)
+        return actions, {"log_probs": log_probs}, after
 
-    def act_adapted(self, observations: Any, explore: bool = True) -> tuple[Any, np.ndarray]:
-        """Actions (N, ...) of the adapted policies, each for the observation of its task, and log-probabilities."""
+    def act_adapted(self, observations: Any, explore: bool = True) -> tuple[Any, dict[str, Any], Any]:
+        """As `act`, by the adapted policies, each on the observation (N, ...) of its task."""
         self.check_masks(observations)
         actions, log_probs = self.actor.act_adapted(observations, explore=explore)
-        return actions, log_probs
+        return actions, {"log_probs": log_probs}, ()
 
     def adapt(self, support: Batch) -> None:
         """Adapts the policy to each of `tasks` tasks; from now on `act_adapted` acts so.

@@ -32,8 +32,8 @@ def rollout(agent, seed=0):
     return {
         "observations": observations,
         "next_observations": next_observations,
-        "actions": stacked([actions for actions, _ in rows]),
-        "log_probs": np.stack([log_probs for _, log_probs in rows]),
+        "actions": stacked([actions for actions, _, _ in rows]),
+        "log_probs": np.stack([extra["log_probs"] for _, extra, _ in rows]),
         "rewards": rng.normal(size=(steps, envs)).astype(np.float32),
         "terminated": rng.random((steps, envs)) < 0.1,
         "truncated": rng.random((steps, envs)) < 0.1,

@@ -49,8 +49,8 @@ def expected_errors(values, next_values, target_values, batch):
 def test_priorities_are_td_errors_by_the_weights_acted_on(backend, acting):
     learner, batch = agent(backend, acting_backend=acting), records()
     learner.learn(batch, np.ones(6, np.float32))  # now the target network is another one
-    values = learner.executor.q_values(batch["observations"])
-    following = learner.executor.q_values(batch["next_observations"])
+    values = learner.executor.q_values(batch["observations"])[0]
+    following = learner.executor.q_values(batch["next_observations"])[0]
     np.testing.assert_allclose(
         learner.priorities(batch), expected_errors(values, following, following, batch), rtol=1e-4, atol=1e-5
     )
@@ -65,15 +65,15 @@ def test_priorities_are_td_errors_by_the_weights_acted_on(backend, acting):
 def test_an_update_weighs_transitions_and_finds_their_errors(backend):
     learner, batch = agent(backend, target_update_samples=1_000), records()
     weights = np.array([1.0, 0.5, 0.0, 0.25, 1.0, 0.1], np.float32)
-    values = learner.executor.q_values(batch["observations"])
-    following = learner.executor.q_values(batch["next_observations"])
+    values = learner.executor.q_values(batch["observations"])[0]
+    following = learner.executor.q_values(batch["next_observations"])[0]
     metrics, errors = learner.learn(batch, weights)
     expected = expected_errors(values, following, following, batch)  # the target network begins as a copy
     np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-5)
     huber = np.where(expected <= 1, 0.5 * expected**2, expected - 0.5)
     np.testing.assert_allclose(metrics["loss"], np.mean(weights * huber), rtol=1e-4)
     # a second update's targets come from the network as it was, chosen by the one as it is
-    values, online = (learner.executor.q_values(batch[key]) for key in ("observations", "next_observations"))
+    values, online = (learner.executor.q_values(batch[key])[0] for key in ("observations", "next_observations"))
     assert not np.allclose(online, following)
     np.testing.assert_allclose(
         learner.learn(batch, weights)[1], expected_errors(values, online, following, batch), rtol=1e-4, atol=1e-5
@@ -125,7 +125,7 @@ def test_eight_environments_have_eight_epsilons_and_evaluation_is_greedy():
     assert len(set(ladder.tolist())) == 8
     np.testing.assert_array_equal(explorer.epsilons(4, 2, 8), ladder[4:6])
     observations = np.tile(np.array([[0.3, -0.2, 0.9]], np.float32), (8, 1))
-    best = explorer.executor.q_values(observations).argmax(-1)
+    best = explorer.executor.q_values(observations)[0].argmax(-1)
     acted = np.stack([explorer.act_with(observations, ladder) for _ in range(2_000)])
     others = (acted != best).mean(0)
     np.testing.assert_allclose(others, 0.75 * ladder, atol=0.03)  # a random action is the best one in 1 of 4

@@ -182,7 +182,7 @@ def test_sac_learns_the_same_with_a_box_of_any_scale(backend):
         assert wide_metrics["entropy"] == pytest.approx(unit_metrics["entropy"] + more, rel=1e-3, abs=1e-3)
     assert unit_metrics["temperature"] < 0.999
     observations = rng.normal(size=(8, 3)).astype(np.float32)
-    wide_actions, unit_actions = (agent.act(observations, explore=False) for agent in agents)
+    wide_actions, unit_actions = (agent.act(observations, explore=False)[0] for agent in agents)
     for path in ("a", "b", "free"):
         np.testing.assert_allclose(wide_actions[path], unit_actions[path], rtol=1e-3, atol=1e-4)
 
@@ -294,7 +294,7 @@ def test_masks_are_refused_before_anything_is_built(agent_class):
 def test_exploration_is_noise_in_units_of_the_box(agent_class):
     agent = agent_class(STATE, FloatBox(low=-100.0, high=300.0, shape=(1,)), {**SMALL, "noise": 0.05}, backend="numpy")
     observations = np.zeros((5000, 3), np.float32)
-    noise = agent.env_actions(agent.act(observations)) - agent.env_actions(agent.act(observations, explore=False))
+    noise = agent.env_actions(agent.act(observations)[0]) - agent.env_actions(agent.act(observations, explore=False)[0])
     assert noise.std() == pytest.approx(0.05 * 200, rel=0.05)
 
 

@@ -152,7 +152,7 @@ def test_terminal_states_are_not_bootstrapped_and_truncated_ones_are(backend):
     for _ in range(400):
         agent.update()
         agent.executor.sync_target()
-    q = agent.executor.q_values(hot)
+    q, _ = agent.executor.q_values(hot)
     assert q[0, 0] == pytest.approx(1.0, abs=0.02)
     assert q[1, 1] == pytest.approx(1.0, abs=0.02)
     assert q[1, 0] == pytest.approx(1.0 + 0.5 * q[2].max(), abs=0.02)

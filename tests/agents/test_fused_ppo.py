@@ -108,11 +108,11 @@ def test_the_actor_has_the_newest_weights_when_it_is_asked():
     agent = made(acting_backend="numpy")
     observations = agent.environment.observation_space.with_batch_rank().sample(6, rng=0)
     agent.train()
-    _, log_probs = agent.act(observations, explore=False)
+    _, extra, _ = agent.act(observations, explore=False)
     own = agent.executor.act(observations, explore=False, preprocess=True)[1]
-    np.testing.assert_allclose(log_probs, own, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(extra["log_probs"], own, rtol=1e-4, atol=1e-5)
     agent.train()
-    assert not np.array_equal(agent.act(observations, explore=False)[1], log_probs)
+    assert not np.array_equal(agent.act(observations, explore=False)[1]["log_probs"], extra["log_probs"])
 
 
 @pytest.mark.parametrize("environment", [Catch(4, 3, 3), GridWorld(4, "2x2")])

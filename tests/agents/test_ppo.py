@@ -95,7 +95,7 @@ def test_observing_single_steps_gives_the_batch_that_was_played(backend):
             played[name].append((observations[name], action, reward, following))
             observations[name] = rng.normal(size=3).astype(np.float32) if ended else following
         assert agent.ready() == (step == 6)
-    trajectories = agent._trajectories.take(2)
+    trajectories = agent._observed()
     for column, name in enumerate("ab"):
         for t in range(6):
             state, action, reward, following = played[name][t]
@@ -147,7 +147,7 @@ def test_box_actions_are_scaled_and_clipped_for_the_environment_and_kept_for_lea
     action = agent.get_actions(state)
     assert agent.action_space.contains(action)
     agent.observe(state, action, 1.0, False, False, state)
-    stored = agent._trajectories._complete[0][0]["actions"]
+    stored = agent._columns[0]._open["actions"][0, 0]
     assert np.abs(stored).max() > 1  # a standard deviation is half the width of the box
     np.testing.assert_allclose(action, 0.01 * np.clip(stored, -1, 1), rtol=1e-6)
 

@@ -199,7 +199,7 @@ def test_observed_steps_become_the_sequences_that_were_played(acting):
         if real.all() and not rows["episode_start"][0, 0]:
             carried = agent.initial_state(1)
             for s, _, began in played[name][: last - 5]:
-                _, _, carried = agent.act_recurrently(s[None], carried, np.array([began]), explore=False)
+                _, _, carried = agent.act(s[None], carried, np.array([began]), explore=False)
             np.testing.assert_allclose(state_now[0]["hidden"], carried[0]["hidden"], rtol=1e-4, atol=1e-6)
             np.testing.assert_allclose(state_now[0]["cell"], carried[0]["cell"], rtol=1e-4, atol=1e-6)
 
@@ -233,6 +233,6 @@ def test_a_state_of_another_number_of_rows_is_refused(backend):
     observations, start = np.zeros((2, 3), np.float32), np.zeros(2, bool)
     for rows in (1, 3):
         with pytest.raises(ExecutionError, match="batch size"):
-            agent.act_recurrently(observations, agent.initial_state(rows), start)
+            agent.act(observations, agent.initial_state(rows), start)
     none = agent.get_actions(np.zeros((0, 3), np.float32), env_ids=[])
     assert none.shape == (0,)

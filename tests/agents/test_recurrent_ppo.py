@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rlweave.agents.ppo import PPO, with_initial_state
-from rlweave.agents.recurrent_ppo_graph import RecurrentPPOGraph
+from rlweave.agents.minibatches import SequenceMinibatches
+from rlweave.agents.ppo import PPO
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.tree import leaves_of, tree_map
@@ -38,7 +38,7 @@ def rollout(agent, seed=0, state=None):
     initial = agent.initial_state(envs) if state is None else state
     state, actions, log_probs = initial, [], []
     for t in range(steps):
-        chosen, extra, state = agent.act_recurrently(row(observations, t), state, start[t])
+        chosen, extra, state = agent.act(row(observations, t), state, start[t])
         actions.append(chosen)
         log_probs.append(extra["log_probs"])
     batch = {
@@ -150,14 +150,14 @@ def test_backends_agree():
 def test_minibatches_are_whole_sequences(monkeypatch):
     agent = make("torch", epochs=1)
     seen = []
-    take = RecurrentPPOGraph._take
+    take = SequenceMinibatches.take
 
     def spy(root, rows, indices):
         chosen = take(root, rows, indices)
         seen.append({name: str(chosen[name].space.axes[:2]) for name in ("log_probs", "observations")})
         return chosen
 
-    monkeypatch.setattr(RecurrentPPOGraph, "_take", spy)
+    monkeypatch.setattr(SequenceMinibatches, "take", spy)
     agent.update(rollout(agent)[0])
     assert seen
     assert "T=6" in seen[-1]["log_probs"]
@@ -177,10 +177,10 @@ def test_states_are_kept_by_environment_and_start_anew_with_episodes(acting):
     for t in range(5):
         before, began = state, start
         agent.get_actions(observations[t], env_ids=["a", "b"])
-        _, _, state = twin.act_recurrently(observations[t], state, start)
+        _, _, state = twin.act(observations[t], state, start)
         start = np.zeros(2, bool)
         for column, name in enumerate("ab"):
-            chosen, stored, _ = agent._acted[name]
+            chosen, stored, _ = agent._driver.acted[name]
             equal(stored["recurrent_state"], tree_map(lambda x, c=column: x[c], before), skip=began[column])
             assert stored["episode_start"] == began[column]
             ended = ends.get(t) == name
@@ -212,11 +212,11 @@ def test_observing_single_steps_gives_the_batch_that_was_played(backend):
             ended, following = step == 3 and name == "b", rng.normal(size=3).astype(np.float32)
             agent.observe(observations[name], action, 1.0, False, ended, following, env_id=name)
             observations[name] = rng.normal(size=3).astype(np.float32) if ended else following
-    batch = agent._trajectories.take(2)
+    batch = agent._observed()
     np.testing.assert_array_equal(batch["episode_start"][:, 0], [True, *[False] * 5])
     np.testing.assert_array_equal(batch["episode_start"][:, 1], [True, False, False, False, True, False])
     agent = make(backend, num_envs=2, epochs=1, minibatches=1)
-    metrics = agent.update(with_initial_state(batch))
+    metrics = agent.update(batch)
     assert abs(metrics["approx_kl"]) < 1e-6, "observations and probabilities belong together"
     assert metrics["clip_fraction"] == 0.0
 
@@ -229,8 +229,7 @@ def test_names_and_feedforward_agents():
     plain = make("numpy", network=[{"type": "dense", "units": 3}])
     assert not plain.recurrent
     assert "episode_start" not in plain.input_spaces()
-    with pytest.raises(ConfigError, match="carry no state"):
-        plain.initial_state(2)
+    assert plain.initial_state(2) == ()
 
 
 def test_weights_for_workers_elsewhere_hold_the_value_function_whose_state_they_carry():
@@ -239,6 +238,6 @@ def test_weights_for_workers_elsewhere_hold_the_value_function_whose_state_they_
     worker.set_weights(agent.get_weights())
     observations = np.ones((4, 3), np.float32)
     start = agent.initial_state(4), np.ones(4, bool)
-    expected, found = (a.act_recurrently(observations, *start, explore=False)[2] for a in (agent, worker))
+    expected, found = (a.act(observations, *start, explore=False)[2] for a in (agent, worker))
     for network in ("policy", "value_function"):
         np.testing.assert_array_equal(*(next(leaves_of(after[network], np.ndarray)) for after in (expected, found)))

@@ -75,9 +75,9 @@ def test_one_half_steps_while_the_other_acts_and_none_between_two_items():
     log = []
 
     class LoggedAgent(Agent):
-        def act(self, observations, explore=True):
+        def act(self, observations, *memory):
             log.append("act")
-            return super().act(observations)
+            return super().act(observations, *memory)
 
     agent = LoggedAgent()
     worker = with_halves(
@@ -114,23 +114,18 @@ def test_rollouts_are_those_of_a_loop_over_the_halves(trainers, network):
     observations = [env.observations for env in envs]
     assert (observations[0] != observations[1]).any()
     starts = [np.ones(2, bool)] * 2
-    states = [agent.initial_state(2) if agent.recurrent else None for _ in envs]
+    states = [agent.initial_state(2) for _ in envs]
     for _ in range(3):
         batch = worker.sample()
         for t in range(16):
             for half, env in enumerate(envs):
                 columns = slice(2 * half, 2 * half + 2)
-                if agent.recurrent:
-                    acted = agent.act_recurrently(observations[half], states[half], starts[half])
-                    actions, extra, states[half] = acted
-                    log_probs = extra["log_probs"]
-                else:
-                    actions, log_probs = agent.act(observations[half])
+                actions, extra, states[half] = agent.act(observations[half], states[half], starts[half])
                 result = env.step(agent.env_actions(actions))
                 expected = {
                     "observations": observations[half],
                     "actions": actions,
-                    "log_probs": log_probs,
+                    "log_probs": extra["log_probs"],
                     "rewards": result.rewards,
                     "terminated": result.terminated,
                     "next_observations": result.next_observations,

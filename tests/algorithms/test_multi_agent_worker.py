@@ -31,7 +31,7 @@ class FakePPO(PPO):
 
     def act(self, observations):
         self.asked.append(observations.copy())
-        return chosen(observations), -observations[:, 0]
+        return chosen(observations), {"log_probs": -observations[:, 0]}, ()
 
     def env_actions(self, actions):
         return actions
@@ -47,9 +47,8 @@ class FakeDQN(DQN):
     __init__, recurrent = FakePPO.__init__, False
     env_actions, set_weights, reseed = FakePPO.env_actions, FakePPO.set_weights, FakePPO.reseed
 
-    def act(self, observations, explore):
-        assert explore
-        return chosen(observations)
+    def act(self, observations):
+        return chosen(observations), {}, ()
 
     def make_accumulator(self, num_envs):
         return NStepAccumulator(N_STEP, DISCOUNT, num_envs)

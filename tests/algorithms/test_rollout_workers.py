@@ -73,9 +73,11 @@ class Agent:
     def __init__(self):
         self.steps = 0
 
-    def act(self, observations, explore=True):
-        actions = observations[:, 0].astype(np.int32)
-        return (actions, -observations[:, 0]) if self.pairs else actions
+    def initial_state(self, num_envs):
+        return ()
+
+    def act(self, observations, recurrent_state, episode_start):
+        return observations[:, 0].astype(np.int32), {"log_probs": -observations[:, 0]} if self.pairs else {}, ()
 
     pairs = True
 
@@ -122,9 +124,11 @@ class RecurrentAgent(Agent):
     def initial_state(self, num_envs):
         return {"count": np.zeros((num_envs, 1), np.float32)}
 
-    def act_recurrently(self, observations, recurrent_state, episode_start, explore=True, preprocess=True):
+    def act(self, observations, recurrent_state, episode_start):
         after = np.where(episode_start[:, None], 0, recurrent_state["count"]) + 1
-        extra = {"log_probs": -observations[:, 0]} if self.pairs else {}
+        extra = {"recurrent_state": recurrent_state, "episode_start": episode_start}
+        if self.pairs:
+            extra["log_probs"] = -observations[:, 0]
         return after[:, 0].astype(np.int32), extra, {"count": after}
 
 

@@ -446,7 +446,7 @@ def test_evaluation_carries_recurrent_state_and_starts_it_anew(trainers):
         for first, last in zip(begins, (*begins[1:], 9), strict=True):
             state = trainer.agent.initial_state(1)
             for t in range(first, last):
-                actions, _, state = trainer.agent.act_recurrently(
+                actions, _, state = trainer.agent.act(
                     observations[t, [column]], state, np.zeros(1, bool), explore=False
                 )
                 assert actions[0] == played[t, column]

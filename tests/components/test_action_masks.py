@@ -32,7 +32,7 @@ def test_a_policy_chooses_among_allowed_actions(backend):
     np.testing.assert_allclose(entropies, -np.sum(p * np.log(np.where(p > 0, p, 1)), -1), rtol=1e-4, atol=1e-5)
     assert entropies[2] == pytest.approx(0, abs=1e-6)  # one action
     for _ in range(30):
-        drawn, log_probs = masked.test("act", OBSERVATIONS)
+        drawn, log_probs, _ = masked.test("act", OBSERVATIONS)
         assert some[np.arange(5), drawn].all()
         assert np.isfinite(log_probs).all()
     np.testing.assert_array_equal(masked.test("mode", OBSERVATIONS), p.argmax(-1))

@@ -23,7 +23,7 @@ def test_a_vector_of_floats_passes_without_a_node(mode):
     test = ComponentTest(ObservationEncoder(), {"inputs": FloatBox(shape=(4,), add_batch_rank=True)}, mode=mode)
     assert all(not graph.nodes for graph in test.executor.graphs.values())
     x = test.sample("inputs", 3)
-    test.test("call", x, expected=x)
+    test.test("call", x, expected=(x, ()))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -55,7 +55,7 @@ def test_a_vector_of_floats_passes_without_a_node(mode):
 )
 def test_single_leaves(backend, space, value, expected):
     test = encoder(space, backend)
-    result = test.test("call", np.asarray(value, space.dtype), expected=np.asarray(expected, np.float32))
+    result, _ = test.test("call", np.asarray(value, space.dtype), expected=(np.asarray(expected, np.float32), ()))
     assert result.dtype == np.float32
     assert result.shape == np.shape(expected)
 
@@ -71,14 +71,14 @@ def test_nested_observations_are_joined_in_the_order_of_their_paths(backend):
         "empty": (),
         "nothing": np.zeros((2, 0), np.float32),
     }
-    encoder(space, backend).test("call", value, expected=np.array([[1, 0, 1, 9], [0, 1, 0, 8]], np.float32))
+    encoder(space, backend).test("call", value, expected=(np.array([[1, 0, 1, 9], [0, 1, 0, 8]], np.float32), ()))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_time_and_batch_ranks_stay(backend):
     space = Dict(a=IntBox(3), b=FloatBox(shape=(2, 2))).with_batch_rank().with_time_rank()
     test = ComponentTest(ObservationEncoder(mlp([5])), {"inputs": space}, backend)
-    assert test.test("call", test.sample("inputs", (4, 3))).shape == (4, 3, 5)
+    assert test.test("call", test.sample("inputs", (4, 3)))[0].shape == (4, 3, 5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -88,10 +88,10 @@ def test_a_white_image_reaches_the_network_as_one(backend):
         space = IntBox(0, 256, shape=shape, dtype="uint8", layout=layout)
         ones = [{"type": "conv2d", "filters": 1, "kernel_size": 1, "kernel_initializer": 1.0}]
         test = encoder(space, backend, image_network=ones)
-        test.test("call", white, expected=np.full((2, 30), 3.0, np.float32))
+        test.test("call", white, expected=(np.full((2, 30), 3.0, np.float32), ()))
         floats = FloatBox(0, 1, shape=shape, layout=layout)
         test = encoder(floats, backend, image_network=ones)
-        test.test("call", np.full((2, *shape), 0.5, np.float32), expected=np.full((2, 30), 1.5, np.float32))
+        test.test("call", np.full((2, *shape), 0.5, np.float32), expected=(np.full((2, 30), 1.5, np.float32), ()))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -102,7 +102,7 @@ def test_both_layouts_give_the_same_features(backend):
         space = IntBox(0, 256, shape=shape, dtype="uint8", layout=layout)
         x = PIXELS.sample(2, rng=0)
         x = x if layout == "channels_last" else np.ascontiguousarray(np.moveaxis(x, -1, 1))
-        results.append(encoder(space, backend, image_network=SMALL_CNN).test("call", x))
+        results.append(encoder(space, backend, image_network=SMALL_CNN).test("call", x)[0])
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
 
 
@@ -119,7 +119,7 @@ def test_images_and_numbers_together(backend):
     assert [value.shape for path, value in v.items() if path.endswith("kernel")] == [
         (4 * 3 * 2 + 2 * 2 * 2 + 2, 7), (3, 3, 3, 2), (3, 3, 1, 2),
     ]  # fmt: skip
-    assert test.test("call", test.sample("inputs", (3, 2))).shape == (3, 2, 7)
+    assert test.test("call", test.sample("inputs", (3, 2)))[0].shape == (3, 2, 7)
     assert not np.array_equal(v["image-camera/conv2d/kernel"][:, :, :1], v["image-depth/conv2d/kernel"])
 
 
@@ -146,11 +146,11 @@ LEAVES = Dict(
 def test_every_leaf_influences_the_features(backend, image_network):
     test = encoder(LEAVES, backend, image_network=image_network, observation_space=LEAVES, network=[Dense(8)])
     base = LEAVES.with_batch_rank().zeros(1)
-    before = test.test("call", base)
+    before, _ = test.test("call", base)
     flat = LEAVES.flatten_value(base)
     for path, value in flat.items():
         moved = {**flat, path: (~value if value.dtype == bool else value + 1).astype(value.dtype)}
-        after = test.test("call", LEAVES.unflatten(moved))
+        after, _ = test.test("call", LEAVES.unflatten(moved))
         assert np.abs(after - before).max() > 1e-4, path
 
 
@@ -181,9 +181,9 @@ def test_a_declared_observation_space_survives_components_that_know_no_bounds(me
     root = Pipeline(ObservationEncoder(None, SMALL_CNN, observation_space=space))
     executor = build(root, {"inputs": space.with_batch_rank()}, methods=methods)
     x = space.with_batch_rank().sample(3, rng=0)
-    assert executor.piped(x).shape == (3, 3 + 2 * 2 * 2)
+    assert executor.piped(x)[0].shape == (3, 3 + 2 * 2 * 2)
     if "direct" in methods:
-        np.testing.assert_array_equal(executor.piped(x), executor.direct(x))
+        np.testing.assert_array_equal(executor.piped(x)[0], executor.direct(x)[0])
 
 
 def test_observations_must_fit_the_declared_space():
@@ -222,4 +222,4 @@ def test_one_encoder_serves_two_builds():
     made = ObservationEncoder(mlp([4]))
     for space in (FloatBox(shape=(3,)), Dict(a=IntBox(3), b=FloatBox())):
         executor = build(made, {"inputs": space.with_batch_rank()})
-        assert executor.call(space.with_batch_rank().sample(2, rng=0)).shape == (2, 4)
+        assert executor.call(space.with_batch_rank().sample(2, rng=0))[0].shape == (2, 4)

@@ -10,7 +10,7 @@ from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
 from tests.components.gradient_probes import BACKENDS, DIFFERENTIABLE
 
-OBSERVATIONS = FloatBox(shape=(4,), add_batch_rank=True)
+VECTORS = FloatBox(shape=(4,), add_batch_rank=True)
 OBSERVATIONS = Dict(
     codes=IntBox(high=[2, 3]),
     flags=BoolBox(shape=(2,)),
@@ -20,7 +20,7 @@ OBSERVATIONS = Dict(
 ACTIONS = Dict(move=IntBox(high=[2, 3]), arm=Tuple(FloatBox(-1, 1, shape=(2,)), Dict(), FloatBox()), on=BoolBox())
 
 
-def policy_test(policy, observations=OBSERVATIONS, actions=None, backend="numpy", **options):
+def policy_test(policy, observations=VECTORS, actions=None, backend="numpy", **options):
     actions = policy.action_space if actions is None else actions
     return ComponentTest(
         policy, {"observations": observations, "actions": actions.with_batch_rank()}, backend, **options
@@ -33,7 +33,7 @@ def test_any_observation_and_any_action(backend, log_std):
     policy = Policy(mlp([8]), ACTIONS, log_std=log_std, initial_log_std=-0.5)
     test = policy_test(policy, OBSERVATIONS.with_batch_rank(), backend=backend)
     observations = test.sample("observations", 3)
-    actions, log_prob = test.test("act", observations, explore=True)
+    actions, log_prob, _ = test.test("act", observations, explore=True)
     flat = ACTIONS.flatten_value(actions)
     assert {path: (x.dtype.name, x.shape) for path, x in flat.items()} == {
         path: (leaf.dtype, (3, *leaf.shape)) for path, leaf in ACTIONS.flatten().items()
@@ -41,7 +41,7 @@ def test_any_observation_and_any_action(backend, log_std):
     again, entropy = test.test("log_prob_and_entropy", observations, actions)
     np.testing.assert_allclose(log_prob, again, rtol=1e-4, atol=1e-4)
     assert log_prob.shape == entropy.shape == (3,)
-    best, _ = test.test("act", observations, explore=False)
+    best, _, _ = test.test("act", observations, explore=False)
     test.test("mode", observations, expected=best)
     parameters = test.test("parameters", observations)
     assert parameters["move"].shape == (3, 2, 3)
@@ -61,7 +61,7 @@ def test_a_discrete_policy_equals_numpy(backend):
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     test.test("parameters", x, expected=logits, rtol=1e-4, atol=1e-5)
     best = logits.argmax(-1).astype(np.int32)
-    test.test("act", x, explore=False, expected=(best, log_probs.max(-1)), rtol=1e-4, atol=1e-5)
+    test.test("act", x, explore=False, expected=(best, log_probs.max(-1), ()), rtol=1e-4, atol=1e-5)
     test.test("mode", x, expected=best)
     entropy = -(np.exp(log_probs) * log_probs).sum(-1)
     test.test("log_prob_and_entropy", x, best, expected=(log_probs.max(-1), entropy), rtol=1e-4)
@@ -79,7 +79,7 @@ def test_actions_are_clipped_for_the_environment_only(squash):
     space = FloatBox([-0.1, -np.inf, 3], [0.1, np.inf, 3])
     policy = Policy(mlp([4]), space, initial_log_std=1.0, squash=squash)
     test = policy_test(policy, actions=FloatBox(shape=(3,)))
-    actions, _ = test.test("act", test.sample("observations", 200))
+    actions, _, _ = test.test("act", test.sample("observations", 200))
     outside = (np.abs(actions[:, 0]) > 1).mean()
     assert outside == 0 if squash else outside > 0.5
     sent = test.test("env_actions", actions)
@@ -94,9 +94,7 @@ def test_orthogonal_initialization():
         gram = kernel.T @ kernel if kernel.shape[0] >= kernel.shape[1] else kernel @ kernel.T
         np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)
     assert v["log_std"].shape == (2,)
-    value = ComponentTest(
-        ValueFunction(mlp([16]), initializer="orthogonal"), {"observations": OBSERVATIONS}
-    ).variables()
+    value = ComponentTest(ValueFunction(mlp([16]), initializer="orthogonal"), {"observations": VECTORS}).variables()
     assert np.linalg.norm(value["head/kernel"]) == pytest.approx(1)
     # layers made from specs before the policy saw them
     spec = {"type": "policy", "network": mlp([16]), "action_space": IntBox(2).to_json(), "initializer": "orthogonal"}
@@ -137,8 +135,8 @@ class ActorCritic(Component):
     @api
     def joint_gradients(self, observations, actions):
         """One pass through the trunk for both heads."""
-        features = self.policy.features(observations)
-        parameters = self.policy.parameters_of_features(features)
+        features, _ = self.policy.features(observations)
+        parameters = self.policy.parameters_of(features, observations)
         log_prob, entropy = self.policy.distribution.log_prob_and_entropy(parameters, actions)
         loss = self._policy_loss(log_prob, entropy) + self._value_loss(self.value_function.of_features(features))
         return gradients(loss, self.policy.variables() + self.value_function.variables())
@@ -147,12 +145,12 @@ class ActorCritic(Component):
 @pytest.mark.parametrize("backend", DIFFERENTIABLE)
 def test_a_shared_trunk_has_one_set_of_variables_and_the_sum_of_the_gradients(backend):
     root = ActorCritic(ObservationEncoder(mlp([8]), scope="trunk"), IntBox(3))
-    executor = build(root, {"observations": OBSERVATIONS, "actions": IntBox(3, add_batch_rank=True)}, backend=backend)
+    executor = build(root, {"observations": VECTORS, "actions": IntBox(3, add_batch_rank=True)}, backend=backend)
     assert [path.removeprefix("root/") for path in executor.get_weights()] == [
         "trunk/dense/kernel", "trunk/dense/bias", "policy/head/kernel", "policy/head/bias",
         "value-function/head/kernel", "value-function/head/bias",
     ]  # fmt: skip
-    observations, actions = OBSERVATIONS.sample(5, rng=0), np.array([0, 1, 2, 0, 1], np.int32)
+    observations, actions = VECTORS.sample(5, rng=0), np.array([0, 1, 2, 0, 1], np.int32)
     of_policy, of_value = executor.gradients(observations, actions)
     both = executor.joint_gradients(observations, actions)
     assert set(of_policy) & set(of_value) == {"root/trunk/dense/kernel", "root/trunk/dense/bias"}
@@ -190,7 +188,7 @@ def test_every_variable_gets_a_finite_gradient(backend, log_std, squash):
 
 
 def test_the_same_seed_gives_the_same_policy_on_every_backend():
-    x = OBSERVATIONS.sample(3, rng=0)
+    x = VECTORS.sample(3, rng=0)
     results = [
         policy_test(Policy(mlp([8]), ACTIONS), backend=backend, seed=5).test("mode", x)
         for backend in filter(is_installed, BACKENDS)
@@ -201,7 +199,7 @@ def test_the_same_seed_gives_the_same_policy_on_every_backend():
 
 
 def test_portable_sampling_agrees_on_every_backend():
-    x = OBSERVATIONS.sample(6, rng=0)
+    x = VECTORS.sample(6, rng=0)
     results = [
         policy_test(Policy(mlp([8]), ACTIONS), backend=backend, seed=5, rng="portable").test("act", x)[0]
         for backend in filter(is_installed, BACKENDS)
@@ -222,8 +220,8 @@ def test_a_copy_starts_with_the_same_weights():
         def both(self, observations):
             return self.policy.parameters(observations), self.target.parameters(observations)
 
-    executor = build(Twins(), {"observations": OBSERVATIONS})
-    first, second = executor.both(OBSERVATIONS.sample(2, rng=0))
+    executor = build(Twins(), {"observations": VECTORS})
+    first, second = executor.both(VECTORS.sample(2, rng=0))
     np.testing.assert_array_equal(first, second)
     assert len(executor.get_weights("root/target")) == 4
 
@@ -235,9 +233,9 @@ def test_a_copy_starts_with_the_same_weights():
         (lambda: Policy(mlp([4]), IntBox(2), log_std="free"), SpecError, "'variable' or 'head'"),
         (lambda: Policy(mlp([4]), IntBox(2), initializer="ortho"), SpecError, "orthogonal"),
         (
-            lambda: Policy(ObservationEncoder(), IntBox(2), observation_space=OBSERVATIONS),
+            lambda: Policy(ObservationEncoder(), IntBox(2), observation_space=VECTORS),
             SpecError,
-            "trunk's own constructor",
+            "encoder's own constructor",
         ),
     ],
 )
@@ -257,7 +255,7 @@ def test_two_observation_spaces_for_one_policy_are_refused():
             return self.policy.mode(a), self.policy.mode(b)
 
     with pytest.raises(BuildError, match="different spaces"):
-        build(Root(), {"a": OBSERVATIONS, "b": FloatBox(shape=(5,), add_batch_rank=True)})
+        build(Root(), {"a": VECTORS, "b": FloatBox(shape=(5,), add_batch_rank=True)})
 
 
 def test_specs_round_trip():
@@ -272,6 +270,6 @@ def test_zero_size_leaves(backend):
     observations = Dict(x=FloatBox(shape=(0,)), y=Dict(), add_batch_rank=True)
     for options in ({"initializer": "orthogonal"}, {"log_std": "head", "squash": True}):
         test = policy_test(Policy(mlp([4]), actions, **options), observations, backend=backend)
-        chosen, log_prob = test.test("act", observations.sample(3, rng=0))
+        chosen, log_prob, _ = test.test("act", observations.sample(3, rng=0))
         assert actions.with_batch_rank().contains(chosen)
         np.testing.assert_allclose(log_prob, np.zeros(3), atol=1e-6)

@@ -33,11 +33,11 @@ class Both(Component):
 
     @api
     def sequence(self, observations, state, episode_start):
-        return self.trunk.recur(observations, state, episode_start)
+        return self.trunk.call(observations, state, episode_start)
 
     @api
     def step(self, observations, state, episode_start):
-        return self.trunk.recur(observations, state, episode_start)
+        return self.trunk.call(observations, state, episode_start)
 
     @api
     def ahead(self, observations, next_observations, state, episode_start):
@@ -110,18 +110,18 @@ def test_sequences_equal_single_steps_and_a_look_ahead_a_step_more(backend, make
 def test_a_recurrent_network_refuses_to_lose_its_state():
     inputs = FloatBox(shape=(2,), add_batch_rank=True)
     network = Network([{"type": "gru", "units": 3}])
-    assert not network.offers("call")
     with pytest.raises(BuildError, match="called without a state"):
         build(network, {"inputs": inputs}, methods=["call"])
     feedforward = Network([{"type": "dense", "units": 3}])
     assert not feedforward.is_recurrent
-    assert [name for name in ("call", "recur", "look_ahead", "initial_state") if feedforward.offers(name)] == ["call"]
+    assert [name for name in ("call", "look_ahead", "initial_state") if feedforward.offers(name)] == ["call"]
+    assert build(feedforward, {"inputs": inputs}).call(np.zeros((1, 2), np.float32))[1] == ()
     with pytest.raises(SpecError, match="image network cannot be recurrent"):
         ObservationEncoder([], [{"type": "flatten"}, {"type": "lstm", "units": 2}])
 
 
 @pytest.mark.parametrize("layer", ["lstm", "gru"])
-def test_policies_offer_methods_with_a_state_or_without(layer):
+def test_policies_know_whether_they_carry_a_state(layer):
     for make in (
         lambda network: Policy(network, IntBox(2)),
         lambda network: QPolicy(network, IntBox(2)),
@@ -130,14 +130,14 @@ def test_policies_offer_methods_with_a_state_or_without(layer):
         recurrent, plain = make([{"type": layer, "units": 3}]), make([{"type": "dense", "units": 3}])
         assert recurrent.is_recurrent
         assert not plain.is_recurrent
-        assert recurrent.offers("recur")
-        assert not plain.offers("recur")
+        assert recurrent.offers("initial_state")
+        assert not plain.offers("initial_state")
     assert QPolicy([{"type": layer, "units": 3}], IntBox(2)).offers("greedy_of")
-    # a feed-forward one is built as before: with observations alone
+    # a feed-forward one is built with observations alone
     test = ComponentTest(
         ValueFunction([{"type": "dense", "units": 3}]), {"observations": FloatBox((2,)).with_batch_rank()}
     )
-    assert "recurrent_values" not in test.missing
+    assert "call" not in test.missing
 
 
 def test_kernels_of_gates_do_not_take_the_gain_of_hidden_layers():
@@ -172,10 +172,8 @@ class Learner(Component):
 
     def _loss(self, batch, state, mask):
         observations, start = batch["observations"], batch["episode_start"]
-        log_probs, entropies = self.policy.recurrent_log_prob_and_entropy(
-            observations, batch["actions"], state["policy"], start
-        )
-        values, _ = self.value_function.recurrent_values(observations, state["value_function"], start)
+        log_probs, entropies = self.policy.log_prob_and_entropy(observations, batch["actions"], state["policy"], start)
+        values = self.value_function.call(observations, state["value_function"], start)
         old, advantages, returns = batch["log_probs"], batch["advantages"], batch["returns"]
         return self.loss.loss(log_probs, old, advantages, values, returns, entropies, mask=mask)[0]
 

@@ -156,7 +156,7 @@ def test_adapted_policies_act_with_the_weights_of_the_inner_step(backend):
     oracle = Oracle("regression", agent.get_weights())
     agent.adapt(batch["support"])
     observations = batch["query"]["observations"][0]
-    actions, _ = agent.act_adapted(observations, explore=False)
+    actions, _, _ = agent.act_adapted(observations, explore=False)
     untouched = agent.get_weights()
     for task in range(TASKS):
         rows = {name: value[:, task].astype(np.float64) for name, value in batch["support"].items()}

@@ -30,7 +30,7 @@ class _Root(Component):
 
     @api(static=("explore",))
     def act_alone(self, observations, explore=True):
-        return self.policy.act(observations, explore=explore)
+        return self.policy.act(observations, explore=explore)[:2]
 
     @api
     def log_probs(self, observations, actions):

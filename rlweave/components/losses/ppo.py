@@ -128,8 +128,7 @@ class PPOLoss(Component):
             # an infinite ratio in the padding would become NaN in the gradient, even times 0
             log_ratio = ops.where(mask, log_ratio, 0.0)
         ratio = ops.exp(log_ratio)
-        surrogate = ops.minimum(ratio * advantages, ops.clip(ratio, 1.0 - clip, 1.0 + clip) * advantages)
-        policy_loss = -mean(surrogate, mask)
+        policy_loss = -mean(self.surrogate(ratio, log_ratio, advantages, clip), mask)
 
         value_errors = ops.square(values - returns)
         if self.value_clip is not None:
@@ -149,6 +148,17 @@ class PPOLoss(Component):
             "clip_fraction": mean(outside, mask),
         }
         return loss, {name: ops.stop_gradient(value) for name, value in metrics.items()}
+
+    def surrogate(self, ratio: Any, log_ratio: Any, advantages: Any, clip: Any) -> Any:
+        """What the policy is to make large, per item; a sub-class may change it (a graph function body).
+
+        Args:
+            ratio: r, of the policy that is trained to the one that acted.
+            log_ratio: log r.
+            advantages: Of the taken actions; constants.
+            clip: Clip range of the ratio.
+        """
+        return ops.minimum(ratio * advantages, ops.clip(ratio, 1.0 - clip, 1.0 + clip) * advantages)
 
 
 def mean(x: Any, mask: Any = None) -> Any:

@@ -10,7 +10,7 @@ from rlweave.envs.in_graph.environment import GraphEnvironment
 from rlweave.envs.in_graph.external import ExternalEnvironment
 from rlweave.errors import EnvError
 from rlweave.graph import Component, api, graph_fn, shared
-from rlweave.spaces import Box, Space
+from rlweave.spaces import Box, Space, Tuple
 from rlweave.tree import flatten_tree, tree_map
 
 
@@ -24,9 +24,9 @@ class EnvironmentStepper(Component):
 
     Args:
         environment: The environments to step.
-        policy: Has `act(observations)`, which returns actions and their log-probabilities, and `env_actions(actions)`;
-            owned elsewhere. A recurrent one has `recurrent_act(observations, recurrent_state, episode_start)`, which
-            returns the state after the step besides; the state stays here from one rollout to the next.
+        policy: Has `act(observations, recurrent_state, episode_start)`, which returns actions, their log-probabilities
+            and the state after the step, and `env_actions(actions)`; owned elsewhere. The state of a recurrent one,
+            which has a `recurrent_space`, stays here from one rollout to the next.
         steps: Length T of a rollout.
         preprocessor: Has `call(observations)`, which the policy's inputs go through. Owned elsewhere.
         scope: Name within the owner.
@@ -48,9 +48,8 @@ class EnvironmentStepper(Component):
             raise EnvError("a rollout needs a whole number of steps", where=scope, received=f"steps={steps!r}")
         self.environment, self.policy, self.steps = environment, shared(policy), steps
         self.preprocessor = None if preprocessor is None else shared(preprocessor)
-        self.recurrent_space: Space | None = None
-        if hasattr(type(policy), "recurrent_act") and policy.offers("recurrent_act"):
-            self.recurrent_space = policy.recurrent_space
+        space: Space = policy.recurrent_space if hasattr(type(policy), "recurrent_space") else Tuple()
+        self.recurrent_space = space if space.flatten() else None
 
     def create_variables(self) -> None:
         """For a recurrent policy: its state in all environments, (N, ...) per leaf, and the flags of first steps."""
@@ -101,11 +100,11 @@ class EnvironmentStepper(Component):
         observations = self.environment.observations()
         seen = observations if self.preprocessor is None else self.preprocessor.call(observations)
         if self.recurrent_space is None:
-            actions, log_probs = self.policy.act(seen)
+            actions, log_probs, _ = self.policy.act(seen)
             taken = self.environment.step(self.policy.env_actions(actions))
             return {"observations": observations, "actions": actions, "log_probs": log_probs, **taken}
         before, start = graph.batch_rank(self._recurrent_state()), graph.batch_rank(self._episode_start())
-        actions, log_probs, after = self.policy.recurrent_act(seen, before, start)
+        actions, log_probs, after = self.policy.act(seen, before, start)
         taken = self.environment.step(self.policy.env_actions(actions))
         self._keep(after, taken["terminated"], taken["truncated"])
         return {

@@ -64,21 +64,21 @@ add(
     c.ValueFunction,
     lambda: c.ValueFunction(_RECURRENT),
     _RECURRENT_INPUTS,
-    calls=("recurrent_values", "look_ahead_values"),
+    calls=("call", "look_ahead_values"),
 )
 add(
     "q-policy-recurrent",
     c.DuelingPolicy,
     lambda: c.DuelingPolicy(_RECURRENT, IntBox(3)),
     _RECURRENT_INPUTS,
-    calls=("recurrent_q_values", "look_ahead_q_values"),
+    calls=("q_values", "look_ahead_q_values"),
 )
 add(
     "policy-recurrent",
     c.Policy,
     lambda: c.Policy(_RECURRENT, IntBox(3)),
     {**_RECURRENT_INPUTS, "actions": IntBox(3, add_batch_rank=True, add_time_rank=True)},
-    calls=("recurrent_log_prob_and_entropy",),
+    calls=("log_prob_and_entropy",),
 )
 add(
     "network",

@@ -95,7 +95,7 @@ add(
     c.Policy,
     lambda: c.Policy(HIDDEN, IntBox(3), initializer="orthogonal"),
     {"observations": FEATURES, "features": floats(5), "actions": ints(3)},
-    calls=("features", "parameters_of_features", "act", "mode", "log_prob_and_entropy", "env_actions"),
+    calls=("features", "parameters_of", "act", "mode", "log_prob_and_entropy", "env_actions"),
 )
 add(
     "policy-nested",

@@ -170,7 +170,7 @@ def test_mistakes_are_explained():
     with pytest.raises(ExecutionError, match="complete rollout"):
         storage.add(fields, *rest)
     with pytest.raises(ConfigError, match="needs 'observations'"):
-        RolloutStorage(2, 1, Dict(observations=FloatBox()))
+        RolloutStorage(2, 1, Dict(values=FloatBox()))
     with pytest.raises(ConfigError, match="take out"):
         RolloutStorage(2, 1, Dict(observations=FloatBox(), rewards=FloatBox()))
     with pytest.raises(ConfigError, match="1 step or more"):

@@ -81,10 +81,10 @@ def test_recurrent_state_goes_along(backend):
     policy = Policy(
         [{"type": "gru", "units": 3}], root.policy.action_space, observation_space=observations.strip_ranks()
     )
-    alone = build(policy, spaces, backend=backend, methods=["recurrent_log_prob_and_entropy"])
+    alone = build(policy, spaces, backend=backend, methods=["log_prob_and_entropy"])
     weights = executor.get_weights("root/policy")
     alone.set_weights({path.removeprefix("root/"): value for path, value in weights.items()})
-    log_probs, _ = alone.recurrent_log_prob_and_entropy(
+    log_probs, _ = alone.log_prob_and_entropy(
         batch["observations"], batch["actions"], batch["initial_state"], batch["episode_start"]
     )
     np.testing.assert_allclose(log_probs, batch["log_probs"], rtol=1e-4, atol=1e-5)

@@ -74,11 +74,11 @@ class RecurrentRoot(Root):
 
     @api
     def act(self, observations, recurrent_state, episode_start):
-        return self.policy.recurrent_act(observations, recurrent_state, episode_start, explore=False)
+        return self.policy.act(observations, recurrent_state, episode_start, explore=False)
 
     @api
     def likelihood(self, observations, actions, recurrent_state, sequence_start):
-        return self.policy.recurrent_log_prob_and_entropy(observations, actions, recurrent_state, sequence_start)
+        return self.policy.log_prob_and_entropy(observations, actions, recurrent_state, sequence_start)
 
 
 def build_recurrent(environment, backend, layer, normalize=False):

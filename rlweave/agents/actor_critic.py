@@ -1,0 +1,265 @@
+"""What A2C, PPO, IMPALA and APPO share: a policy and a value function that learn from rollouts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlweave.agents.actor_critic_graph import ActorCriticGraph
+from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
+from rlweave.agents.minibatches import RowMinibatches, SequenceMinibatches
+from rlweave.agents.networks import IMAGE_NETWORK_HELP
+from rlweave.agents.trajectories import add_axis, first_row
+from rlweave.components import Policy, RunningNormalization, ValueFunction
+from rlweave.components.memories.trajectory_columns import TrajectoryColumns
+from rlweave.components.network import mlp
+from rlweave.errors import ExecutionError
+from rlweave.graph import Component, shared
+from rlweave.graph.assembly import InputSpace
+from rlweave.settings.config import setting
+from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
+from rlweave.spaces import BoolBox, Dict, FloatBox, Space, Tuple
+from rlweave.tree import tree_map
+
+
+class ActorCriticConfig(AgentConfig):
+    """Settings that all of them have, some with other defaults."""
+
+    default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "tanh")
+    network: list[dict[str, Any]] | None = setting(
+        None,
+        "layers of policy and value function; null: two dense tanh layers of 64, none behind the default image network",
+    )
+    image_network: list[dict[str, Any]] | None = setting(None, IMAGE_NETWORK_HELP)
+    shared_network: bool | None = setting(
+        False, "one encoder for policy and value function; null: where images are observed"
+    )
+    discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
+    rollout_steps: int = setting(16, "steps of each environment between two updates", ge=1, unit="steps")
+    initial_log_std: float = setting(
+        0.0, "logarithm of the initial deviation of box actions, in units of half the box", within=FINITE
+    )
+    optimizer: dict[str, Any] = setting({"type": "adam"}, "optimizer spec, learning rate apart")
+    lr: float | dict[str, Any] = setting(3e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
+    max_grad_norm: float | None = setting(
+        0.5, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
+    )
+    value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
+    entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", ge=0)
+    reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
+
+
+class ActorCriticAgent(Agent):
+    """An agent that learns from rollouts of its own policy, or of older ones.
+
+    Args:
+        observation_space: Space of one observation.
+        action_space: Space of one action: discrete, multi-discrete, box and nests of them.
+        config: Settings or their data.
+        num_envs: Environments whose observed steps make one update without a batch.
+        backend: As in `Agent`.
+        seed: As in `Agent`.
+    """
+
+    #: Class of the root component.
+    graph_class: ClassVar[type[ActorCriticGraph]]
+    config: Any
+    on_policy = True
+    acting_prefixes: tuple[str, ...] = ("policy", "normalization")
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        config: AgentConfig | Mapping[str, Any] | None = None,
+        *,
+        num_envs: int = 1,
+        backend: str = "jax",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
+        self.num_envs = num_envs
+        self.minibatches: type[RowMinibatches] = minibatches_of(self.recurrent)
+        if self.recurrent and "value-function" not in self.acting_prefixes:
+            self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
+        #: Steps that were observed one by one, by environment; and whole rollouts (T, 1, ...) of them.
+        self._columns: dict[Any, TrajectoryColumns] = {}
+        self._rollouts: list[Any] = []
+
+    def arguments(self) -> dict[str, Any]:
+        return {"num_envs": self.num_envs}
+
+    def make_root(self) -> ActorCriticGraph:
+        return self.graph_class(**self.graph_arguments())
+
+    @abstractmethod
+    def graph_arguments(self) -> dict[str, Any]:
+        """Arguments of the root component: `networks()`, advantages, loss and minibatches."""
+
+    def networks(self) -> dict[str, Any]:
+        """Arguments of the root component that all have: networks, their optimizer, and what is made of inputs."""
+        config = self.config
+        encoder: dict[str, Any] = {
+            "network": config.network,
+            "image_network": config.image_network or None,
+            "observation_space": self.observation_space,
+            "initializer": "orthogonal",
+        }
+        policy = Policy(
+            action_space=self.action_space,
+            initial_log_std=config.initial_log_std,
+            mask_leaf=config.mask_leaf,
+            **encoder,
+        )
+        if config.shared_network:
+            encoder = {"network": shared(policy.network), "initializer": "orthogonal"}
+        return {
+            "policy": policy,
+            "value_function": ValueFunction(**encoder),
+            "optimizer": Component.from_spec(
+                {"max_grad_norm": config.max_grad_norm, **config.optimizer, "learning_rate": config.lr}
+            ),
+            "normalization": RunningNormalization() if config.normalize_observations else None,
+            "reward_scale": config.reward_scale,
+        }
+
+    @property
+    def _trajectories_per_batch(self) -> int | bool:
+        """B of the batches that `update` takes; True for any."""
+        return True
+
+    def batch_space(self) -> Space:
+        """Space of the batch that `update` takes: (T, B, ...); `actions` are the agent's own (`own_action_space`).
+
+        With recurrent networks also `episode_start` (T, B), and `initial_state`, the recurrent state before the first
+        step, (B, ...).
+        """
+        leaves: dict[str, Space] = {
+            "observations": self.observation_space,
+            "next_observations": self.observation_space,
+            "actions": self.own_action_space,
+            "log_probs": FloatBox(),
+            "rewards": FloatBox(),
+            "terminated": BoolBox(),
+            "truncated": BoolBox(),
+        }
+        if self.recurrent:
+            leaves["episode_start"] = BoolBox()
+        space = Dict(leaves).with_batch_rank(self._trajectories_per_batch).with_time_rank(self.config.rollout_steps)
+        if self.recurrent:
+            initial_state = self.recurrent_space.with_batch_rank(self._trajectories_per_batch)
+            space = Dict({**space, "initial_state": initial_state})
+        return space
+
+    def rows_space(self) -> Space:
+        """Space of what `postprocess` gives: rows (N, ...), or with recurrent networks sequences (T, B, ...)."""
+        row = Dict(
+            observations=self.observation_space,
+            actions=self.own_action_space,
+            log_probs=FloatBox(),
+            values=FloatBox(),
+            advantages=FloatBox(),
+            value_targets=FloatBox(),
+        )
+        return self.minibatches.space(row, self.recurrent_space if self.recurrent else Tuple())
+
+    def input_spaces(self) -> dict[str, InputSpace]:
+        spaces: dict[str, InputSpace] = {
+            "observations": self.observation_space.with_batch_rank(),
+            "batch": self.batch_space(),
+            "rows": self.rows_space(),
+            "gradients": lambda root: root.trained(),
+        }
+        if self.recurrent:
+            spaces["recurrent_state"] = self.recurrent_space.with_batch_rank()
+            spaces["episode_start"] = BoolBox(add_batch_rank=True)
+        return spaces
+
+    # -- acting --------------------------------------------------------------------------------------------------
+
+    def act(
+        self,
+        observations: Any,
+        recurrent_state: Any = (),
+        episode_start: Any = None,
+        explore: bool = True,
+        preprocess: bool = True,
+    ) -> tuple[Any, dict[str, Any], Any]:
+        """As `Agent.act`; log-probabilities `log_probs` (B,) are stored with the step."""
+        self.check_masks(observations)
+        memory = self._memory(recurrent_state, episode_start)
+        actions, log_probs, after = self.actor.act(
+            observations, *memory.values(), explore=explore, preprocess=preprocess
+        )
+        return actions, {"log_probs": log_probs, **memory}, after
+
+    def collect(self, env_id: Any, step: dict[str, Any]) -> None:
+        columns = self._columns.setdefault(env_id, TrajectoryColumns(self.config.rollout_steps, 1))
+        columns.add(add_axis(step), np.ones(1, np.bool_))
+        rollout = columns.take()
+        if rollout is not None:
+            self._rollouts.append(rollout)
+
+    # -- learning ------------------------------------------------------------------------------------------------
+
+    def ready(self) -> bool:
+        """Whether enough was observed for an update without a batch."""
+        return len(self._rollouts) >= self.num_envs
+
+    def update(self, batch: Batch | None = None) -> Metrics:
+        """Learns from a rollout.
+
+        Args:
+            batch: Dict of arrays (T, B, ...) as `batch_space` says; None takes what was observed.
+
+        Raises:
+            ExecutionError: Without a batch, when fewer than `rollout_steps` steps of `num_envs` environments were
+                observed; or a metric is not finite.
+        """
+        batch = self._observed() if batch is None else batch
+        _, metrics = self.executor.update(batch, with_metrics=True)
+        self._copy_to_actor()
+        return {**self._checked(metrics), "gradient_steps": 1, "trained_samples": int(np.size(batch["rewards"]))}
+
+    def _observed(self) -> Batch:
+        """What was observed step by step.
+
+        Raises:
+            ExecutionError: It is not enough.
+        """
+        if not self.ready():
+            raise ExecutionError(
+                "there is not enough to learn from yet",
+                where=f"{self.name}.update",
+                received=f"{len(self._rollouts)} rollouts",
+                fix=f"observe {self.config.rollout_steps} steps of each of {self.num_envs} environments",
+            )
+        taken, self._rollouts = self._rollouts[: self.num_envs], self._rollouts[self.num_envs :]
+        return with_initial_state(tree_map(lambda *columns: np.concatenate(columns, axis=1), *taken))
+
+    def postprocess(self, batch: Batch) -> Batch:
+        return self.executor.postprocess(batch)
+
+    def compute_gradients(self, batch: Batch) -> dict[str, np.ndarray]:
+        gradients: dict[str, np.ndarray] = self.executor.gradients(batch)
+        return gradients
+
+    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+        self.executor.apply(dict(gradients))
+        self._copy_to_actor()
+
+
+def minibatches_of(recurrent: bool) -> type[RowMinibatches]:
+    """How the rollouts of networks with a memory, or without, are cut."""
+    return SequenceMinibatches if recurrent else RowMinibatches
+
+
+def with_initial_state(batch: Batch) -> Batch:
+    """A rollout (T, B, ...) whose `recurrent_state` before each step is reduced to `initial_state`, (B, ...)."""
+    if "recurrent_state" not in batch:
+        return batch
+    kept = {name: value for name, value in batch.items() if name != "recurrent_state"}
+    return {**kept, "initial_state": first_row(batch["recurrent_state"])}

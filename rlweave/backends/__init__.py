@@ -43,6 +43,7 @@ class BackendOffer:
         extra: The extra of rlweave that installs them.
         arrays: The top-level packages of its array types.
         acts_lightly: It acts without a framework that learns: `acting_backend="auto"` tries it.
+        acts_only: It runs graphs that act, and no others.
         use: What `rlweave list` says of one that cannot learn everything.
         compiled: The module whose `BACKEND` hands runs to a compiler that a build asks for (`torch_compile`).
     """
@@ -52,6 +53,7 @@ class BackendOffer:
     extra: str = ""
     arrays: tuple[str, ...] = ()
     acts_lightly: bool = False
+    acts_only: bool = False
     use: str = ""
     compiled: str = ""
 
@@ -80,6 +82,7 @@ BACKENDS = {
         ("onnxruntime", "onnx"),
         "onnx",
         acts_lightly=True,
+        acts_only=True,
         use="acts only (agent.acting_backend)",
     ),
 }

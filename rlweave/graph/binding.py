@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 import rlweave.ops as vocabulary
+from rlweave.backends import Backend
 from rlweave.backends.base import is_user_file
-from rlweave.errors import ExecutionError
+from rlweave.backends.bound_ops import bind_ops
+from rlweave.errors import BuildError, ExecutionError
 from rlweave.graph.component import Component
 from rlweave.graph.decorators import ApiMethod, GraphFunction
 from rlweave.graph.ir import Call, Value
@@ -271,3 +273,61 @@ def fill_arguments(
 
     args = tree_map(fill, node.args)
     return args, tree_map(fill, node.kwargs)
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------
+
+
+def random_parts(backend: Backend, rng: str) -> tuple[Any, Any]:
+    """(class of the random source, its module) of a backend in a random mode."""
+    if rng == "portable":
+        from rlweave.backends import portable_random
+
+        return None, portable_random
+    if rng != "fast":
+        raise BuildError("unknown random mode", received=f"rng={rng!r}", fix='use "fast" or "portable"')
+    module = backend.random_module()
+    return module.FastRandom, module
+
+
+def scratch_state(backend: Backend, rng: str) -> Any:
+    """A random state for abstract evaluation."""
+    return initial_random_state(backend, rng, 0)
+
+
+def initial_random_state(backend: Backend, rng: str, seed: int) -> Any:
+    """The random state of a new executor."""
+    _, module = random_parts(backend, rng)
+    state = module.initial_state(seed)
+    return backend.from_numpy(state) if rng == "portable" else state
+
+
+def make_binder(
+    backend: Backend,
+    rng: str,
+    cell: Any,
+    float_dtype: str = "float32",
+    device: str | None = None,
+    draws_on_cpu: bool = False,
+    arrays: tuple[type, ...] = (),
+) -> Binder:
+    """A binder whose ops draw random numbers from a cell, and make new arrays on a device (torch).
+
+    Args:
+        backend: What computes.
+        rng: Random mode.
+        cell: Holds the random state.
+        float_dtype: As in `bind_ops`.
+        device: Where new arrays are put.
+        draws_on_cpu: The random state stays on the CPU for several devices; numbers are drawn there, and moved.
+        arrays: As in `Binder`.
+    """
+    source, module = random_parts(backend, rng)
+    device = device if backend.creates_on_cpu else None
+    if source is None and device is not None and not draws_on_cpu:
+        ops = bind_ops(backend.ops, None, float_dtype, device)
+        ops.random = module.PortableRandom(ops, cell)
+    else:
+        random = source(cell) if source is not None else backend.portable_random(cell)
+        ops = bind_ops(backend.ops, random, float_dtype, device)
+    return Binder(ops, keep_module_names=not backend.reads_bytecode, arrays=arrays)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlweave.backends import Backend
+from rlweave.backends import LEARNING, Backend
 from rlweave.errors import BuildError, ExecutionError, nearest
 from rlweave.graph.arguments import LazyMethod, StaticMethod
 from rlweave.graph.component import Component, api_methods
@@ -257,6 +257,8 @@ def _refuse_learning(graph: Graph, root: str, backend: Backend) -> None:
     Raises:
         BuildError: It does; names the first node that does, and what to do.
     """
+    *others, last = [f'"{name}"' for name in LEARNING]
+    learning = f"{', '.join(others)} or {last}"
     for node in all_nodes(graph):
         written = [path for path in node.writes if path not in RANDOM_PATHS]
         if not isinstance(node, Gradients) and not written:
@@ -265,7 +267,7 @@ def _refuse_learning(graph: Graph, root: str, backend: Backend) -> None:
             f"the {backend.name} backend only acts, and {graph.name!r} learns",
             where=f"{root}.{graph.name}",
             received=f"{node.label} writes {written[0]}" if written else f"{node.label} takes a gradient",
-            fix='learn on backend="jax", "torch" or "tensorflow"; act on this one with build(..., methods=[...]) of '
+            fix=f"learn on backend={learning}; act on this one with build(..., methods=[...]) of "
             f"methods that only act, or with acting_backend={backend.name!r} of an agent",
         )
 

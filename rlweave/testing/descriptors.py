@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from rlweave import backends
 from rlweave.errors import SpecError, nearest
 from rlweave.graph import Component
 from rlweave.graph.component import api_methods
 from rlweave.spaces import Box, Space
 
-BACKENDS = ("numpy", "torch", "jax", "tensorflow")
+#: Backends that run every component.
+BACKENDS = tuple(name for name, offer in backends.BACKENDS.items() if not offer.acts_only)
 #: Length of the time axis of sampled inputs.
 TIME_STEPS = 3
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from rlweave.errors import ExecutionError, nearest
 from rlweave.extensions.drawing.dataflow import make_picture
 from rlweave.extensions.drawing.mermaid import to_mermaid
-from rlweave.extensions.drawing.parts import BuiltGraph
 from rlweave.extensions.drawing.svg import to_svg
+from rlweave.graph.executor import GraphExecutor
 
 FORMS = {"mermaid": to_mermaid, "svg": to_svg}
 
 
-def draw(executor: BuiltGraph, form: str = "mermaid", method: str | None = None) -> str:
+def draw(executor: GraphExecutor, form: str = "mermaid", method: str | None = None) -> str:
     """Draws the component graph of an executor.
 
     Boxes are components, nested as they own each other: scope, class, number of variables and of parameters; coloured

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from rlweave.errors import ExecutionError, nearest
 from rlweave.extensions.drawing.captions import EMPTY_NAMES, label_of, plural
-from rlweave.extensions.drawing.parts import BuiltGraph, Part, keep_used, read_parts
+from rlweave.extensions.drawing.parts import Part, keep_used, read_parts
 from rlweave.graph.composition import ComponentBase
+from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import Call, Gradients, Graph, Node, Structure, Transfer, Value, unique
 from rlweave.graph.values import variables_of_arguments
 from rlweave.tree import flatten_tree, leaves_of
@@ -67,7 +68,7 @@ class _Source(NamedTuple):
     gradient: bool = False
 
 
-def make_picture(executor: BuiltGraph, method: str | None = None) -> Picture:
+def make_picture(executor: GraphExecutor, method: str | None = None) -> Picture:
     """Reads a picture out of the traced graphs of an executor.
 
     Args:
@@ -121,7 +122,7 @@ def _title(name: str, graph: Graph | None) -> str:
 class _FlowReader:
     """Collects flows, and which functions of which component run where."""
 
-    def __init__(self, executor: BuiltGraph) -> None:
+    def __init__(self, executor: GraphExecutor) -> None:
         self.root = executor.root
         self.flows: dict[tuple[str, str, str], Flow] = {}
         self.functions: dict[str, list[str]] = {}

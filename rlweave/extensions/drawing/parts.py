@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 
-from rlweave.backends import Backend
 from rlweave.extensions.drawing.captions import plural, short_number, short_space
 from rlweave.graph.composition import ComponentBase
-from rlweave.graph.ir import Graph
-from rlweave.graph.session.inference import Session
-from rlweave.graph.store import Store
+from rlweave.graph.executor import GraphExecutor
 
 
 @dataclass
@@ -50,24 +46,8 @@ class Part:
         return next((kind for kind in ("trainable", "frozen", "state") if kind in self.sizes), "")
 
 
-class BuiltGraph(Protocol):
-    """What pictures are made of: an executor."""
-
-    session: Session
-    store: Store
-    backend: Backend
-    graphs: dict[tuple[str, tuple[Any, ...]], Graph]
-
-    @property
-    def root(self) -> ComponentBase:
-        """The root component."""
-
-    @property
-    def _methods(self) -> Mapping[str, Any]: ...
-
-
 def read_parts(
-    executor: BuiltGraph, functions: Mapping[str, list[str]], places: Mapping[str, list[str]]
+    executor: GraphExecutor, functions: Mapping[str, list[str]], places: Mapping[str, list[str]]
 ) -> dict[str, Part]:
     """All parts of an executor by path, owners first.
 
@@ -104,7 +84,7 @@ def read_parts(
     return parts
 
 
-def _place(executor: BuiltGraph, component: ComponentBase, seen: list[str]) -> str:
+def _place(executor: GraphExecutor, component: ComponentBase, seen: list[str]) -> str:
     device = executor.session.device_of(component)
     if device is not None:
         return device

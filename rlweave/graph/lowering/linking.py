@@ -13,12 +13,12 @@ import numpy as np
 from rlweave.backends import Backend, Cell
 from rlweave.backends.base import set_cells, values_of_cells
 from rlweave.graph.arguments import InputCheck, disagree
-from rlweave.graph.binding import bind_node_function
+from rlweave.graph.binding import bind_node_function, make_binder
 from rlweave.graph.composition import ComponentBase
 from rlweave.graph.guard import Guard
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Call, Node, Structure
 from rlweave.graph.lowering.source import identifier
-from rlweave.graph.store import Snapshot, Store, make_binder, own, unshared
+from rlweave.graph.store import Snapshot, Store, own, unshared
 
 _serial = itertools.count()
 

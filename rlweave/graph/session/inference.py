@@ -13,13 +13,12 @@ from rlweave.backends import Backend, get_backend
 from rlweave.backends.base import WIDE, fits
 from rlweave.errors import BuildError, RlweaveError
 from rlweave.graph.abstract import CellLog, Inference, RecordingCell, ScratchRandom, infer
-from rlweave.graph.binding import bind_node_function, fill_arguments
+from rlweave.graph.binding import bind_node_function, fill_arguments, make_binder, scratch_state
 from rlweave.graph.composition import ComponentBase
 from rlweave.graph.decorators import GraphFunction
 from rlweave.graph.ir import HOST_RANDOM, RANDOM, Call, Structure, Value, unique
 from rlweave.graph.session.components import BuiltComponents
 from rlweave.graph.session.fingerprints import PLAIN, Key, frozen
-from rlweave.graph.store import make_binder, scratch_state
 from rlweave.graph.values import make_result, nested_boxes, to_space, variables_of_arguments
 from rlweave.graph.variable import Variable
 from rlweave.plugins import extension

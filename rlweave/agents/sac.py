@@ -68,8 +68,9 @@ class SACGraph(ReplayGraph):
 
     @api
     def act(self, observations: Any) -> Any:
-        """Actions (B, ...) drawn for observations (B, ...)."""
-        return self.policy.act(observations)[0]
+        """Actions (B, ...) drawn for observations (B, ...), and no state after the step."""
+        actions, _, after = self.policy.act(observations)
+        return actions, after
 
     @api
     def act_greedily(self, observations: Any) -> Any:
@@ -163,7 +164,7 @@ class FusedSACGraph(FusedReplayGraph, SACGraph):
     """The component graph of SAC with its environments."""
 
     def explore(self, observations: Any) -> Any:
-        return self.act(observations)
+        return self.act(observations)[0]
 
 
 class FusedSAC(FusedReplayAgent, SAC):

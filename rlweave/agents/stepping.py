@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -80,7 +81,7 @@ class StepDriver:
         rows = rows_of(batch)
         names = range(rows) if env_ids is None else list(env_ids)
         self._check_names(names, rows)
-        if agent.recurrent:
+        if self._keeps_state:
             kept = self._states(explore)
             own, extra, after = agent.act(batch, *kept.gather(names), explore, preprocess)
             kept.keep(names, after)
@@ -121,6 +122,11 @@ class StepDriver:
         if terminated or truncated:
             self.begin_episodes([env_id])
         agent.count_steps(1)
+
+    @cached_property
+    def _keeps_state(self) -> bool:
+        """Whether acting keeps something of each environment: of a recurrent network, or of noise that drifts."""
+        return bool(self.agent.recurrent_space.flatten())
 
     def begin_episodes(self, env_ids: Iterable[Any] | None = None) -> None:
         """See `Agent.begin_episodes`."""

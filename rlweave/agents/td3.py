@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 from rlweave import graph, ops
@@ -9,17 +10,23 @@ from rlweave.agents.continuous import ContinuousAgent, ContinuousConfig
 from rlweave.agents.fused_replay import FusedReplayAgent, FusedReplayGraph
 from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import CriticLoss, Critics, DeterministicPolicy, GaussianNoise
+from rlweave.components.action_noise import make_noise
 from rlweave.components.schedules import Constant
 from rlweave.graph import Component, api, graph_fn
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
+from rlweave.spaces import Space
+from rlweave.tree import flatten_tree
 
 
 class DDPGConfig(ContinuousConfig):
     """Settings of DDPG."""
 
-    noise: float = setting(
-        0.1, "standard deviation of the noise that explores; [-1, 1] is the whole box of an action", ge=0
+    noise: float | dict[str, Any] = setting(
+        0.1,
+        "noise that explores: the standard deviation of independent normal noise, where [-1, 1] is the box of an "
+        "action; or a spec, such as {type: ornstein_uhlenbeck_noise, deviation: 0.2, rate: 0.15}, which drifts",
+        within=NOT_NEGATIVE,
     )
     lr: float | dict[str, Any] = setting(
         1e-3, "learning rate of policy and critics, or a schedule over optimizer steps", within=NOT_NEGATIVE
@@ -76,9 +83,9 @@ class DeterministicGraph(ReplayGraph):
         self.updates = self.variable("updates", (), 0, trainable=False, dtype="int32")
 
     @api
-    def act(self, observations: Any) -> Any:
-        """Actions (B, ...) with noise for observations (B, ...)."""
-        return self.policy.sample(observations)
+    def act(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
+        """Actions (B, ...) with noise for observations (B, ...), and the state of the noise after the step."""
+        return self.policy.sample(observations, recurrent_state, episode_start)
 
     @api
     def act_greedily(self, observations: Any) -> Any:
@@ -141,10 +148,14 @@ class DDPG(ContinuousAgent):
     #: How many critics there are.
     critics: ClassVar[int] = 1
 
+    @cached_property
+    def recurrent_space(self) -> Space:
+        return make_noise(self.config.noise, self.action_space).recurrent_space
+
     def graph_arguments(self) -> dict[str, Any]:
         config, networks = self.config, self.networks()
         return super().graph_arguments() | {
-            "policy": DeterministicPolicy(**networks, action_space=self.action_space, deviation=config.noise),
+            "policy": DeterministicPolicy(**networks, action_space=self.action_space, noise=config.noise),
             "critics": Critics(**networks, count=self.critics),
             "policy_optimizer": self.make_optimizer(scope="policy-optimizer"),
             "critics_optimizer": self.make_optimizer(scope="critics-optimizer"),
@@ -171,8 +182,30 @@ class TD3(DDPG):
 class FusedDeterministicGraph(FusedReplayGraph, DeterministicGraph):
     """The component graph of TD3, and of DDPG, with its environments."""
 
+    def create_variables(self) -> None:
+        """What is kept of the noise of each environment, besides."""
+        super().create_variables()
+        environments, space = self.environment.num_envs, self.policy.distribution.noise.recurrent_space
+        self.noise_state = {
+            path: self.variable(f"noise/{path}".rstrip("/"), (environments, *leaf.shape), trainable=False)
+            for path, leaf in space.flatten().items()
+        }
+
     def explore(self, observations: Any) -> Any:
-        return self.act(observations)
+        if not self.policy.distribution.noise.keeps_state:
+            return self.act(observations)[0]
+        actions, after = self.act(observations, graph.batch_rank(self._noise()), self.environment.begins())
+        self._keep_noise(flatten_tree(after))
+        return actions
+
+    @graph_fn(differentiable=False, returns=1)
+    def _noise(self) -> Any:
+        return self.policy.action_space.unflatten({path: cell.value for path, cell in self.noise_state.items()})
+
+    @graph_fn(differentiable=False)
+    def _keep_noise(self, noise: dict[str, Any]) -> None:
+        for path, cell in self.noise_state.items():
+            cell.assign(noise[path])
 
 
 class FusedDDPG(FusedReplayAgent, DDPG):

@@ -10,6 +10,7 @@ from typing import Any
 from rlweave import ops
 from rlweave.components.action_boundary import own_space
 from rlweave.components.action_leaves import FLOATS, action_leaves, as_space
+from rlweave.errors import SpecError
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import Space, Tuple
@@ -58,6 +59,11 @@ class ActionNoise(Component):
         Returns:
             Actions, nested (B, *shape), and the state after the step.
         """
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether anything is kept between two steps."""
+        return bool(self.recurrent_space.flatten())
 
     def _within(self, path: str, action: Any) -> Any:
         leaf = self.leaves[path]
@@ -162,3 +168,32 @@ class OrnsteinUhlenbeckNoise(ActionNoise):
     @graph_fn(returns=1)
     def _add(self, actions: dict[str, Any], noise: dict[str, Any]) -> Any:
         return {path: self._within(path, action + noise[path]) for path, action in actions.items()}
+
+
+NoiseSpec = float | Mapping[str, Any] | ActionNoise
+"""A deviation of `GaussianNoise`, a spec without an action space, or the component."""
+
+
+def make_noise(noise: NoiseSpec, action_space: Space, scope: str = "noise") -> ActionNoise:
+    """Noise on actions of a space.
+
+    Args:
+        noise: See `NoiseSpec`.
+        action_space: The environment's action space.
+        scope: Name within the owner.
+
+    Raises:
+        SpecError: A spec of something else.
+    """
+    if isinstance(noise, ActionNoise):
+        return noise
+    spec = noise if isinstance(noise, Mapping) else {"type": "gaussian_noise", "deviation": noise}
+    made = Component.from_spec({**spec, "action_space": action_space, "scope": scope})
+    if not isinstance(made, ActionNoise):
+        raise SpecError(
+            "no noise on actions",
+            where=scope,
+            received=repr(noise)[:120],
+            fix="a standard deviation, or {type: ornstein_uhlenbeck_noise, deviation: 0.2, rate: 0.15}",
+        )
+    return made

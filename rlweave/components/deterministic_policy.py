@@ -8,7 +8,7 @@ from typing import Any
 from rlweave import ops
 from rlweave.components.action_distribution import ActionDistribution, squash
 from rlweave.components.action_leaves import FLOATS
-from rlweave.components.action_noise import GaussianNoise
+from rlweave.components.action_noise import NoiseSpec, make_noise
 from rlweave.components.encoders import HasEncoder, make_encoder
 from rlweave.components.layers import Dense
 from rlweave.components.network import NetworkSpec
@@ -26,7 +26,7 @@ class NoisyAction(ActionDistribution):
 
     Args:
         action_space: The environment's action space, floats only.
-        deviation: Standard deviation of the noise, see `GaussianNoise`.
+        noise: See `make_noise`.
         scope: Name within the owner.
 
     Raises:
@@ -34,10 +34,10 @@ class NoisyAction(ActionDistribution):
     """
 
     def __init__(
-        self, action_space: Space | Mapping[str, Any], deviation: float = 0.1, scope: str = "distribution"
+        self, action_space: Space | Mapping[str, Any], noise: NoiseSpec = 0.1, scope: str = "distribution"
     ) -> None:
         super().__init__(action_space, FLOATS, scope)
-        self.noise = GaussianNoise(action_space, deviation, scope="noise")
+        self.noise = make_noise(noise, self.action_space)
 
     @api
     def mode(self, parameters: Any) -> Any:
@@ -45,9 +45,9 @@ class NoisyAction(ActionDistribution):
         return self._nested(self._mode(self._flat(parameters)))
 
     @api
-    def sample(self, parameters: Any) -> Any:
-        """The actions with noise, nested (..., *shape)."""
-        return self.noise.call(self.mode(parameters))[0]
+    def sample(self, parameters: Any, noise_state: Any = (), episode_start: Any = None) -> Any:
+        """The actions with noise, nested (..., *shape), and the state of the noise; see `ActionNoise.call`."""
+        return self.noise.call(self.mode(parameters), noise_state, episode_start)
 
     @graph_fn(returns=1)
     def _mode(self, parameters: dict[str, Any]) -> Any:
@@ -63,7 +63,7 @@ class DeterministicPolicy(HasEncoder, Component):
         action_space: Any nested space of floats.
         image_network: Layers over images, see `ObservationEncoder`.
         observation_space: The observation space, see `ObservationEncoder`.
-        deviation: Of the noise that it explores with, see `NoisyAction`.
+        noise: What it explores with, see `make_noise`.
         scope: Name within the owner.
 
     Raises:
@@ -76,12 +76,12 @@ class DeterministicPolicy(HasEncoder, Component):
         action_space: Space | Mapping[str, Any],
         image_network: NetworkSpec = None,
         observation_space: Space | Mapping[str, Any] | None = None,
-        deviation: float = 0.1,
+        noise: NoiseSpec = 0.1,
         scope: str = "policy",
     ) -> None:
         super().__init__(scope)
         self.network = make_encoder(network, image_network, observation_space, None)
-        self.distribution = NoisyAction(action_space, deviation)
+        self.distribution = NoisyAction(action_space, noise)
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
         self.heads = {leaf.path: Dense(leaf.size, scope=scope_of_path("head", leaf.path)) for leaf in self.leaves}
 
@@ -103,9 +103,9 @@ class DeterministicPolicy(HasEncoder, Component):
         return self.distribution.mode(self.parameters(observations))
 
     @api
-    def sample(self, observations: Any) -> Any:
-        """Actions with noise: nested (B, *shape) both."""
-        return self.distribution.sample(self.parameters(observations))
+    def sample(self, observations: Any, noise_state: Any = (), episode_start: Any = None) -> Any:
+        """Actions with noise, nested (B, *shape), and the state of the noise; see `ActionNoise.call`."""
+        return self.distribution.sample(self.parameters(observations), noise_state, episode_start)
 
     @api
     def env_actions(self, actions: Any) -> Any:

@@ -298,10 +298,50 @@ def test_exploration_is_noise_in_units_of_the_box(agent_class):
     assert noise.std() == pytest.approx(0.05 * 200, rel=0.05)
 
 
-@pytest.mark.parametrize("agent_class", [FusedSAC, FusedTD3, FusedDDPG])
-def test_fused_trainings_step_learn_and_resume(agent_class):
+DRIFTING = {"type": "ornstein_uhlenbeck_noise", "deviation": 0.2, "rate": 0.3}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "onnx", "torch", "jax"])
+@pytest.mark.parametrize("agent_class", [TD3, DDPG])
+def test_noise_that_drifts_belongs_to_an_episode(agent_class, backend):
+    learner = {"numpy": "torch", "onnx": "torch"}.get(backend, backend)
+    settings = {**SMALL, "noise": DRIFTING, "acting_backend": backend, "learning_starts": 1}
+    agent = agent_class(STATE, ACTION, settings, backend=learner)
+    names, states = [f"environment {number}" for number in range(600)], np.zeros((600, 3), np.float32)
+
+    def noise():
+        found = agent.get_actions(states, names) - agent.get_actions(states, names, explore=False)
+        return found[:, 0] / 2  # the box is [-2, 2]
+
+    first = noise()
+    assert first.std() == pytest.approx(0.2 * np.sqrt(1 - np.exp(-0.6)), rel=0.15)
+    second = noise()
+    kept = (first * second).mean() / (first * first).mean()
+    assert kept == pytest.approx(np.exp(-0.3), abs=0.12)
+    for name in names[:300]:  # steps that others chose may be observed, too
+        agent.observe(states[0], np.zeros(2, np.float32), 0.0, False, True, states[0], env_id=name)
+    third = noise()
+    products = third * second
+    assert abs(products[:300].mean()) < 0.004
+    assert products[300:].mean() == pytest.approx(np.exp(-0.3) * (second[300:] ** 2).mean(), abs=0.006)
+    assert np.isfinite(agent.update()["loss"])
+
+
+@pytest.mark.parametrize(
+    ("agent_class", "more"),
+    [(FusedSAC, {}), (FusedTD3, {}), (FusedDDPG, {}), (FusedDDPG, {"noise": DRIFTING})],
+    ids=["sac", "td3", "ddpg", "ddpg-noise-that-drifts"],
+)
+def test_fused_trainings_step_learn_and_resume(agent_class, more):
     environment = make_graph_environment("Pendulum-v1", 4, {})
-    settings = {**SMALL, "batch_size": 16, "samples_per_step": 8.0, "learning_starts": 32, "memory_capacity": 200}
+    settings = {
+        **SMALL,
+        **more,
+        "batch_size": 16,
+        "samples_per_step": 8.0,
+        "learning_starts": 32,
+        "memory_capacity": 200,
+    }
 
     def made():
         return agent_class(environment, settings, backend="jax", seed=2)
@@ -319,3 +359,6 @@ def test_fused_trainings_step_learn_and_resume(agent_class):
     assert resumed.train(3)[0] == metrics
     for path, value in agent.state_dict().items():
         np.testing.assert_array_equal(resumed.state_dict()[path], value, err_msg=path)
+    kept = [value for path, value in agent.state_dict().items() if path.endswith("/noise")]
+    assert [value.shape for value in kept] == ([(4, 1)] if more else [])
+    assert all((value != 0).all() for value in kept)

@@ -486,6 +486,22 @@ def test_a_cut_run_with_batches_under_way_equals_an_uncut_one(trainers, tmp_path
     assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
 
 
+@pytest.mark.parametrize("where", [PLACES[0], pytest.param(PLACES[-1], marks=pytest.mark.slow)])
+def test_a_cut_run_with_noise_that_drifts_equals_an_uncut_one(trainers, tmp_path, where):
+    noise = {"type": "ornstein_uhlenbeck_noise", "deviation": 0.3, "rate": 0.1}
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "agent__noise": noise, "workers": 2, **where}
+    uncut = trainers("td3", tmp_path / "uncut", **sets)
+    rows = finish(uncut)
+    path = tmp_path / "cut"
+    begun = cut(trainers("td3", path, **sets), 350)
+    resumed = trainers("td3", path, **sets)
+    resumed.restore(find_checkpoint(path))
+    checkpoint = resumed.env_steps
+    continued = finish(resumed)
+    assert_same_state(state_of(resumed), state_of(uncut))
+    assert [row for row in begun if row["env_steps_sampled"] <= checkpoint] + continued == rows
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_that_is_cut_twice_equals_an_uncut_one(trainers, tmp_path, algorithm):
     uncut = trainers(algorithm, tmp_path / "uncut", backend="torch")

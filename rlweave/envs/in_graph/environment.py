@@ -85,6 +85,11 @@ class GraphEnvironment(Component):
         return graph.batch_rank(self._observations())
 
     @api
+    def begins(self) -> Any:
+        """Which of these observations are the first of their episodes, bool (N,)."""
+        return graph.batch_rank(self._begins())
+
+    @api
     def step(self, actions: Any) -> Any:
         """Steps every environment.
 
@@ -108,6 +113,10 @@ class GraphEnvironment(Component):
     @graph_fn(returns=1)
     def _observations(self) -> Any:
         return self.observe({name: variable.value for name, variable in self.state.items()})
+
+    @graph_fn
+    def _begins(self) -> Any:
+        return self.episode_steps.value == 0
 
     @graph_fn(returns=1)
     def _step(self, actions: Any) -> Any:

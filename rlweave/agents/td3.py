@@ -85,7 +85,7 @@ class DeterministicGraph(ReplayGraph):
     @api
     def act(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """Actions (B, ...) with noise for observations (B, ...), and the state of the noise after the step."""
-        return self.policy.sample(observations, recurrent_state, episode_start)
+        return self.policy.explore(observations, recurrent_state, episode_start)
 
     @api
     def act_greedily(self, observations: Any) -> Any:

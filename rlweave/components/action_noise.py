@@ -53,7 +53,7 @@ class ActionNoise(Component):
 
         Args:
             actions: Nested floats (B, *shape).
-            state: What was kept of the last step, nested (B, ...) as `recurrent_space` says.
+            state: What was kept of the last step, nested (B, ...) as `recurrent_space` says; (): all episodes begin.
             episode_start: Bool (B,): where the state starts anew; None without one.
 
         Returns:
@@ -143,6 +143,8 @@ class OrnsteinUhlenbeckNoise(ActionNoise):
         super().__init__(action_space, deviation, scope)
         POSITIVE.check("rate", rate, scope)
         self.rate = float(rate)
+        self._kept = math.exp(-self.rate)
+        self._size = self.deviation * math.sqrt(1.0 - self._kept**2)
 
     @property
     def recurrent_space(self) -> Space:
@@ -150,20 +152,24 @@ class OrnsteinUhlenbeckNoise(ActionNoise):
         return self.own_space
 
     @api
-    def call(self, actions: Any, state: Any, episode_start: Any) -> Any:
+    def call(self, actions: Any, state: Any = (), episode_start: Any = None) -> Any:
         """Noisy actions within their box, and the noise; see `ActionNoise.call`."""
-        noise = self.action_space.unflatten(self._advance(flatten_tree(state), episode_start))
+        begins = isinstance(state, tuple) and not state
+        flat = self._begin(flatten_tree(actions)) if begins else self._advance(flatten_tree(state), episode_start)
+        noise = self.action_space.unflatten(flat)
         return self.action_space.unflatten(self._add(flatten_tree(actions), flatten_tree(noise))), noise
 
     @graph_fn(differentiable=False, returns=1)
     def _advance(self, before: dict[str, Any], episode_start: Any) -> Any:
-        kept = math.exp(-self.rate)
-        size = self.deviation * math.sqrt(1.0 - kept * kept)
         after = {}
         for path, noise in before.items():
             start = ops.reshape(episode_start, (-1, *(1 for _ in noise.shape[1:])))
-            after[path] = kept * ops.where(start, 0.0, noise) + size * ops.random.normal(noise.shape)
+            after[path] = self._kept * ops.where(start, 0.0, noise) + self._size * ops.random.normal(noise.shape)
         return after
+
+    @graph_fn(differentiable=False, returns=1)
+    def _begin(self, actions: dict[str, Any]) -> Any:
+        return {path: self._size * ops.random.normal(action.shape) for path, action in actions.items()}
 
     @graph_fn(returns=1)
     def _add(self, actions: dict[str, Any], noise: dict[str, Any]) -> Any:

@@ -45,8 +45,13 @@ class NoisyAction(ActionDistribution):
         return self._nested(self._mode(self._flat(parameters)))
 
     @api
-    def sample(self, parameters: Any, noise_state: Any = (), episode_start: Any = None) -> Any:
-        """The actions with noise, nested (..., *shape), and the state of the noise; see `ActionNoise.call`."""
+    def sample(self, parameters: Any) -> Any:
+        """The actions with noise as at the beginning of episodes, nested (B, *shape)."""
+        return self.explore(parameters)[0]
+
+    @api
+    def explore(self, parameters: Any, noise_state: Any = (), episode_start: Any = None) -> Any:
+        """The actions with noise, nested (B, *shape), and the state of the noise; see `ActionNoise.call`."""
         return self.noise.call(self.mode(parameters), noise_state, episode_start)
 
     @graph_fn(returns=1)
@@ -103,9 +108,9 @@ class DeterministicPolicy(HasEncoder, Component):
         return self.distribution.mode(self.parameters(observations))
 
     @api
-    def sample(self, observations: Any, noise_state: Any = (), episode_start: Any = None) -> Any:
+    def explore(self, observations: Any, noise_state: Any = (), episode_start: Any = None) -> Any:
         """Actions with noise, nested (B, *shape), and the state of the noise; see `ActionNoise.call`."""
-        return self.distribution.sample(self.parameters(observations), noise_state, episode_start)
+        return self.distribution.explore(self.parameters(observations), noise_state, episode_start)
 
     @api
     def env_actions(self, actions: Any) -> Any:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlweave import load
 from rlweave.agents.sac import SAC, FusedSAC
 from rlweave.agents.td3 import DDPG, TD3, FusedDDPG, FusedTD3
 from rlweave.envs.in_graph import make_graph_environment
@@ -325,6 +326,16 @@ def test_noise_that_drifts_belongs_to_an_episode(agent_class, backend):
     assert abs(products[:300].mean()) < 0.004
     assert products[300:].mean() == pytest.approx(np.exp(-0.3) * (second[300:] ** 2).mean(), abs=0.006)
     assert np.isfinite(agent.update()["loss"])
+
+
+@pytest.mark.parametrize("noise", [0.1, DRIFTING])
+def test_an_exported_policy_explores_as_at_the_beginning_of_an_episode(noise, tmp_path):
+    agent = TD3(STATE, ACTION, {**SMALL, "noise": noise}, backend="torch")
+    policy = load(agent.export_model(tmp_path / "model"), backend="numpy")
+    states = np.zeros((4000, 3), np.float32)
+    difference = policy.act(states, deterministic=False) - policy.act(states)
+    expected = 0.1 if noise == 0.1 else 0.2 * np.sqrt(1 - np.exp(-0.6))
+    assert difference.std() / 2 == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize(

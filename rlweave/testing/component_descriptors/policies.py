@@ -200,5 +200,5 @@ add(
     c.DeterministicPolicy,
     lambda: c.DeterministicPolicy(HIDDEN, FLOAT_ACTIONS),
     {"observations": OBSERVATIONS, "actions": OWN_FLOATS},
-    calls=("parameters", "mode", "sample", "env_actions"),
+    calls=("parameters", "mode", "explore", "env_actions"),
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlweave import ops
+from rlweave.backends import BACKENDS as OFFERS
 from rlweave.backends import is_installed
 from rlweave.backends.portable_random import PortableRandom
 
@@ -18,7 +19,7 @@ BACKENDS = ("numpy", "torch", "jax", "tensorflow", "onnx")
 def backend_ops(name: str) -> Any:
     if not is_installed(name):
         pytest.skip(f"{name} is not installed")
-    return importlib.import_module(f"rlweave.backends.{name}_.ops")
+    return importlib.import_module(f"{OFFERS[name].module}.ops")
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any]]:
@@ -61,7 +62,7 @@ def test_random_sources_have_the_declared_parameters(name: str) -> None:
     declared = parameters(getattr(ops.random, name))
     assert parameters(getattr(PortableRandom, name)) == declared
     for backend in filter(is_installed, BACKENDS):
-        module = importlib.import_module(f"rlweave.backends.{backend}_.random")
+        module = importlib.import_module(f"{OFFERS[backend].module}.random")
         assert parameters(getattr(module.FastRandom, name)) == declared
 
 

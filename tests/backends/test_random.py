@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlweave.backends import BACKENDS as OFFERS
 from rlweave.backends import is_installed
 from rlweave.backends.numpy_ import ops as numpy_ops
 from rlweave.backends.portable_random import PortableRandom, initial_state, threefry_2x32
@@ -20,13 +21,13 @@ every_backend = pytest.mark.parametrize("backend", BACKENDS)
 def backend_ops(name: str) -> Any:
     if not is_installed(name):
         pytest.skip(f"{name} is not installed")
-    return importlib.import_module(f"rlweave.backends.{name}_.ops")
+    return importlib.import_module(f"{OFFERS[name].module}.ops")
 
 
 def random_module(name: str) -> Any:
     if not is_installed(name):
         pytest.skip(f"{name} is not installed")
-    return importlib.import_module(f"rlweave.backends.{name}_.random")
+    return importlib.import_module(f"{OFFERS[name].module}.random")
 
 
 class Cell:

@@ -1,4 +1,4 @@
-"""What every backend offers to the graph layer."""
+"""What the graph layer asks of a backend."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Control flow of frameworks whose runs are functions: what bodies write to cells is carried along.
 
 A framework brings its loop, branch or derivative, which knows nothing of cells; here cells are bound to the values that
-it hands in, and read again afterwards. Whatever happens inside, cells that nobody wrote hold what they held before.
+it hands in, and read again afterwards. Where a body fails, cells hold what they held before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The second phase of a build, assembly: API methods are called with symbolic values and become graphs."""
+"""Assembly: API methods are called with symbolic values, in rounds, and become graphs.
+
+A method is traced (`trace.py`) again in each round until every component that it meets knows its inputs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`build`: from a root component and input spaces to an executor."""
+"""`build`: from a root component and input spaces to an executor.
+
+Read `build` first: composition (`session/components.py`), assembly (`assembly.py`), the store (`store.py`) and the
+executor (`executor.py`) are a few lines each.
+"""
 
 from __future__ import annotations
 

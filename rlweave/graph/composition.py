@@ -1,4 +1,4 @@
-"""Components in the attributes of others: which of them are seen, and which are hidden."""
+"""Composition: owners, scopes, paths and copies of components, and where in attributes a build finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`GraphExecutor`: the API methods of a built graph over a store."""
+"""`GraphExecutor`: what users call, the API methods of a built graph over a store.
+
+A method is lowered (`lowering/program.py`) when it is first called. From then on the attribute is the generated
+function itself: no code of the executor runs in a call.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tracing: running API methods over symbolic values, and the state of one build."""
+"""Tracing: an API method runs over symbolic values, and each call of a graph function in it becomes a node.
+
+What the node returns, and which variables it touches, is found by `session/inference.py`.
+"""
 
 from __future__ import annotations
 

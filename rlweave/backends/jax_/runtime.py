@@ -1,4 +1,4 @@
-"""JAX: cells, abstract evaluation through the jaxpr, control flow that carries written cells, vjp."""
+"""JAX: cells, abstract evaluation through the jaxpr, compiled runs; loops and derivatives carry cells (`carrying`)."""
 
 from __future__ import annotations
 

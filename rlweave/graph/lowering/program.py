@@ -1,4 +1,8 @@
-"""Programs: a graph becomes the source of an entry function and of its runs, and the source becomes functions."""
+"""Programs: a graph becomes the source of an entry function and of its runs, and the source becomes functions.
+
+`functional.py` writes programs for JAX, `straight.py` for NumPy and torch. The objects behind the names in them are
+those of `linking.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes run and in which order: dead ones go, and no order may be told from program order."""
+"""Which nodes run, and in which order: dead nodes go, and every order gives the results of program order."""
 
 from __future__ import annotations
 

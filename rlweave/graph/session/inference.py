@@ -1,4 +1,8 @@
-"""The third phase of a build: abstract evaluation says what calls return and which variables they touch."""
+"""Inference, while methods are traced: what a call returns, and which variables it touches.
+
+The function is bound to small arrays and recording cells (`binding.py`) and tried by `abstract.py`; what that found is
+kept for equal calls (`fingerprints.py`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The package itself: what importing it loads, what it depends on, what is shipped."""
 
 import ast
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -80,6 +81,13 @@ def test_the_public_face_is_lazy_and_names_the_nearest():
         assert getattr(rlweave, name) is not None
     with pytest.raises(AttributeError, match="did you mean 'build'"):
         rlweave.biuld
+
+
+@pytest.mark.parametrize("group", PROJECT["entry-points"])
+def test_the_installed_package_offers_what_the_project_registers(group):
+    """An environment that is older than `pyproject.toml` lacks plug-ins of rlweave's own: install it again."""
+    offered = {(point.name, point.value) for point in importlib.metadata.entry_points(group=group)}
+    assert set(PROJECT["entry-points"][group].items()) <= offered
 
 
 def test_the_core_depends_on_no_framework():

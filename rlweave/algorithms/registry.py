@@ -27,7 +27,6 @@ _BUILT_IN = {
     "ddpg": "rlweave.algorithms.ddpg:ddpg",
     "dqn": "rlweave.algorithms.dqn:dqn",
     "impala": "rlweave.algorithms.impala:impala",
-    "multi-agent": "rlweave.algorithms.multi_agent:multi_agent",
     "ppo": "rlweave.algorithms.ppo:ppo",
     "sac": "rlweave.algorithms.sac:sac",
     "td3": "rlweave.algorithms.td3:td3",

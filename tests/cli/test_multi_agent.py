@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlweave.algorithms.multi_agent import multi_agent_plan
+from rlweave.extras.multi_agent import multi_agent_plan
 
 PAGE = (Path(__file__).parents[2] / "docs/multi-agent.md").read_text(encoding="utf-8")
 

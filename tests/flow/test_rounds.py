@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlweave.algorithms.multi_agent_worker import PackTrajectories
 from rlweave.errors import PlanError
+from rlweave.extras.multi_agent_worker import PackTrajectories
 from rlweave.flow import (
     ABSORBED,
     END,

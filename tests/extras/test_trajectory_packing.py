@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rlweave.algorithms.multi_agent_worker import PackTrajectories, packed
 from rlweave.components.returns import generalized_advantages
+from rlweave.extras.multi_agent_worker import PackTrajectories, packed
 from rlweave.flow import ABSORBED, Envelope, SampleBatch
 
 

@@ -7,9 +7,9 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
 from rlweave.agents.replay_agent import STEP_KEYS
-from rlweave.algorithms.multi_agent_worker import MultiAgentWorker
 from rlweave.components import NStepAccumulator
 from rlweave.envs.multi_agent import MultiAgentEnv
+from rlweave.extras.multi_agent_worker import MultiAgentWorker
 from rlweave.flow import Episode
 from tests.envs.parallel_fakes import Scripted, apart, together
 from tests.envs.test_multi_agent import _random_episode

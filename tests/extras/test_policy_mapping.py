@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlweave.algorithms.policy_mapping import PolicyMapping
 from rlweave.errors import ConfigError
+from rlweave.extras.policy_mapping import PolicyMapping
 
 
 def test_the_last_pattern_that_fits_counts():

@@ -15,10 +15,8 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.dqn import GraphLearner, dqn_branch
 from rlweave.algorithms.environments import describe_environment, observation_space_of, options_checked
 from rlweave.algorithms.learners import AgentLearner
-from rlweave.algorithms.multi_agent_worker import MultiAgentWorker, PackTrajectories
 from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.placement import RolloutWorkers, set_threads, worker_resources, worker_seed
-from rlweave.algorithms.policy_mapping import MappingRule, PolicyMapping
 from rlweave.algorithms.rollout_workers import build_acting
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.trainer import PlanTrainer
@@ -30,6 +28,8 @@ from rlweave.envs.multi_agent_evaluation import evaluate_together
 from rlweave.envs.parallel_api import make_parallel_env, resolve_parallel
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
+from rlweave.extras.multi_agent_worker import MultiAgentWorker, PackTrajectories
+from rlweave.extras.policy_mapping import MappingRule, PolicyMapping
 from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers
 from rlweave.runs.metrics import Report
 from rlweave.runs.run_directory import RunDirectory

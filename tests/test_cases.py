@@ -282,7 +282,7 @@ FOUND = {
     "27 appended components": ["graph/test_composition.py::*"],
     "28 reads beside updates": ["graph/test_threads.py::*"],
     "29 numbers of 64 bits": ["graph/test_wide_numbers.py::*"],
-    "30 one path for devices": ["graph/test_devices.py::test_devices_are_named_by_the_paths_that_weights_have"],
+    "30 one path for devices": ["extensions/test_devices.py::test_devices_are_named_by_the_paths_that_weights_have"],
     "31 replicas": ["agents/test_dqn.py::test_replicas_are_a_setting_only_of_agents_whose_update_is_one_step_on_rows"],
     "32 a missing space": ["graph/test_build_errors.py::test_a_component_test_without_a_space_names_it"],
     "33 native modules": ["components/native/test_ranks_and_modes.py::*"],

@@ -273,7 +273,7 @@ def test_settings_are_readable_on_a_narrow_terminal(rlweave, monkeypatch, algori
 
 def test_the_help_names_default_and_unit_of_each_option(rlweave):
     text = " ".join(rlweave("train", "--help").out.replace("│", " ").split())
-    assert "of all its tasks, in environment steps [default: 100000]" in text
+    assert "is finished first, in environment steps [default: 100000]" in text
     assert "[default: jax]" in text
     for command in ("evaluate", "resume", "plot", "graph", "list"):
         assert rlweave(command, "--help").code == 0

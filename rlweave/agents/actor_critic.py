@@ -10,9 +10,9 @@ import numpy as np
 
 from rlweave.agents.actor_critic_graph import ActorCriticGraph
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
+from rlweave.agents.elements import add_axis, first_row
 from rlweave.agents.minibatches import RowMinibatches, SequenceMinibatches
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
-from rlweave.agents.trajectories import add_axis, first_row
 from rlweave.components import Policy, RunningNormalization, ValueFunction
 from rlweave.components.memories.trajectory_columns import TrajectoryColumns
 from rlweave.components.network import mlp
@@ -190,7 +190,7 @@ class ActorCriticAgent(Agent):
     ) -> tuple[Any, dict[str, Any], Any]:
         """As `Agent.act`; log-probabilities `log_probs` (B,) are stored with the step."""
         self.check_masks(observations)
-        memory = self._memory(recurrent_state, episode_start)
+        memory = self._memory(recurrent_state, episode_start) if self.recurrent else {}
         actions, log_probs, after = self.actor.act(
             observations, *memory.values(), explore=explore, preprocess=preprocess
         )
@@ -209,27 +209,17 @@ class ActorCriticAgent(Agent):
         """Whether enough was observed for an update without a batch."""
         return len(self._rollouts) >= self.num_envs
 
-    def update(self, batch: Batch | None = None) -> Metrics:
-        """Learns from a rollout.
-
-        Args:
-            batch: Dict of arrays (T, B, ...) as `batch_space` says; None takes what was observed.
+    def learn(self, batch: Batch) -> Metrics:
+        """Learns from a rollout, a dict of arrays (T, B, ...) as `batch_space` says.
 
         Raises:
-            ExecutionError: Without a batch, when fewer than `rollout_steps` steps of `num_envs` environments were
-                observed; or a metric is not finite.
+            ExecutionError: A metric is not finite.
         """
-        batch = self._observed() if batch is None else batch
         _, metrics = self.executor.update(batch, with_metrics=True)
         self._copy_to_actor()
         return {**self._checked(metrics), "gradient_steps": 1, "trained_samples": int(np.size(batch["rewards"]))}
 
-    def _observed(self) -> Batch:
-        """What was observed step by step.
-
-        Raises:
-            ExecutionError: It is not enough.
-        """
+    def observed(self) -> Batch:
         if not self.ready():
             raise ExecutionError(
                 "there is not enough to learn from yet",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from rlweave.agents.acting import ActingChoice, candidates, choose_acting_backend
+from rlweave.agents.acting import ActingChoice, choose_actor
 from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.networks import with_networks
@@ -181,30 +180,16 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         self._note_empty_memory()
         acting, measured = self.config.acting_backend, None
         if acting == AUTO:
-            acting, measured = self._choose_acting_backend()
+            measure = self.acting_methods[0], self.input_spaces(), self.acting_batch_size
+            self.acting_choice, measured = choose_actor(self._executor, self.build_actor, *measure)
+            acting = self.acting_choice.backend
+            self.config = self.config.model_copy(update={"acting_backend": acting})
         if acting is None or acting == self.backend:
             self._actor = self._executor
         else:
             self._actor = self.build_actor(acting) if measured is None else measured
             self._copy_to_actor()
         return self
-
-    def _choose_acting_backend(self) -> tuple[str, GraphExecutor]:
-        """Measures who acts fastest, and puts that backend into the configuration; (its name, its executor)."""
-        assert self._executor is not None
-        made = {self.backend: self._executor}
-
-        def actor(name: str) -> GraphExecutor:
-            if name not in made:
-                made[name] = self.build_actor(name)
-            return made[name]
-
-        executors = {name: functools.partial(actor, name) for name in candidates(self.backend)}
-        method = self.acting_methods[0]
-        self.acting_choice = choose_acting_backend(executors, method, self.input_spaces(), self.acting_batch_size)
-        chosen = self.acting_choice.backend
-        self.config = self.config.model_copy(update={"acting_backend": chosen})
-        return chosen, made[chosen]
 
     def build_actor(self, backend: str, seed: int | None = None) -> GraphExecutor:
         """An executor of the acting methods alone, with a store of its own (for workers elsewhere)."""
@@ -280,8 +265,8 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         return self.recurrent_space.with_batch_rank().zeros(num_envs)
 
     def _memory(self, recurrent_state: Any, episode_start: Any) -> dict[str, Any]:
-        """What recurrent networks act from, by name, which is stored with the step; nothing without memory."""
-        return {"recurrent_state": recurrent_state, "episode_start": episode_start} if self.recurrent else {}
+        """What recurrent networks act from, by name; it is stored with the step."""
+        return {"recurrent_state": recurrent_state, "episode_start": episode_start}
 
     def greedy_player(self) -> Callable[[Any, Any], Any]:
         """What plays greedily: a function of observations (B, ...) and episode starts, bool (B,), to actions (B, ...).
@@ -396,12 +381,20 @@ class Agent(ModelExchange, KeepsMemory, ABC):
     # -- learning ------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def update(self, batch: Batch | None = None) -> Metrics:
-        """Learns from what was observed, or from an external batch.
+    def learn(self, batch: Batch) -> Metrics:
+        """One update on a batch; metrics, one number each."""
 
-        Returns:
-            Metrics, one number each.
+    def update(self, batch: Batch | None = None) -> Metrics:
+        """As `learn`; without a batch, on what was observed step by step."""
+        return self.learn(self.observed() if batch is None else batch)
+
+    def observed(self) -> Batch:
+        """The batch of what was observed step by step.
+
+        Raises:
+            ExecutionError: There is not enough of it, or the agent learns from given batches only.
         """
+        raise ExecutionError("this agent learns from batches only", where=f"{self.name}.update", fix="pass a batch")
 
     # -- state ---------------------------------------------------------------------------------------------------
 

@@ -210,21 +210,15 @@ class ApeX(DQN):
         """Whether it can update without a batch: never."""
         return False
 
-    def update(self, batch: Batch | None = None) -> Metrics:
-        """Learns from a batch of transitions; copies to the target network when it is time.
+    def observed(self) -> None:
+        raise self._no_memory("update")
 
-        Args:
-            batch: Dict of arrays (N, ...) as `record_space` says.
+    def learn(self, batch: Batch) -> Metrics:
+        """Learns from a batch of transitions (N, ...); copies to the target network when it is time."""
+        return self.learn_weighted(batch, np.ones(len(batch["rewards"]), np.float32))[0]
 
-        Raises:
-            ExecutionError: Without a batch.
-        """
-        if batch is None:
-            raise self._no_memory("update")
-        return self.learn(batch, np.ones(len(batch["rewards"]), np.float32))[0]
-
-    def learn(self, records: Any, weights: np.ndarray) -> tuple[Metrics, np.ndarray]:
-        """As `update`, with importance weights (N,); also gives the sizes of the TD errors, (N,)."""
+    def learn_weighted(self, records: Any, weights: np.ndarray) -> tuple[Metrics, np.ndarray]:
+        """As `learn`, with importance weights (N,); also gives the sizes of the TD errors, (N,)."""
         loss, errors = self.executor.update_weighted(records, weights)
         self._count_samples(len(weights))
         self._actor_is_behind = True  # several updates may come before anyone acts

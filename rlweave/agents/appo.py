@@ -121,9 +121,9 @@ class APPO(PPO):
         vtrace = VTrace(config.discount, config.rho_clip, config.c_clip, config.policy_rho_clip, config.gae_lambda)
         return {**arguments, "advantages": vtrace, "ratio_bound": config.ratio_bound}
 
-    def update(self, batch: Batch | None = None) -> Metrics:
+    def learn(self, batch: Batch) -> Metrics:
         """Learns from trajectories (T, B, ...), as PPO does; then the target policy follows, if it is time."""
-        metrics = super().update(batch)
+        metrics = super().learn(batch)
         self._count_update()
         return metrics
 

@@ -377,8 +377,8 @@ class DQN(ReplayAgent):
 
     # -- learning ------------------------------------------------------------------------------------------------
 
-    def update(self, batch: Batch | DrawnBatch | None = None) -> Metrics:
-        return {**super().update(batch), "epsilon": self.epsilon}
+    def learn(self, batch: Batch | DrawnBatch | None) -> Metrics:
+        return {**super().learn(batch), "epsilon": self.epsilon}
 
     def _after_update(self) -> None:
         """Copies to the target network when it is time."""

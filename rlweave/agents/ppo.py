@@ -198,7 +198,7 @@ class PPO(ActorCriticAgent):
     def _trajectories_per_batch(self) -> int | bool:
         return self.num_envs
 
-    def update(self, batch: Batch | None = None) -> Metrics:
+    def learn(self, batch: Batch) -> Metrics:
         steps = self.config.epochs * self.config.minibatches
         samples = self.config.epochs * self.config.rollout_steps * self.num_envs
-        return {**super().update(batch), "gradient_steps": steps, "trained_samples": samples}
+        return {**super().learn(batch), "gradient_steps": steps, "trained_samples": samples}

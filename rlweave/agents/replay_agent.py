@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
+from rlweave.agents.elements import add_axis
 from rlweave.agents.sequences import SequenceAccumulator
 from rlweave.agents.stepping import rows_of
-from rlweave.agents.trajectories import add_axis
 from rlweave.components import (
     GraphPrioritizedReplay,
     GraphReplay,
@@ -296,20 +296,20 @@ class ReplayAgent(Agent):
         """Starts to copy what `draw` gave to the device."""
         return DrawnBatch(self.executor.stage("update_drawn", *drawn), self.config.batch_size)
 
-    def update(self, batch: Batch | DrawnBatch | None = None) -> Metrics:
-        """Learns from the memory, or from a batch of transitions; keeps target networks up to date.
+    def observed(self) -> None:
+        """Nothing is handed out: what was observed is in the memory, which `learn(None)` draws from."""
+        self._require_ready()
+
+    def learn(self, batch: Batch | DrawnBatch | None) -> Metrics:
+        """Learns from a batch of transitions; keeps target networks up to date.
 
         Args:
             batch: Dict of arrays (N, ...) as `record_space` says, or what `stage` gave; None draws from the memory.
-
-        Raises:
-            ExecutionError: Without a batch, when the memory holds too little.
         """
         if isinstance(batch, DrawnBatch):
             loss, metrics = self.executor.update_drawn(*batch.arguments, with_metrics=True)
             samples = batch.num_steps
         elif batch is None:
-            self._require_ready()
             loss, metrics = self.executor.update(batch_size=self._batch_rows, with_metrics=True)
             samples = self.config.batch_size
         else:

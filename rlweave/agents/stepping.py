@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from rlweave.agents.trajectories import add_axis, finite, first_row, fitted, is_single, same, stack
+from rlweave.agents.elements import add_axis, finite, first_row, fitted, is_single, same, stack
 from rlweave.errors import ExecutionError
 from rlweave.spaces import Space
 from rlweave.tree import tree_map

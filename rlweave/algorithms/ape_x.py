@@ -119,7 +119,7 @@ class ApeXLearner(AgentLearner[ApeX]):
 
     def update(self, batch: SampleBatch) -> dict[str, Any]:
         """One update on a shard's sample; gives its new priorities."""
-        metrics, errors = self.agent.learn(batch["records"], batch["weights"])
+        metrics, errors = self.agent.learn_weighted(batch["records"], batch["weights"])
         return {**metrics, "priorities": (batch["numbers"], errors)}
 
     def count_steps(self, item: Item) -> Item:

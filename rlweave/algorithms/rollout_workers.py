@@ -10,8 +10,8 @@ import numpy as np
 
 from rlweave.agents.actor_critic import ActorCriticAgent, with_initial_state
 from rlweave.agents.agent import Agent
+from rlweave.agents.elements import stack
 from rlweave.agents.replay_agent import ReplayAgent
-from rlweave.agents.trajectories import stack
 from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.components.memories.trajectory_columns import TrajectoryColumns
 from rlweave.envs import StepResult, VectorEnv

@@ -302,18 +302,13 @@ class ES(Agent):
 
     # -- learning ------------------------------------------------------------------------------------------------
 
-    def update(self, batch: Batch | None = None) -> Metrics:
+    def learn(self, batch: Batch) -> Metrics:
         """One step along the gradient that a generation gives.
 
         Args:
             batch: Dict of arrays, a row per mirrored pair: `offsets`, int32 (n,), where their noise begins;
                 `returns`, float32 (n, 2), of the episodes at centre + sigma * noise and centre - sigma * noise.
-
-        Raises:
-            ExecutionError: There is no batch.
         """
-        if batch is None:
-            raise ExecutionError("there is no generation to learn from", where="es.update", fix="pass a batch")
         returns = np.asarray(batch["returns"], np.float32)
         _, learned = self.executor.update(batch["offsets"], returns, with_metrics=True)
         self._copy_to_actor()

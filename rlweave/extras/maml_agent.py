@@ -397,17 +397,12 @@ class MAML(Agent):
 
     # -- learning ------------------------------------------------------------------------------------------------
 
-    def update(self, batch: Batch | None = None) -> Metrics:
+    def learn(self, batch: Batch) -> Metrics:
         """Learns from a batch of tasks.
 
         Args:
             batch: "support" and "query", rows (T, N, ...) each as `rows_space` says, T being `shots`.
-
-        Raises:
-            ExecutionError: There is no batch.
         """
-        if batch is None:
-            raise ExecutionError("there are no tasks to learn from", where="maml.update", fix="pass a batch")
         _, metrics = self.executor.update(batch, with_metrics=True)
         self._copy_to_actor()
         rows = _rows(batch["support"]) + _rows(batch["query"])

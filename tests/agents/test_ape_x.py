@@ -48,7 +48,7 @@ def expected_errors(values, next_values, target_values, batch):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_priorities_are_td_errors_by_the_weights_acted_on(backend, acting):
     learner, batch = agent(backend, acting_backend=acting), records()
-    learner.learn(batch, np.ones(6, np.float32))  # now the target network is another one
+    learner.learn_weighted(batch, np.ones(6, np.float32))  # now the target network is another one
     values = learner.executor.q_values(batch["observations"])[0]
     following = learner.executor.q_values(batch["next_observations"])[0]
     np.testing.assert_allclose(
@@ -67,7 +67,7 @@ def test_an_update_weighs_transitions_and_finds_their_errors(backend):
     weights = np.array([1.0, 0.5, 0.0, 0.25, 1.0, 0.1], np.float32)
     values = learner.executor.q_values(batch["observations"])[0]
     following = learner.executor.q_values(batch["next_observations"])[0]
-    metrics, errors = learner.learn(batch, weights)
+    metrics, errors = learner.learn_weighted(batch, weights)
     expected = expected_errors(values, following, following, batch)  # the target network begins as a copy
     np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-5)
     huber = np.where(expected <= 1, 0.5 * expected**2, expected - 0.5)
@@ -76,7 +76,10 @@ def test_an_update_weighs_transitions_and_finds_their_errors(backend):
     values, online = (learner.executor.q_values(batch[key])[0] for key in ("observations", "next_observations"))
     assert not np.allclose(online, following)
     np.testing.assert_allclose(
-        learner.learn(batch, weights)[1], expected_errors(values, online, following, batch), rtol=1e-4, atol=1e-5
+        learner.learn_weighted(batch, weights)[1],
+        expected_errors(values, online, following, batch),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -85,8 +88,8 @@ def test_a_transition_of_weight_0_teaches_nothing():
     batch = records()
     changed = {**batch, "rewards": batch["rewards"] + np.array([0, 0, 5, 0, 0, 0], np.float32)}
     weights = np.array([1, 1, 0, 1, 1, 1], np.float32)
-    one.learn(batch, weights)
-    other.learn(changed, weights)
+    one.learn_weighted(batch, weights)
+    other.learn_weighted(changed, weights)
     for path, value in one.get_weights().items():
         np.testing.assert_array_equal(value, other.get_weights()[path])
 

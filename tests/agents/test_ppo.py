@@ -95,7 +95,7 @@ def test_observing_single_steps_gives_the_batch_that_was_played(backend):
             played[name].append((observations[name], action, reward, following))
             observations[name] = rng.normal(size=3).astype(np.float32) if ended else following
         assert agent.ready() == (step == 6)
-    trajectories = agent._observed()
+    trajectories = agent.observed()
     for column, name in enumerate("ab"):
         for t in range(6):
             state, action, reward, following = played[name][t]

@@ -212,7 +212,7 @@ def test_observing_single_steps_gives_the_batch_that_was_played(backend):
             ended, following = step == 3 and name == "b", rng.normal(size=3).astype(np.float32)
             agent.observe(observations[name], action, 1.0, False, ended, following, env_id=name)
             observations[name] = rng.normal(size=3).astype(np.float32) if ended else following
-    batch = agent._observed()
+    batch = agent.observed()
     np.testing.assert_array_equal(batch["episode_start"][:, 0], [True, *[False] * 5])
     np.testing.assert_array_equal(batch["episode_start"][:, 1], [True, False, False, False, True, False])
     agent = make(backend, num_envs=2, epochs=1, minibatches=1)

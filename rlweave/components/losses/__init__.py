@@ -3,7 +3,6 @@
 from rlweave.components.losses.actor_critic import ActorCriticLoss
 from rlweave.components.losses.critic import CriticLoss, SoftPolicyLoss
 from rlweave.components.losses.dqn import DQNLoss
-from rlweave.components.losses.impala import IMPALALoss
 from rlweave.components.losses.ppo import PPOLoss
 from rlweave.components.losses.sequence_dqn import SequenceDQNLoss
 
@@ -11,7 +10,6 @@ __all__ = [
     "ActorCriticLoss",
     "CriticLoss",
     "DQNLoss",
-    "IMPALALoss",
     "PPOLoss",
     "SequenceDQNLoss",
     "SoftPolicyLoss",

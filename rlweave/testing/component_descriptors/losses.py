@@ -156,15 +156,6 @@ add(
     constants={"loss": ("advantages", "returns")},
 )
 add(
-    "impala-loss",
-    c.IMPALALoss,
-    lambda: c.IMPALALoss(),
-    {name: _PPO_INPUTS[name] for name in ("log_probs", "advantages", "values", "entropies")}
-    | {"value_targets": floats()},
-    differentiated={"loss": _first},
-    constants={"loss": ("advantages", "value_targets")},
-)
-add(
     "gae",
     c.GeneralizedAdvantageEstimation,
     lambda: c.GeneralizedAdvantageEstimation(),

@@ -11,7 +11,7 @@ from rlweave.algorithms.placement import check_engine
 from rlweave.algorithms.registry import get_algorithm
 
 #: Of the second tier: one task for each algorithm.
-ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow")]
+ON_TENSORFLOW = [("ppo-cartpole", "tensorflow"), ("dqn-gridworld", "tensorflow"), ("ddpg-pendulum", "tensorflow")]
 #: Too long for every change: `make learning` trains them, and a shortened run stands in the test that is named.
 SHORTENED = {"maml-sine": "test_maml.py", "multi-agent-cartpole": "test_multi_agent.py"}
 MINUTES = {
@@ -32,6 +32,7 @@ HERE = {
     "ppo-pendulum": ("jax",),
     "ppo-catch": ("torch",),
     "sac-inverted-pendulum": (),
+    "td3-inverted-pendulum": (),
 }
 
 

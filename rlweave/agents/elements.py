@@ -74,7 +74,12 @@ def stack(items: Sequence[Any]) -> Any:
     >>> stack([{"a": np.zeros(2)}, {"a": np.ones(2)}])["a"].shape
     (2, 2)
     """
-    return tree_map(lambda *leaves: np.array(leaves), *items)
+    first = items[0]
+    if isinstance(first, dict):
+        return {key: stack([item[key] for item in items]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stack(leaves) for leaves in zip(*items, strict=True))
+    return np.array(items)
 
 
 def is_single(space: Space, value: Any) -> bool:

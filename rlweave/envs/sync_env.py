@@ -87,6 +87,7 @@ class SyncEnv(VectorEnv):
         terminated = np.empty(num_envs, np.bool_)
         truncated = np.empty(num_envs, np.bool_)
         infos: list[dict[str, Any]] = []
+        last: list[int] = []  # those whose episode ended; a list, because most steps end none
         index = 0
         try:
             for index, env in enumerate(self._envs):
@@ -97,6 +98,8 @@ class SyncEnv(VectorEnv):
                 rewards[index] = reward if type(reward) is float else plain_reward(reward)
                 terminated[index] = end if type(end) is bool else plain_flag("terminated", end)
                 truncated[index] = cut if type(cut) is bool else plain_flag("truncated", cut)
+                if end or cut:
+                    last.append(index)
                 write(final, index, observation)
                 infos.append(info)
         except (Exception, SystemExit) as error:
@@ -104,11 +107,11 @@ class SyncEnv(VectorEnv):
             phase = self._step_phase(index)
             raise environment_failure(what, env=index, phase=phase, action=gym_actions[index], trace=trace) from error
         ended = terminated | truncated
-        if not np.count_nonzero(ended):
+        if not last:
             return Advance(final, rewards, terminated, truncated, final, None, ended, infos, infos)
         first = self._codec.allocate(num_envs)
         current_infos = list(infos)
-        for index in ended.nonzero()[0].tolist():
+        for index in last:
             current_infos[index] = self._reset_one(index, first, None, None)
         observations = self._codec.replace(final, first, ended)
         return Advance(observations, rewards, terminated, truncated, final, None, ended, infos, current_infos)

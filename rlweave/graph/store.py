@@ -200,9 +200,12 @@ class Store:
         """Copies entries of the store of another build of the same components; called with the guard."""
         self.release()
         other.release()
+        own, to_numpy = self.backend is self.host_backend, other.backend.to_numpy
         for path in paths:
-            value = other.backend_of(path).to_numpy(other.cells[path].value)
-            self.cells[path].value = self.from_numpy(path, np.asarray(value, order="C"))
+            held = other.cells[path].value
+            value = np.array(held) if path in other.host_paths else to_numpy(held)
+            value = np.asarray(value, order="C")
+            self.cells[path].value = value if own else self.from_numpy(path, value)
 
     def load(self, values: Mapping[str, np.ndarray], complete: bool, where: str) -> None:
         """Sets entries by path; called with the guard.

@@ -112,6 +112,8 @@ class NStepAccumulator:
         Raises:
             ExecutionError: A row in the middle of an episode is marked as no transition.
         """
+        if self.n == 1 and valid is None and self._nesting is not None:
+            return self._whole(observations, actions, rewards, terminated, next_observations)
         is_end, is_cut = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
         reward = np.asarray(rewards, np.float64)
         is_row = np.ones(reward.shape, np.bool_) if valid is None else np.asarray(valid, np.bool_)
@@ -237,6 +239,20 @@ class NStepAccumulator:
         self._first = {path: array[kept:].copy() for path, array in first.items()}
         return transitions
 
+    def _whole(
+        self, observations: Nested, actions: Nested, rewards: Any, terminated: Any, after: Nested
+    ) -> dict[str, Any]:
+        """What `_collect` gives where each step is a transition, and no window stays open."""
+        is_end = _as_rows(terminated)
+        return {
+            "observations": tree_map(_as_rows, observations),
+            "actions": tree_map(_as_rows, actions),
+            "next_observations": tree_map(_as_rows, after),
+            "rewards": _as_rows(rewards).astype(np.float32, copy=False),
+            "terminated": is_end,
+            "discounts": (self._powers[1] * ~is_end).astype(np.float32),
+        }
+
     def _refuse_gap(self, valid: Bools, ended: Bools) -> None:
         inside = self._open
         for row, end in zip(valid, ended, strict=True):
@@ -249,3 +265,9 @@ class NStepAccumulator:
                     fix="mark the step before as terminated or truncated, or call flush() before a reset",
                 )
             inside = np.where(end, 0, np.minimum(inside + row, self.n - 1))
+
+
+def _as_rows(leaf: Any) -> np.ndarray:
+    """A copy (T * B, ...) of an array (T, B, ...)."""
+    array = np.array(leaf)
+    return array.reshape((-1, *array.shape[2:]))

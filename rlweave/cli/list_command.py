@@ -105,6 +105,7 @@ def components() -> Rows:
     from rlweave.graph import registered_components
     from rlweave.graph.specs import broken_plugins
 
+    algorithms()  # some bring components of their own
     rows = [(name, _first_line(cls.__doc__)) for name, cls in sorted(registered_components().items())]
     return rows + [(name, one_line(error)) for name, error in sorted(broken_plugins().items())]
 

@@ -46,6 +46,12 @@ def test_evaluate_refuses_a_damaged_checkpoint(rlweave, tmp_path):
     assert "the last good checkpoint is run/checkpoints/step-000000000100" in result.err
 
 
+def test_components_of_plug_in_algorithms_are_listed(rlweave):
+    listed = rlweave("list", "components").out
+    assert "noise_table" in listed
+    assert "dense" in listed
+
+
 def test_who_learns_is_listed_with_the_backends(rlweave):
     listed = rlweave("list", "backends").out
     assert "learns what needs no gradients: es" in listed

@@ -169,7 +169,8 @@ class NStepAccumulator:
         """Copies of everything that open windows hold, by name."""
         state = {"n": np.array(self.n), "open": self._open.copy(), "rewards": self._rewards.copy()}
         state |= {f"first/{path}": array.copy() for path, array in self._first.items()}
-        state |= {f"present/{path}": array.copy() for path, array in self._present.items()}
+        if self.n > 1:  # no window of one step is ever open
+            state |= {f"present/{path}": array.copy() for path, array in self._present.items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -24,7 +24,7 @@ LIGHT_BACKENDS = tuple(name for name, offer in BACKENDS.items() if offer.acts_li
 #: Seconds of all measured calls together; building and the first calls come on top.
 BUDGET = 0.8
 _ROUNDS = 7
-#: Seconds of one run of calls; whoever takes so many times as long as the fastest in the first one is out.
+#: Seconds of one run of calls; backends that take so many times as long as the fastest in the first one drop out.
 _RUN_SECONDS, _OUT = 0.008, 4.0
 
 
@@ -69,7 +69,7 @@ def choose_actor(
     input_spaces: Mapping[str, InputSpace],
     batch_size: int,
 ) -> tuple[ActingChoice, GraphExecutor]:
-    """Measures who acts fastest: the graph that learns, or one on a light backend.
+    """Measures which graph acts fastest: the one that learns, or one on a light backend.
 
     Args:
         learning: The graph that learns.

@@ -1,4 +1,4 @@
-"""`Agent`: what every algorithm offers to whoever drives it, knowing nothing of how it is executed."""
+"""`Agent`: the interface of all algorithms, independent of how they are executed."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
         self._actor: GraphExecutor | None = None
-        #: Set by who changes weights more often than anyone acts: the next look at `actor` copies them.
+        #: Set where weights change more often than the agent acts: the next use of `actor` copies them.
         self._actor_is_behind = False
         self._actor_paths: tuple[str, ...] = ()
-        #: How many observations are acted on at once, for who measures that.
+        #: How many observations are acted on at once; `acting_backend="auto"` measures with so many.
         self.acting_batch_size = 1
         #: What `acting_backend="auto"` measured and chose; None before, and where a backend is named.
         self.acting_choice: ActingChoice | None = None
@@ -423,7 +423,7 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         own = {path: value for path, value in state.items() if not path.startswith("actor:")}
         self.executor.load_state_dict(self._with_empty_memory(own))
         self._copy_to_actor()
-        self.begin_episodes()  # recurrent states belong to environments, which go on from nowhere
+        self.begin_episodes()  # recurrent states belong to episodes, which do not go on
         acting = {path.removeprefix("actor:"): v for path, v in state.items() if path.startswith("actor:")}
         if acting and self._actor is not None and self._actor is not self._executor:
             self._actor.set_weights(acting)

@@ -1,7 +1,7 @@
 """Ape-X DQN: distributed prioritized experience replay (Horgan et al. 2018, https://arxiv.org/abs/1803.00933).
 
 A DQN (double, dueling, n-step) whose memory is elsewhere: it learns from batches that shards of a replay memory drew,
-and gives them priorities; who acts computes the priorities of what is new.
+and gives them priorities; workers compute the priorities of new transitions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ApeXConfig(AgentConfig):
     max_grad_norm: float | None = _as_of_dqn("max_grad_norm")
     reduce_components: str = _as_of_dqn("reduce_components")
 
-    # what DQN asks for and Ape-X decides: no settings, so nobody can set them
+    # DQN's settings that have one value here, and so are none
     prefetch: ClassVar[int] = 0
     memory_place: ClassVar[str] = "host"
     epsilon: ClassVar[float] = 0.0
@@ -80,7 +80,7 @@ class ApeXGraph(DQNGraph):
     def td_errors(self, records: Any) -> Any:
         """Sizes of the TD errors of transitions, (B,), with the acting network as its own target network.
 
-        (Who acts has no target network; the paper leaves open what it takes.)
+        (Workers have no target network; the paper leaves open what they take.)
         """
         next_values = self.policy.q_values(records["next_observations"])
         _, errors = self.loss.td_loss(

@@ -25,7 +25,7 @@ class ModelExchange:
     env_steps: int
     #: Names (below the root) of the components that a model holds, those that there are.
     model_parts: ClassVar[tuple[str, ...]] = ("policy", "normalization")
-    #: Plain data on the environment that the agent is made for, which models hold; None where nobody said.
+    #: Plain data on the environment that the agent is made for, which models hold; None where it is not known.
     made_for: dict[str, Any] | None = None
 
     @property

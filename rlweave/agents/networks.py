@@ -30,7 +30,7 @@ def with_networks(config: ConfigT, observation_space: Space) -> ConfigT:
         observation_space: Space of one observation, with images declared as such.
 
     Raises:
-        ConfigError: Nobody says where images have their channels; a recurrent encoder is to be shared.
+        ConfigError: The layout of images is not declared, or a recurrent encoder is to be shared.
     """
     if "image_network" not in type(config).model_fields:
         return config

@@ -44,7 +44,7 @@ class TrainedPolicy:
         backend: What computes.
         observation_space: Gymnasium's space of one observation.
         action_space: Gymnasium's space of one action.
-        environment: Id and options of the environment that it was trained in, and its spaces; empty where nobody said.
+        environment: Id and options of the environment that it was trained in, and its spaces; empty where unknown.
         recurrent: Whether it carries a state from step to step.
     """
 

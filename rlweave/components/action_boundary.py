@@ -64,7 +64,7 @@ class ActionBoundary:
 
     Args:
         action_space: The environment's, any nested space of integers with a range, booleans and floats.
-        where: Who asks, for errors.
+        where: The component or agent, for errors.
         kinds: Which kinds of leaves there may be; see `action_leaves`.
 
     Attributes:

@@ -362,6 +362,6 @@ class Joint(ActionDistribution):
     # -- nesting -------------------------------------------------------------------------------------------------
 
     def _locations(self, flat: dict[str, Any]) -> dict[str, Any]:
-        """All that modes depend on, by leaf: logits, and of floats the mean, so that nobody computes a deviation."""
+        """All that modes depend on, by leaf: logits, and of floats the mean, so that no deviation is computed."""
         floats = (leaf.path for leaf in self.leaves if leaf.kind not in ("categorical", "bernoulli"))
         return flat | {path: flat[path]["mean"] for path in floats if not isinstance(flat[path], Unknown)}

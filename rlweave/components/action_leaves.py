@@ -164,7 +164,7 @@ def action_leaves(
 
     Args:
         space: Any nested space of integers with a range, booleans and floats, or its JSON form.
-        where: Who asks, for errors.
+        where: The component or agent, for errors.
         kinds: Which kinds of leaves there may be: `ANY_KIND`, `COUNTABLE` or `FLOATS`.
 
     Raises:

@@ -25,7 +25,7 @@ def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], observation_sp
         mask_leaf: Path of the leaf.
         leaves: Of the action space.
         observation_space: The observation space; None where it is not known yet.
-        where: Who asks, for errors.
+        where: The component or agent, for errors.
 
     Raises:
         SpecError: Actions of several components, no such leaf, or one of another size.

@@ -18,7 +18,7 @@ MASKED = -1e9
 
 Its probability is exactly 0 in float32, it is never drawn, its log-probability is about -1e9 (finite, so that ratios
 become 0 and not NaN), and no gradient reaches it. Where *all* categories of a row are masked they are equally likely:
-the graph stays finite, and whoever masks actions has to check that one is left (agents do, naming the environment).
+the graph stays finite, and callers that mask actions check that one is left (agents do, and name the environment).
 """
 
 LOG_STD_RANGE = (-20.0, 4.0)

@@ -356,7 +356,7 @@ class HasEncoder:
     """Components with an encoder of observations as `network`; what they compute is computed from its features.
 
     An encoder takes a recurrent state and returns the one after, nested (B, ...) as `recurrent_space` says: `()` of a
-    network without memory. Who evaluates or acts without one passes observations alone.
+    network without memory, which is called with observations alone.
     """
 
     network: Any

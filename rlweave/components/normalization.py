@@ -17,7 +17,7 @@ class RunningNormalization(Component):
     Raw observations travel; `call` stands in front of the network, wherever that runs. Only the learner calls
     `update`, after its update of the weights: so a policy's statistics do not change between acting and learning
     (PPO's ratio is exactly 1 at the first minibatch), and they ship with its weights, as variables that cannot be
-    trained. In evaluation nobody calls `update`.
+    trained. Evaluations do not call `update`.
 
     Batches are merged by the parallel formula (Chan et al. 1979), each feature apart, in float32 with the rounding
     errors of count, mean and variance carried along, so that many small merges do not add up to a large error.

@@ -42,7 +42,7 @@ class ActorCriticLoss(Component):
             log_probs: Of the taken actions.
             advantages: Estimates; constants.
             values: By the value function that is trained.
-            returns: What the values are to become; constants.
+            returns: Value targets; constants.
             entropies: Of the policy.
             mask: Bool; False items (padding) count nowhere. None: all count.
 

@@ -117,7 +117,7 @@ class DQNLoss(Component):
         )
         return self._losses(chosen, targets, rewards, weights), self._sizes(chosen, targets, rewards)
 
-    # Small graph functions: only what needs a gradient is recorded for it, and what nobody uses is dropped.
+    # Small graph functions: only what needs a gradient is recorded for it, and unused results are dropped.
 
     def _chosen_and_targets(
         self,

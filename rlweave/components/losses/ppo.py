@@ -76,7 +76,7 @@ class PPOLoss(Component):
             old_log_probs: Of the same, by the policy that acted.
             advantages: Estimates, not normalized.
             values: By the value function that is trained.
-            returns: What the values are to become.
+            returns: Value targets.
             entropies: Of the policy that is trained.
             old_values: By the value function at the time of acting; for `value_clip` only.
             mask: Bool; False items (padding) count nowhere. None: all count.

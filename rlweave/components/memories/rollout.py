@@ -43,7 +43,7 @@ class Rollout:
 
         Returns:
             (T, B): `values` one step later; of the final observation where truncated. (At terminated steps there is
-            some number, which nobody may look at.)
+            a number without a meaning.)
         """
         envs = values.shape[1]
         following = np.empty_like(values)

@@ -209,7 +209,7 @@ class ActorCriticGraph(Component):
 
     @graph_fn(flatten=True, differentiable=False)
     def _is_cut(self, observations: Any, next_observations: Any, terminated: Any) -> Any:
-        """Whether a step led to another observation than the next one, and not to an end without a value."""
+        """Whether the observation after a step that is not terminal differs from the next row's: an episode was cut."""
         goes_on = ops.logical_not(next(iter(terminated.values()))[:-1])
         found = ops.any(ops.zeros_like(goes_on))
         for path, leaf in observations.items():

@@ -106,7 +106,7 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
         self._actor: GraphExecutor | None = None
-        #: Set where weights change more often than the agent acts: the next use of `actor` copies them.
+        #: Whether the acting executor's weights are stale; `actor` copies them before it acts.
         self._actor_is_behind = False
         self._actor_paths: tuple[str, ...] = ()
         #: How many observations are acted on at once; `acting_backend="auto"` measures with so many.

@@ -28,7 +28,7 @@ class PPOConfig(ActorCriticConfig):
     rollout_steps: int = setting(128, "steps of each environment between two updates", ge=1, unit="steps")
     epochs: int = setting(10, "passes over the rollout in an update", ge=1)
     minibatches: int | None = setting(
-        None, "minibatches in each pass; null: of about 64 rows, with recurrent networks up to 4", ge=1
+        None, "minibatches in each pass; null: as many as have about 64 rows; recurrent networks: at most 4", ge=1
     )
     clip: float = setting(0.2, "clip range of the probability ratio", gt=0)
     value_clip: float | None = setting(None, "clip range of the value function; null: not clipped", within=POSITIVE)

@@ -182,7 +182,7 @@ class Backend(ABC):
     wide = True
     #: Whether the axes of a variable can lie in memory in another order than its shape names them.
     strided = False
-    #: Graph functions see arrays of another class than callers do.
+    #: Graph functions see wrapped arrays, and callers plain ones (TensorFlow).
     wraps = False
     #: It computes in NumPy on the host: nothing goes elsewhere, and what components say of devices does not matter.
     on_host = False
@@ -192,11 +192,11 @@ class Backend(ABC):
     creates_on_cpu = False
     #: Gradients exist.
     differentiable: bool = True
-    #: Where runs are no functions, gradients come from a tape that records what is computed with tracked arrays.
+    #: Gradients come from a tape that records what is computed with tracked arrays (torch); otherwise from `vjp`.
     has_tape = False
     #: Its compiler reads the bytecode of runs: it compiles bodies of loops by themselves, and takes no generator.
     reads_bytecode = False
-    #: The attribute of an array that has its shape and dtype at hand; nothing: the array itself.
+    #: Name of the attribute of an array that holds shape and dtype (JAX: `aval`); empty: the array itself.
     description = ""
     #: Graphs that write variables (random state apart) or take gradients are refused.
     acts_only: bool = False
@@ -305,7 +305,7 @@ class Backend(ABC):
 
     @abstractmethod
     def runtime(self) -> dict[str, Any]:
-        """Names that generated code may use: scan, cond, while_loop, vmap, vjp, gradient, copy."""
+        """Functions that generated code calls by name: scan, cond, while_loop, vmap, vjp or gradient, copy, ..."""
 
     @abstractmethod
     def boundary(self, device: str | None = None) -> dict[str, Any]:

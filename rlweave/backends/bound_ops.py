@@ -14,8 +14,8 @@ from rlweave.errors import BackendError
 from rlweave.ops import OP_NAMES, RANDOM_NAMES
 from rlweave.tree import tree_map
 
-# Operators whose result is real even for integer arguments. In a float64 build their arguments must be converted
-# before and not their results after, or the result has only float32 precision.
+# Operators that turn integers into real numbers; add a new one of that kind here. In a float64 build their arguments
+# are converted before, and not their results after, or the result has only float32 precision.
 # fmt: off
 _REAL = frozenset({
     "add", "clip", "cos", "divide", "einsum", "erf", "exp", "expm1", "floor_divide", "lgamma", "log", "log1p",

@@ -118,7 +118,7 @@ class Binder:
         return bound
 
     def _binds(self, function: Any) -> bool:
-        """Whether a plain function finds something else in here than outside."""
+        """Whether a plain function has to be bound: it uses `ops`, or a module that abstract evaluation replaces."""
         return uses_ops(function) or (
             bool(self.arrays) and is_user_file(function.__code__.co_filename) and _names_a_module(function)
         )

@@ -25,7 +25,7 @@ COMPOSITION = frozenset(
 #: How many objects inside of one attribute are looked at for hidden components.
 _SEARCHED = 2_000
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), np.dtype, types.BuiltinFunctionType})
-#: What holds no components of a user, or too much else.
+#: Types that are not searched for hidden components.
 _CLOSED = (type, types.ModuleType, types.CodeType, NoArray, Space, np.generic)
 
 

@@ -34,11 +34,11 @@ def check_path(trace: Trace, gradient: Gradients, allow_unused: bool = False) ->
     Args:
         trace: The trace in progress.
         gradient: The node, which is not emitted yet.
-        allow_unused: The loss need not depend on what is differentiated by.
+        allow_unused: The loss need not depend on the variables that it is differentiated with respect to.
 
     Raises:
         BuildError: A write that is read again, a host node or a while loop on the path; a loss that was computed
-            outside of the body that holds the gradient, or that does not depend on what is differentiated by.
+            outside of the body that holds the gradient, or that does not depend on the variables.
     """
     path, writers, spread = differentiated_path(trace.graph.nodes, gradient)
     gradient.path = tuple(path)
@@ -122,8 +122,8 @@ def differentiated_path(
     """Nodes between a read of the variables and the loss, and writes on the way that are read again.
 
     Returns:
-        The path in program order; (node, variable path) of each write that the loss depends on; what depends on what
-        is differentiated by.
+        The path in program order; (node, variable path) of each write that the loss depends on; what depends on the
+        variables or values that the loss is differentiated with respect to.
     """
     spread = Spread(gradient)
     spread.over(nodes)

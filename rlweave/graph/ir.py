@@ -142,7 +142,7 @@ class Node:
         alias_variables: Paths of the variables that they may share memory with.
         device: Where it runs.
         replica: Index of the replica that it belongs to.
-        run: Index of the replica whose runs may go ahead of others; None: all runs are one sequence.
+        run: Replica whose runs need not wait for those of others; None: runs follow program order.
     """
 
     #: What it is called in messages.
@@ -237,12 +237,12 @@ class Call(Node):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Gradients(Node):
-    """The derivatives of a loss: its arguments are the loss, and what it is differentiated by.
+    """The derivatives of a loss with respect to variables or values; its arguments are the loss and those values.
 
     Args:
-        paths: Variables that it is differentiated by.
-        by_values: Or the values that it is differentiated by; None: by variables.
-        path: The nodes between these and the loss.
+        paths: The variables, by path, that the loss is differentiated with respect to.
+        by_values: The values that it is differentiated with respect to; None: variables.
+        path: The forward pass: the nodes between these and the loss.
     """
 
     kind: ClassVar[str] = "gradient"

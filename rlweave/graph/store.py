@@ -63,7 +63,7 @@ class Store:
         self.lock = threading.RLock()
         self.cells: dict[str, Cell] = {}
         self.host_paths: set[str] = set()
-        #: Where things are that were placed nowhere; None: no build has named a device, and the backend decides.
+        #: Device of what no build has placed; None: no build has named a device, and the backend decides.
         self.default_device: str | None = None
         #: The devices on which something is, by name.
         self.device_places: tuple[str, ...] = ()
@@ -104,9 +104,9 @@ class Store:
                 snapshot.arrays = None
 
     def hold(self, cells: tuple[Cell, ...]) -> tuple[Any, ...]:
-        """Takes the arrays of cells into one tuple, which a run hands on to the next call of itself.
+        """Moves the arrays of cells into `values`, which each call of a run replaces.
 
-        The cells are stale until `release`; whoever reads cells otherwise calls that first.
+        The cells are stale until `release`; call that before you read them.
         """
         self.release()
         self.held, self.values = cells, tuple([cell.value for cell in cells])

@@ -5,8 +5,8 @@ runs on the backend of its arrays (`ops.add(torch_tensor, 1)`), or on the defaul
 (`with ops.default_backend("jax")`). Inside graph functions `ops` is bound to one backend when the graph is lowered, so
 write `from rlweave import ops` at module level and `ops.add(...)` in the body.
 
-The list is closed and short: a new operator is one declaration in a file of this package, a row (or a function) of that
-name in each backend's file of the same name, and a parity case.
+The list is closed and short: a new operator is one declaration in a file of this package, a row (or a function) in the
+file of that name in `ops/` of each backend (`backends/`; TensorFlow and ONNX: `extensions/`), and a parity case.
 """
 
 import types

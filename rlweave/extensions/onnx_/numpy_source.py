@@ -177,9 +177,9 @@ class _Writer:
         writer: Callable[..., str] | None = getattr(self, f"_{op.lower()}", None)
         if writer is None:
             raise BackendError(
-                f"ONNX's {op} has no form in plain NumPy",
+                f"the ONNX node {op} has no expression in plain NumPy",
                 where="the export to numpy",
-                fix="export to onnx, torch or jax",
+                fix="export to onnx, torch or jax, or add one to rlweave/extensions/onnx_/numpy_source.py",
             )
         return writer(inputs, operands, **attributes)
 

@@ -47,8 +47,7 @@ class FunctionalProgram(EntryWriter):
         self.header()
         results = list(leaves_of(graph.outputs, Value))
         self.checks(convert=False)
-        # JAX on the CPU may read an aligned NumPy input in place after the call: where the entry does not wait for a
-        # result of the run, it copies inputs
+        # JAX on the CPU may alias NumPy inputs while it computes: an entry that returns before the run ends copies them
         staged = list(self.parameters.values())
         waits = device_only and any(v.node is not None for v in results)
         if staged and not waits:

@@ -31,7 +31,7 @@ class Run:
         states: Which groups of state it takes first: "donated", "kept".
         device: Where it runs, if that was named; None: where its arguments are.
         inputs: For each other argument, nested `OpenArray`s.
-        whole: Not only bodies of loops in it are compiled.
+        whole: All of it is compiled; False: only the bodies of its loops.
     """
 
     states: Sequence[str]
@@ -174,7 +174,7 @@ class Linker:
 
         @functools.wraps(function)
         def one_at_a_time(*arguments: Any) -> Any:
-            with self.store.lock:  # traced cells hold what is traced, and some runs are called without the lock
+            with self.store.lock:  # two traces at once would mix their tracers in the working cells
                 return function(*arguments)
 
         traced = one_at_a_time if self.backend.immutable else function

@@ -191,7 +191,7 @@ def pieces(nodes: Sequence[Node]) -> list[Node | Piece]:
             group_of[member] = number
         for member in members:
             group_of[member] = number
-    # what a gradient is taken by ends a piece, for the nodes that lead on from it to its loss
+    # a value that a loss is differentiated with respect to ends a piece: what follows on its path begins another one
     cuts: dict[int, set[int]] = {}
     for top in tops:
         for n in full_path(top) if top.by_values is not None else ():

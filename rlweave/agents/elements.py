@@ -12,16 +12,17 @@ from rlweave.spaces import Box, IntBox, Space
 from rlweave.tree import tree_leaves, tree_map
 
 
-def fitted(space: Space, value: Any, where: str) -> Any:
+def fitted(space: Space, value: Any, where: str, within: bool = False) -> Any:
     """A copy of one element of a space, cast to its dtypes.
 
     Args:
         space: Without ranks.
         value: Nested like the space; leaves may be lists and numbers.
         where: What it is, for errors.
+        within: Floats have to lie within their bounds, too (of observations, few environments keep to them).
 
     Raises:
-        ExecutionError: Another nesting or shape, a number that is not finite, or an integer outside of its range.
+        ExecutionError: Another nesting or shape, a number that is not finite, or one outside of its range.
     """
     try:
         flat = space.flatten_value(value) if not isinstance(space, Box) else {"": value}
@@ -44,12 +45,22 @@ def fitted(space: Space, value: Any, where: str) -> Any:
         if leaf.dtype.startswith("float"):
             if not np.isfinite(array).all():
                 raise ExecutionError("a value is not finite", where=name, received=str(array), fix="repair its source")
+            if within and not _in_bounds(leaf, array):
+                raise ExecutionError(
+                    "a number is out of its bounds", where=name, received=str(array), fix=f"clip it, to lie in {leaf!r}"
+                )
         elif isinstance(leaf, IntBox) and not (np.all(array >= leaf.low) and np.all(array < leaf.high)):
             raise ExecutionError(
                 "an integer is out of its range", where=name, received=str(array), fix=f"pass {leaf!r}"
             )
         arrays[path] = np.array(array, leaf.dtype)
     return space.unflatten(arrays)
+
+
+def _in_bounds(leaf: Box, array: np.ndarray) -> bool:
+    """Whether floats lie within their bounds, after they are cast."""
+    cast = array.astype(leaf.dtype)
+    return bool(np.all(cast >= leaf.low) and np.all(cast <= leaf.high))
 
 
 def finite(value: Any, where: str) -> np.float32:

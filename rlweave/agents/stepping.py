@@ -101,7 +101,7 @@ class StepDriver:
         chosen: Any
         own, extra, chosen = self._acted_in(env_id)
         state = fitted(agent.observation_space, state, f"{where}, state")
-        action = fitted(agent.action_space, action, f"{where}, action")
+        action = fitted(agent.action_space, action, f"{where}, action", within=True)
         reward = finite(reward, where)
         if next_state is not None:
             next_state = fitted(agent.observation_space, next_state, f"{where}, next_state")

@@ -8,7 +8,7 @@ from rlweave import load
 from rlweave.agents.sac import SAC, FusedSAC
 from rlweave.agents.td3 import DDPG, TD3, FusedDDPG, FusedTD3
 from rlweave.envs.in_graph import make_graph_environment
-from rlweave.errors import SpaceError, SpecError
+from rlweave.errors import ExecutionError, SpaceError, SpecError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.tree import tree_map
 from tests.components.gradient_probes import DIFFERENTIABLE
@@ -232,6 +232,18 @@ def test_memories_hold_the_policys_own_actions_and_tell_a_cut_from_an_end(agent_
     # the last observation of the episode, not the first one of the next
     np.testing.assert_array_equal([found[reward]["next_observations"][0] for reward in (1, 2, 3)], [1, 2, 3])
     assert found[1]["discounts"] == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("agent_class", AGENTS)
+def test_actions_that_no_environment_takes_are_not_learned_from(agent_class):
+    agent = agent_class(STATE, FloatBox(low=-0.3, high=[0.1, np.inf], shape=(2,)), SMALL, backend="torch")
+    state = np.zeros(3)
+    agent.observe(state, np.array([0.1, 1e6]), 0.0, False, True, state)  # at the bound, whatever float32 makes of it
+    agent.observe(state, np.array([-0.3, -0.3]), 0.0, False, True, state)
+    with pytest.raises(ExecutionError, match="out of its bounds") as error:
+        agent.observe(state, np.array([0.2, 0.0]), 0.0, False, True, state)
+    assert "environment 0, action" in str(error.value)
+    assert agent.env_steps == 2
 
 
 @pytest.mark.parametrize("backend", DIFFERENTIABLE)

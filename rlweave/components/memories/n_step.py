@@ -271,4 +271,4 @@ class NStepAccumulator:
 def _as_rows(leaf: Any) -> np.ndarray:
     """A copy (T * B, ...) of an array (T, B, ...)."""
     array = np.array(leaf)
-    return array.reshape((-1, *array.shape[2:]))
+    return array.reshape((array.shape[0] * array.shape[1], *array.shape[2:]))  # -1 is not known of empty leaves

@@ -300,26 +300,27 @@ class Agent(ModelExchange, KeepsMemory, ABC):
 
     def observe(
         self,
-        state: Any,
+        observation: Any,
         action: Any,
         reward: Any,
         terminated: Any,
         truncated: Any,
-        next_state: Any = None,
+        next_observation: Any = None,
         env_id: Any = 0,
     ) -> None:
         """Takes in one step of a named environment.
 
         Args:
-            state: Observation acted on.
+            observation: What was acted on.
             action: The action.
             reward: The reward.
             terminated: The episode reached a terminal state.
             truncated: The episode was cut.
-            next_state: Observation after the action; may be left out only where the episode goes on.
+            next_observation: What the action led to, the final observation where the episode ended; may be left out
+                only where the episode goes on.
             env_id: Name of the environment.
         """
-        self._driver.observe(state, action, reward, terminated, truncated, next_state, env_id)
+        self._driver.observe(observation, action, reward, terminated, truncated, next_observation, env_id)
 
     def begin_episodes(self, env_ids: Sequence[Any] | None = None) -> None:
         """The next step of these environments (None: of all) is the first of an episode; drops recurrent states."""

@@ -193,12 +193,12 @@ class ApeX(DQN):
 
     def observe(
         self,
-        state: Any,
+        observation: Any,
         action: Any,
         reward: Any,
         terminated: Any,
         truncated: Any,
-        next_state: Any = None,
+        next_observation: Any = None,
         env_id: Any = 0,
     ) -> None:
         raise self._no_memory("observe")

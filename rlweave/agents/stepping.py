@@ -94,17 +94,24 @@ class StepDriver:
         return first_row(actions) if single else actions
 
     def observe(
-        self, state: Any, action: Any, reward: Any, terminated: Any, truncated: Any, next_state: Any, env_id: Any
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        next_observation: Any,
+        env_id: Any,
     ) -> None:
         """See `Agent.observe`."""
         agent, where = self.agent, f"environment {env_id!r}"
         chosen: Any
         own, extra, chosen = self._acted_in(env_id)
-        state = fitted(agent.observation_space, state, f"{where}, state")
+        observation = fitted(agent.observation_space, observation, f"{where}, observation")
         action = fitted(agent.action_space, action, f"{where}, action", within=True)
         reward = finite(reward, where)
-        if next_state is not None:
-            next_state = fitted(agent.observation_space, next_state, f"{where}, next_state")
+        if next_observation is not None:
+            next_observation = fitted(agent.observation_space, next_observation, f"{where}, next_observation")
         if not agent.on_policy:
             own = agent.own_actions(action)
         elif not same(action, chosen):
@@ -114,9 +121,9 @@ class StepDriver:
                 received=f"{action}, chosen was {chosen}",
                 fix=f"{agent.name} learns from its own actions only; pass the action of the last get_actions",
             )
-        step = {"observations": state, "actions": own, "rewards": reward, **extra}
+        step = {"observations": observation, "actions": own, "rewards": reward, **extra}
         step |= {"terminated": np.bool_(terminated), "truncated": np.bool_(truncated)}
-        for whole in self._whole_steps(env_id, step, next_state):
+        for whole in self._whole_steps(env_id, step, next_observation):
             agent.collect(env_id, whole)
         self.acted.pop(env_id, None)  # only now: a step that is refused may be observed again
         if terminated or truncated:
@@ -150,24 +157,24 @@ class StepDriver:
             )
         return None, {}, None
 
-    def _whole_steps(self, env_id: Any, step: Step, next_state: Any) -> list[Step]:
+    def _whole_steps(self, env_id: Any, step: Step, next_observation: Any) -> list[Step]:
         """The steps that have their next observation now: the one before where it was left out, and this one.
 
         Raises:
             ExecutionError: An episode ended without its last observation; then nothing has changed.
         """
-        if next_state is None and (step["terminated"] or step["truncated"]):
+        if next_observation is None and (step["terminated"] or step["truncated"]):
             raise ExecutionError(
                 "an episode ended without its last observation",
                 where=f"environment {env_id!r}",
-                fix="pass next_state where terminated or truncated is set; values bootstrap from it",
+                fix="pass next_observation where terminated or truncated is set; values bootstrap from it",
             )
         pending = self._pending.pop(env_id, None)
         whole = [] if pending is None else [{**pending, "next_observations": step["observations"]}]
-        if next_state is None:
+        if next_observation is None:
             self._pending[env_id] = step
             return whole
-        return [*whole, {**step, "next_observations": next_state}]
+        return [*whole, {**step, "next_observations": next_observation}]
 
     def _states(self, explore: bool) -> RecurrentStates:
         """States of acting with exploration, or without: greedy looks disturb no episode."""

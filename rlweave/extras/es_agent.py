@@ -280,12 +280,12 @@ class ES(Agent):
 
     def observe(
         self,
-        state: Any,
+        observation: Any,
         action: Any,
         reward: Any,
         terminated: Any,
         truncated: Any,
-        next_state: Any = None,
+        next_observation: Any = None,
         env_id: Any = 0,
     ) -> None:
         """Nothing can be learned from single steps.

@@ -375,12 +375,12 @@ class MAML(Agent):
 
     def observe(
         self,
-        state: Any,
+        observation: Any,
         action: Any,
         reward: Any,
         terminated: Any,
         truncated: Any,
-        next_state: Any = None,
+        next_observation: Any = None,
         env_id: Any = 0,
     ) -> None:
         """Nothing can be learned from steps that do not say which task they belong to.

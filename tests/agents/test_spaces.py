@@ -54,9 +54,9 @@ def test_acting_observing_and_learning(kind, observations, network, backend):
     state = space.sample(rng=rng)
     for step in range(12):
         action = agent.get_actions(state, env_ids=[0])
-        next_state, ended = space.sample(rng=rng), step % 5 == 4
-        agent.observe(state, action, 1.0, ended, False, next_state, env_id=0)
-        state = space.sample(rng=rng) if ended else next_state
+        next_observation, ended = space.sample(rng=rng), step % 5 == 4
+        agent.observe(state, action, 1.0, ended, False, next_observation, env_id=0)
+        state = space.sample(rng=rng) if ended else next_observation
         if step % 6 == 5:
             metrics = agent.update()
             assert all(np.isfinite(value) for value in metrics.values())

@@ -94,10 +94,11 @@ def load_plugin(point: EntryPoint) -> Any:
 def plugin_error(point: EntryPoint, reason: str) -> ConfigError:
     """The error for a plug-in that cannot be used."""
     package = package_of(point)
+    ours = "install rlweave again, such as with `pip install -e .`: what it registers is of another version"
     return ConfigError(
         f"plug-in {point.name!r} of package {package!r} cannot be used",
         received=reason,
-        fix=f"correct, update or uninstall {package}",
+        fix=ours if package == "rlweave" else f"correct, update or uninstall {package}",
     )
 
 

@@ -6,12 +6,11 @@ from typing import Any
 
 from rlweave.agents.a2c import A2C, A2CConfig
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.config import RolloutTrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.ppo import columns
+from rlweave.algorithms.ppo import agent_num_envs
 from rlweave.algorithms.rollout_workers import trajectory_worker
-from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.errors import ConfigError
 from rlweave.flow import (
     ApplyGradients,
@@ -26,7 +25,7 @@ from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 
 
-class A2CTrainConfig(TrainConfig):
+class A2CTrainConfig(RolloutTrainConfig):
     """Settings of an A2C training."""
 
     microbatch_size: int | None = setting(
@@ -35,14 +34,9 @@ class A2CTrainConfig(TrainConfig):
     )  # fmt: skip
     agent: A2CConfig = setting(A2CConfig(), "the agent")
 
-    @property
-    def batch_steps(self) -> int:
-        """Environment steps of an update: a rollout of every environment."""
-        return self.agent.rollout_steps * self.num_envs
 
-
-def complete(config: A2CTrainConfig) -> A2CTrainConfig:
-    """The settings with schedules that count updates.
+def checked(config: A2CTrainConfig) -> A2CTrainConfig:
+    """The settings, whose micro-batches are possible.
 
     Raises:
         ConfigError: Micro-batches would be cut within trajectories, or statistics of observations are to be kept.
@@ -62,7 +56,7 @@ def complete(config: A2CTrainConfig) -> A2CTrainConfig:
             received=f"{size}, with agent.normalize_observations",
             fix="leave one of them out",
         )
-    return fill_schedules(config, updates_of_batches(config, config.batch_steps))
+    return config
 
 
 def gradients_of(agent: A2C, batch: SampleBatch) -> Gradients:
@@ -101,10 +95,10 @@ a2c = Algorithm(
     "advantage actor-critic, in rounds; also with micro-batches",
     A2CTrainConfig,
     agent=A2C,
-    agent_arguments=columns,
+    agent_arguments=agent_num_envs,
     worker=trajectory_worker,
     learner=ActorCriticLearner,
     plan=a2c_plan,
-    complete=complete,
+    complete=checked,
     presets=PresetFile(__file__),
 )

@@ -9,9 +9,8 @@ from rlweave.algorithms.a2c import ActorCriticLearner, gradients_of
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import RolloutWorkers
-from rlweave.algorithms.ppo import columns
+from rlweave.algorithms.ppo import agent_num_envs
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
-from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.envs import VectorEnv
 from rlweave.flow import ApplyGradients, AverageGradients, ComputeGradients, Gradients, ReportMetrics, SampleBatch
 from rlweave.settings.config import setting
@@ -26,11 +25,11 @@ class A3CTrainConfig(TrainConfig):
     )
     agent: A3CConfig = setting(A3CConfig(), "the agent")
 
-
-def complete(config: A3CTrainConfig) -> A3CTrainConfig:
-    """The settings with schedules that count updates: one for each rollout of a worker, or for each round."""
-    envs = config.num_envs if config.gather == "sync" else config.num_envs // config.workers
-    return fill_schedules(config, updates_of_batches(config, config.agent.rollout_steps * envs))
+    @property
+    def optimizer_steps(self) -> int:
+        """One for each rollout of a worker, or for each round."""
+        envs = self.num_envs if self.gather == "sync" else self.num_envs // self.workers
+        return self.updates_of_batches(self.agent.rollout_steps * envs)
 
 
 class GradientWorker(TrajectoryWorker):
@@ -62,10 +61,9 @@ a3c = Algorithm(
     "asynchronous advantage actor-critic: workers send gradients",
     A3CTrainConfig,
     agent=A3C,
-    agent_arguments=columns,
+    agent_arguments=agent_num_envs,
     worker=gradient_worker,
     learner=ActorCriticLearner,
     plan=a3c_plan,
-    complete=complete,
     presets=PresetFile(__file__),
 )

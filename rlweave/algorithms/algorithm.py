@@ -14,6 +14,7 @@ from rlweave.algorithms.environments import describe_environment, evaluate_playe
 from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
 from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, check_engine, place
+from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.backends import best_backend, get_backend
 from rlweave.envs import Evaluation, VectorEnv, resolve
@@ -45,13 +46,13 @@ class Algorithm:
         plan: Composes the plan: of the workers, the learner and, where the algorithm has one, the memory. Keyword-only
             parameters are settings (fields or properties of `config_class`) of the same name.
         agent_arguments: Further arguments of the agent's class, from settings and an environment.
-        learner: Makes the plan's learner of an agent, and `counts`, whether it counts environment steps because workers
-            have agents of their own.
+        learner: Makes the plan's learner from the agent. `counts=True`: the learner counts environment steps (workers
+            have their own agents).
         memory: Makes the memory that a plan fills and samples, where it is not part of the agent.
-        complete: Checks settings that depend on each other, and fills in those that an agent cannot know, such as
-            lengths of schedules.
-        fused: Class of the agent that has the environments in its graph, as "module:Class": it is imported for
-            `placement=fused` only.
+        complete: Validates and completes the settings, in addition to what all trainings get: schedule lengths (from
+            `config.optimizer_steps`) and the action mask.
+        fused: Class of the agent that has the environments in its graph, as "module:Class", a subclass of `agent`: it
+            is imported for `placement=fused` only.
         presets: Environment id, or a pattern of ids such as `ALE/*`, to nested settings that were tuned for it; they
             stand between defaults and config file.
         needs_gradients: Whether only a backend with gradients can train it; others may still act and show its graph.
@@ -170,9 +171,9 @@ class Algorithm:
                 received="no agent, worker and plan",
                 fix="give the Algorithm an agent, a worker and a plan, or make_parts",
             )
-        config = config if self.complete is None else self.complete(config)
+        config = fill_schedules(config if self.complete is None else self.complete(config))
         if config.placement == "fused":
-            return imported("rlweave.algorithms.fused:fused_parts")(config, self.fused)
+            return imported("rlweave.algorithms.fused:fused_parts")(config, self.agent, self.fused)
         agent, workers = place(config, self.make_agent, self.worker)
         remote = None
         learner = self.learner(agent, counts=config.has_remote_actors)

@@ -17,7 +17,6 @@ from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker
-from rlweave.algorithms.schedule_lengths import fill_replay_schedules
 from rlweave.envs import VectorEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.flow import (
@@ -180,6 +179,5 @@ ape_x = Algorithm(
     learner=ApeXLearner,
     memory=make_shards,
     plan=ape_x_plan,
-    complete=fill_replay_schedules,
     presets=PresetFile(__file__),
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from rlweave.agents.appo import APPO, APPOConfig
 from rlweave.agents.ppo import fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.impala import OffPolicyTrainConfig, check_off_policy, columns, impala_plan
+from rlweave.algorithms.impala import OffPolicyTrainConfig, agent_num_envs, checked, impala_plan
 from rlweave.algorithms.rollout_workers import trajectory_worker
-from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 
@@ -17,13 +16,11 @@ class APPOTrainConfig(OffPolicyTrainConfig):
 
     agent: APPOConfig = setting(APPOConfig(), "the agent")
 
-
-def complete(config: APPOTrainConfig) -> APPOTrainConfig:
-    """The settings, checked, with a number of minibatches, and schedules that count optimizer steps."""
-    agent = fill_minibatches(config.agent, **columns(config))
-    config = config.model_copy(update={"agent": agent})
-    check_off_policy(config)
-    return fill_schedules(config, config.updates * agent.epochs * (agent.minibatches or 1))
+    @property
+    def optimizer_steps(self) -> int:
+        """Those of all updates: epochs x minibatches in each."""
+        agent = fill_minibatches(self.agent, **agent_num_envs(self))
+        return super().optimizer_steps * agent.epochs * (agent.minibatches or 1)
 
 
 appo = Algorithm(
@@ -31,9 +28,9 @@ appo = Algorithm(
     "asynchronous PPO: V-trace and a target policy",
     APPOTrainConfig,
     agent=APPO,
-    agent_arguments=columns,
+    agent_arguments=agent_num_envs,
     worker=trajectory_worker,
     plan=impala_plan,
-    complete=complete,
+    complete=checked,
     presets=PresetFile(__file__),
 )

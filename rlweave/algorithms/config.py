@@ -152,6 +152,30 @@ class TrainConfig(Config):
         """Length, in environment steps, of schedules without a length of their own."""
         return self.schedule_steps or self.steps
 
+    @property
+    def optimizer_steps(self) -> int | None:
+        """Optimizer steps of the training: the length of learning-rate schedules without one; None: not known."""
+        return None
+
+    def updates_of_batches(self, steps: int) -> int:
+        """Updates of the training, with so many new environment steps in each; the last one may be shorter."""
+        return max(1, -(-self.schedule_length // steps))
+
+
+class RolloutTrainConfig(TrainConfig):
+    """Settings of trainings in rounds: a rollout of every environment, then one update on all of them."""
+
+    @property
+    def batch_steps(self) -> int:
+        """Environment steps of an update: a rollout of every environment."""
+        steps: int = self.agent.rollout_steps * self.num_envs  # type: ignore[attr-defined]
+        return steps
+
+    @property
+    def optimizer_steps(self) -> int:
+        """As many as there are updates."""
+        return self.updates_of_batches(self.batch_steps)
+
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 

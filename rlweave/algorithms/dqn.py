@@ -12,7 +12,7 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
-from rlweave.algorithms.schedule_lengths import fill_replay_schedules
+from rlweave.algorithms.schedule_lengths import replay_updates
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
     Prefetch,
@@ -43,6 +43,12 @@ class ReplayTrainConfig(TrainConfig):
     save_memory: bool = setting(
         True, "checkpoints hold the replay memory; without it a run that is resumed fills it anew before it learns"
     )
+
+    @property
+    def optimizer_steps(self) -> int:
+        """`samples_per_step / batch_size` for every environment step but the first `learning_starts`."""
+        own: Any = self.agent  # type: ignore[attr-defined]
+        return replay_updates(self.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
 
 
 class DQNTrainConfig(ReplayTrainConfig):
@@ -159,7 +165,6 @@ dqn = Algorithm(
     worker=transition_worker,
     learner=GraphLearner,
     plan=dqn_plan,
-    complete=fill_replay_schedules,
     fused="rlweave.agents.fused_dqn:FusedDQN",
     presets=PresetFile(__file__),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlweave.agents.agent import Agent
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.fused_replay import FusedReplayAgent
 from rlweave.algorithms.config import TrainConfig
@@ -80,27 +81,36 @@ def fused_plan(learner: FusedLearner) -> ReportMetrics:
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
 
 
-def fused_parts(config: TrainConfig, agent_name: str | None) -> Parts:
+def fused_parts(config: TrainConfig, agent_class: type[Agent], fused_name: str | None) -> Parts:
     """Agent and plan of a training whose environments are in the graph.
 
     Args:
         config: Settings of the training.
-        agent_name: Class of the agent, as "module:Class"; None where the algorithm has none of this kind.
+        agent_class: The algorithm's agent.
+        fused_name: Its subclass with the environments, as "module:Class"; None where there is none.
 
     Raises:
-        ConfigError: It has none, or the environment cannot be in a graph.
+        ConfigError: There is none, it is of another agent, or the environment cannot be in a graph.
     """
-    if agent_name is None:
+    if fused_name is None:
         raise ConfigError(
             "this algorithm has no fused form: its environments step outside of the graph",
             where="placement",
             received="fused",
             fix="use local or single_learner_coarse; ppo, dqn, sac, td3 and ddpg can be fused",
         )
+    fused_class: type[FusedPPO] | type[FusedReplayAgent] = imported(fused_name)
+    if not issubclass(fused_class, agent_class):
+        raise ConfigError(
+            f"the fused form of this algorithm is not of its agent: it would not train {agent_class.__name__}",
+            where="placement",
+            received=f"fused, with the agent {agent_class.__name__} and {fused_class.__name__} as its fused form",
+            fix=f"use placement local; or give the Algorithm a fused form, "
+            f"`class Fused{agent_class.__name__}({fused_class.__name__}, {agent_class.__name__})`",
+        )
     environment = make_graph_environment(config.env, config.num_envs, config.env_options)
     own = config.agent  # type: ignore[attr-defined]
-    agent_class: type[FusedPPO] | type[FusedReplayAgent] = imported(agent_name)
-    agent = agent_class(environment, own, backend=config.backend, seed=config.seed)
+    agent = fused_class(environment, own, backend=config.backend, seed=config.seed)
     spaces = to_gymnasium(environment.observation_space), to_gymnasium(environment.action_space)
     agent.made_for = describe_environment(config, *spaces)
     learner = FusedLearner(agent)

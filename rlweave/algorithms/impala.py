@@ -10,7 +10,6 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.rollout_workers import trajectory_worker
-from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import ConcatBatches, LearnerActor, MixInReplay, ReportMetrics, TrainOneStep
@@ -73,7 +72,7 @@ class OffPolicyTrainConfig(TrainConfig):
         return self.new_trajectories * self.agent.rollout_steps  # type: ignore[attr-defined]
 
     @property
-    def updates(self) -> int:
+    def optimizer_steps(self) -> int:
         """Updates of the whole training."""
         return max(1, self.schedule_length // self.batch_steps)
 
@@ -87,8 +86,8 @@ class IMPALATrainConfig(OffPolicyTrainConfig):
     agent: IMPALAConfig = setting(IMPALAConfig(), "the agent")
 
 
-def columns(config: OffPolicyTrainConfig, env: VectorEnv | None = None) -> dict[str, Any]:
-    """An update has a column for each trajectory, replayed ones included.
+def agent_num_envs(config: OffPolicyTrainConfig, env: VectorEnv | None = None) -> dict[str, Any]:
+    """Passes `num_envs` to the agent: one batch column per trajectory, replayed ones included.
 
     Raises:
         ConfigError: The number is not whole, or replay and statistics of observations are combined.
@@ -112,8 +111,8 @@ def columns(config: OffPolicyTrainConfig, env: VectorEnv | None = None) -> dict[
     return {"num_envs": int(trajectories)}
 
 
-def check_off_policy(config: OffPolicyTrainConfig) -> None:
-    """Checks settings that depend on each other.
+def checked(config: ConfigT) -> ConfigT:
+    """The settings, which do not contradict each other.
 
     Raises:
         ConfigError: They contradict each other.
@@ -153,12 +152,7 @@ def check_off_policy(config: OffPolicyTrainConfig) -> None:
             received=f"{config.rollouts_ahead} with gather sync",
             fix="leave one of them out",
         )
-
-
-def complete(config: IMPALATrainConfig) -> IMPALATrainConfig:
-    """The settings, checked, with schedules that count updates."""
-    check_off_policy(config)
-    return fill_schedules(config, config.updates)
+    return config
 
 
 def impala_plan(
@@ -190,9 +184,9 @@ impala = Algorithm(
     "importance-weighted actor-learners: V-trace",
     IMPALATrainConfig,
     agent=IMPALA,
-    agent_arguments=columns,
+    agent_arguments=agent_num_envs,
     worker=trajectory_worker,
     plan=impala_plan,
-    complete=complete,
+    complete=checked,
     presets=PresetFile(__file__),
 )

@@ -20,7 +20,7 @@ class AgentLearner(Generic[AgentT]):
 
     Args:
         agent: The agent.
-        counts: Whether it counts environment steps, because the workers have agents of their own.
+        counts: Whether it counts environment steps: the workers have their own agents.
     """
 
     def __init__(self, agent: AgentT, counts: bool = False) -> None:

@@ -292,11 +292,11 @@ class Rollouts(Stream):
         return Rollouts(super().par_for_each(operator), self._workers)
 
     def gather(self, default: Literal["sync", "async"], num_async: int = 1, by_reference: bool = False) -> Stream:
-        """Gathers as the settings say, or else by default.
+        """Gathers by the `gather` setting; `default` if it is unset.
 
         Args:
             default: ``"sync"``, a barrier, or ``"async"``, items as they come.
-            num_async: Items that an asynchronous gather asks each worker for ahead.
+            num_async: Outstanding requests per worker (async gather).
             by_reference: Whether it leaves items where they are made.
 
         Raises:

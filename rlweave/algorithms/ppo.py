@@ -6,38 +6,30 @@ from typing import Any
 
 from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
-from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.config import RolloutTrainConfig, TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.rollout_workers import trajectory_worker
-from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.envs import VectorEnv
 from rlweave.flow import ConcatBatches, ReportMetrics, TrainOneStep
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 
 
-class PPOTrainConfig(TrainConfig):
+class PPOTrainConfig(RolloutTrainConfig):
     """Settings of a PPO training."""
 
     agent: PPOConfig = setting(PPOConfig(), "the agent")
 
     @property
-    def batch_steps(self) -> int:
-        """Environment steps of an update: a rollout of every environment."""
-        return self.agent.rollout_steps * self.num_envs
+    def optimizer_steps(self) -> int:
+        """Those of all updates: epochs x minibatches in each."""
+        agent = fill_minibatches(self.agent, self.num_envs)
+        return super().optimizer_steps * agent.epochs * (agent.minibatches or 1)
 
 
-def complete(config: PPOTrainConfig) -> PPOTrainConfig:
-    """The settings with a number of minibatches, and schedules that count optimizer steps."""
-    agent = fill_minibatches(config.agent, config.num_envs)
-    updates = updates_of_batches(config, config.batch_steps)
-    config = config.model_copy(update={"agent": agent})
-    return fill_schedules(config, updates * agent.epochs * (agent.minibatches or 1))
-
-
-def columns(config: TrainConfig, env: VectorEnv) -> dict[str, Any]:
-    """An update has a column for each environment, of whichever worker."""
+def agent_num_envs(config: TrainConfig, env: VectorEnv) -> dict[str, Any]:
+    """Passes `num_envs` to the agent: one batch column per environment, of whichever worker."""
     return {"num_envs": config.num_envs}
 
 
@@ -52,10 +44,9 @@ ppo = Algorithm(
     "proximal policy optimization, clipped, with GAE",
     PPOTrainConfig,
     agent=PPO,
-    agent_arguments=columns,
+    agent_arguments=agent_num_envs,
     worker=trajectory_worker,
     plan=ppo_plan,
-    complete=complete,
     fused="rlweave.agents.fused_ppo:FusedPPO",
     presets=PresetFile(__file__),
 )

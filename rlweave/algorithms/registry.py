@@ -7,6 +7,7 @@ with `register_algorithm`.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 from typing import TYPE_CHECKING
 
@@ -35,15 +36,27 @@ _registered: dict[str, Algorithm] = {}
 
 
 def register_algorithm(algorithm: Algorithm) -> Algorithm:
-    """Makes an algorithm known by its name.
+    """Makes an algorithm known by its name; the same definition, run again as in a notebook, replaces it.
 
     Raises:
         ConfigError: When the name is taken by another.
     """
-    if algorithm.name in _BUILT_IN or _registered.get(algorithm.name, algorithm) != algorithm:
-        raise ConfigError("there is an algorithm of this name already", received=repr(algorithm.name))
+    other = _registered.get(algorithm.name, algorithm)
+    if algorithm.name in _BUILT_IN or _definition(other) != _definition(algorithm):
+        raise ConfigError(
+            "there is an algorithm of this name already",
+            where="register_algorithm",
+            received=repr(algorithm.name),
+            fix="choose another name" + ("" if algorithm.name in _BUILT_IN else ", or start Python anew"),
+        )
     _registered[algorithm.name] = algorithm
     return algorithm
+
+
+def _definition(algorithm: Algorithm) -> list[tuple[str, str, str]]:
+    """Where the classes and functions of an algorithm are defined: field, module and qualified name of each."""
+    parts = ((field.name, getattr(algorithm, field.name)) for field in dataclasses.fields(algorithm))
+    return [(name, part.__module__, part.__qualname__) for name, part in parts if hasattr(part, "__qualname__")]
 
 
 def algorithm_names() -> list[str]:

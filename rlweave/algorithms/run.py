@@ -275,7 +275,7 @@ def train(
     `run.finish()` trains without a loop, and so does a request for its results.
 
     Args:
-        algorithm: Name of the algorithm (`rlweave list algorithms`), or an `Algorithm` of one's own.
+        algorithm: Name of the algorithm (`rlweave list algorithms`), or your own `Algorithm`.
         env: An id of Gymnasium; a class or function that makes the environment; or the name of one, "module:Class".
             On Ray it travels to the workers.
         run_dir: A new directory for settings, metrics and checkpoints; None writes nothing at all.

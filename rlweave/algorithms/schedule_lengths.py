@@ -12,20 +12,34 @@ from rlweave.errors import ConfigError
 ConfigT = TypeVar("ConfigT", bound=TrainConfig)
 
 
-def fill_schedules(config: ConfigT, optimizer_steps: int | None = None) -> ConfigT:
+def fill_schedules(config: ConfigT) -> ConfigT:
     """The settings with those that an agent cannot know: lengths of schedules, and the leaf with the mask of actions.
+
+    Learning rates that are schedules without a length get `config.optimizer_steps` as theirs.
 
     Args:
         config: Settings of the training, with a section `agent`.
-        optimizer_steps: Optimizer steps of the training, for open schedules of learning rates; None
-            if they are not known beforehand.
+
+    Raises:
+        ConfigError: A schedule without a length is left; names the setting.
     """
     agent: Any = config.agent  # type: ignore[attr-defined]
     update: dict[str, Any] = {"mask_leaf": mask_leaf_of(config, agent)}
-    if optimizer_steps is not None:
+    if config.optimizer_steps is not None:
         rates = [name for name in ("lr", "temperature_lr") if hasattr(agent, name)]
-        update |= {name: linear_schedule(getattr(agent, name), optimizer_steps) for name in rates}
-    return config.model_copy(update={"agent": agent.model_copy(update=update)})
+        update |= {name: linear_schedule(getattr(agent, name), config.optimizer_steps) for name in rates}
+    agent = agent.model_copy(update=update)
+    for name in type(agent).model_fields:
+        value = getattr(agent, name)
+        if _is_open(value) and {"start", "end"} & value.keys():
+            raise ConfigError(
+                "a schedule has no length, and the training does not give it one",
+                where=f"agent.{name}",
+                received=repr(value),
+                fix='add "steps" to it'
+                + (", or let the settings of the training say their `optimizer_steps`" if name.endswith("lr") else ""),
+            )
+    return config.model_copy(update={"agent": agent})
 
 
 def linear_schedule(value: Any, steps: int) -> Any:
@@ -72,22 +86,6 @@ def kept_schedules(settings: Mapping[str, Any], planned: int, steps: int) -> Ite
     for key, end in open_schedules(dict(settings)):
         after = ", and has this value from there on" if steps > planned else ""
         yield f"{key} stays as it was planned: it reaches {end} at {planned:,} environment steps{after}"
-
-
-def updates_of_batches(config: TrainConfig, steps: int) -> int:
-    """Updates of a training, with so many new environment steps in each; the last one may be shorter."""
-    return max(1, -(-config.schedule_length // steps))
-
-
-def fill_replay_schedules(config: ConfigT) -> ConfigT:
-    """As `fill_schedules`, for updates from a memory.
-
-    A schedule of the learning rate without a length of its own counts the updates of the training: `samples_per_step /
-    batch_size` for every environment step after the first `learning_starts`, which make none.
-    """
-    own: Any = config.agent  # type: ignore[attr-defined]
-    updates = replay_updates(config.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
-    return fill_schedules(config, updates)
 
 
 def replay_updates(steps: int, learning_starts: int, samples_per_step: float, batch_size: int) -> int:

@@ -73,7 +73,7 @@ class TrainingProgress:
         self._console, self._total, self._clock, self._quiet_seconds = console, total, clock, quiet_seconds
         self._rate = Rate(clock=clock)
         self._rate.update(start)
-        self._last_line, self._evaluation = -math.inf, math.nan
+        self._last_line, self._evaluation = -math.inf, ""
         self._live: Progress | None = None
         console.print(f"{title}: {total:,} environment steps")
         if console.is_terminal:
@@ -96,7 +96,8 @@ class TrainingProgress:
         """Shows a report."""
         steps = int(report[STEP_COLUMN])
         self._rate.update(steps)
-        self._evaluation = float(report.get(EVALUATION_COLUMN, self._evaluation))
+        if math.isfinite(evaluation := float(report.get(EVALUATION_COLUMN, math.nan))):
+            self._evaluation = f"evaluation {evaluation:7.1f} at {steps:,}"
         described = describe(report, self._rate, self._total, self._evaluation)
         figures = f"{steps:>{len(f'{self._total:,}')},} steps  {described}"
         if self._live is not None:
@@ -104,21 +105,22 @@ class TrainingProgress:
         elif self._clock() - self._last_line >= self._quiet_seconds or steps >= self._total:
             self._last_line = self._clock()
             self._console.print(f"  {figures}")
+            self._evaluation = ""  # another line with it would look like another evaluation
 
 
-def describe(report: Report, rate: Rate, total: int, evaluation: float = math.nan) -> str:
+def describe(report: Report, rate: Rate, total: int, evaluation: str = "") -> str:
     """The figures of a report in one line.
 
     Args:
         report: The report.
         rate: The speed of the training.
         total: Length of the training in environment steps.
-        evaluation: Mean return of the latest greedy evaluation; NaN while there is none.
+        evaluation: The latest greedy evaluation, in words; empty while there is none.
     """
     mean = float(report.get(RETURN_COLUMN, math.nan))
     parts = [f"return {mean:7.1f}" if math.isfinite(mean) else "return     ..."]
-    if math.isfinite(evaluation):
-        parts.append(f"evaluation {evaluation:7.1f}")
+    if evaluation:
+        parts.append(evaluation)
     per_second = rate.per_second
     parts.append(f"{per_second:>7,.0f} steps/s" if math.isfinite(per_second) else "    ... steps/s")
     left = rate.seconds_left(total)

@@ -13,7 +13,6 @@ from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.rollout_workers import EnvWorker
-from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.envs import VectorEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
@@ -96,7 +95,7 @@ def number_of_environments(config: ESTrainConfig, env: VectorEnv) -> dict[str, A
     return {"num_envs": env.num_envs}
 
 
-def complete(config: ESTrainConfig) -> ESTrainConfig:
+def checked(config: ESTrainConfig) -> ESTrainConfig:
     """The settings, checked. A schedule has to say its length: how many updates there will be depends on episodes.
 
     Raises:
@@ -110,7 +109,7 @@ def complete(config: ESTrainConfig) -> ESTrainConfig:
             received=f"{pairs} pairs for {config.workers} workers and {config.num_envs} environments",
             fix="choose a multiple of the number of workers, with at least as many members as environments",
         )
-    return fill_schedules(config)
+    return config
 
 
 def es_plan(workers: RolloutWorkers, learner: AgentLearner[ES]) -> ReportMetrics:
@@ -127,7 +126,7 @@ es = Algorithm(
     agent_arguments=number_of_environments,
     worker=generation_worker,
     plan=es_plan,
-    complete=complete,
+    complete=checked,
     presets=PresetFile(__file__),
     needs_gradients=False,
 )

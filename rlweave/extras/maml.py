@@ -15,7 +15,6 @@ from rlweave.algorithms.environments import making_options
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.rollout_workers import EnvWorker
-from rlweave.algorithms.schedule_lengths import fill_schedules, updates_of_batches
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs import Episode as PlayedEpisode
 from rlweave.envs import Evaluation, VectorEnv, make_env, resolve
@@ -35,6 +34,12 @@ class MAMLTrainConfig(TrainConfig):
     """Settings of a MAML training. `num_envs` is the number of tasks in a batch; each has an environment."""
 
     agent: MAMLConfig = setting(MAMLConfig(), "the agent")
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Those of all updates, each on the rollouts before and after adaptation."""
+        return self.updates_of_batches(2 * self.agent.shots * self.num_envs) * self.agent.epochs
+
     steps: int = setting(
         100_000, "length of the training; the item that reaches it is finished first: for maml the episodes of all its "
         "tasks", ge=0, unit="environment steps",
@@ -192,12 +197,11 @@ def draw_of(env_id: str) -> Callable[..., Any]:
     return found
 
 
-def complete(config: MAMLTrainConfig) -> MAMLTrainConfig:
-    """The settings, checked, with schedules that count optimizer steps."""
+def checked(config: MAMLTrainConfig) -> MAMLTrainConfig:
+    """The settings, whose environment is one of tasks where the problem needs that."""
     if config.agent.problem == "reinforcement":
         check_tasks(config.env)
-    updates = updates_of_batches(config, 2 * config.agent.shots * config.num_envs)
-    return fill_schedules(config, updates * config.agent.epochs)
+    return config
 
 
 def tasks(config: MAMLTrainConfig, env: VectorEnv) -> dict[str, Any]:
@@ -287,7 +291,7 @@ maml = Algorithm(
     agent_arguments=tasks,
     worker=task_worker,
     plan=maml_plan,
-    complete=complete,
+    complete=checked,
     trainer=MetaTrainer,
     presets=PresetFile(__file__),
 )

@@ -43,19 +43,9 @@ def test_plain_lines_come_now_and_then_and_at_the_end():
     assert lines[0] == "ppo X: 1,000 environment steps"
     assert lines[1].split() == ["100", "steps", "return", "...", "200", "steps/s", "0:04", "left"]
     assert lines[2].split() == ["500", "steps", "return", "12.3", "200", "steps/s", "0:02", "left"]
-    # the latest evaluation stays beside the return of training episodes
-    assert lines[-1].split() == [
-        "1,000",
-        "steps",
-        "return",
-        "12.3",
-        "evaluation",
-        "56.8",
-        "200",
-        "steps/s",
-        "0:00",
-        "left",
-    ]
+    # an evaluation between two lines is in the next one, with its step, and in no other
+    assert "return    12.3  evaluation    56.8 at 600      200 steps/s" in lines[3]
+    assert lines[-1].split() == ["1,000", "steps", "return", "12.3", "200", "steps/s", "0:00", "left"]
     assert len(lines) == 5
 
 

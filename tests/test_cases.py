@@ -20,7 +20,7 @@ FAULTS = {
     "3 stored rewards stay the environment's": ["components/test_returns.py::test_inputs_are_left_alone"],
     "4 bootstrap from the observation after the action": [
         "components/test_returns.py::test_bootstrap_is_from_the_observation_after_the_action",
-        "components/memories/test_rollout.py::test_the_value_of_a_state_is_its_step",
+        "algorithms/test_rollout_workers.py::test_trajectories_hold_the_next_transitions_of_each_environment",
     ],
     "5 one list of transitions in every autoreset mode": [
         "envs/test_transitions.py::test_every_kind_yields_the_same_transitions_and_episodes",
@@ -49,7 +49,7 @@ FAULTS = {
     ],
     "11 the first observation after a reset": [
         "envs/test_transitions.py::test_every_kind_yields_the_same_transitions_and_episodes",
-        "components/memories/test_rollout.py::test_first_observations_are_the_environments",
+        "algorithms/test_rollout_workers.py::test_trajectories_hold_the_next_transitions_of_each_environment",
     ],
     "12 lives end values, not games": [
         "envs/test_atari.py::test_training_has_clipped_rewards_and_ends_with_lives_and_both_count_the_game"

@@ -26,8 +26,6 @@ from rlweave.components.memories import (
     PrioritizedReplay,
     ReplayMemory,
     RingBuffer,
-    Rollout,
-    RolloutStorage,
 )
 from rlweave.components.native import FlaxModule, KerasModule, TorchModule
 from rlweave.components.network import Network, mlp, nature_cnn
@@ -90,8 +88,6 @@ __all__ = [
     "ReplayMemory",
     "RewardNormalization",
     "RingBuffer",
-    "Rollout",
-    "RolloutStorage",
     "RunningNormalization",
     "SequenceDQNLoss",
     "SoftPolicyLoss",

@@ -5,7 +5,6 @@ from rlweave.components.memories.graph_ring import FIFOQueue, RingBuffer
 from rlweave.components.memories.n_step import NStepAccumulator
 from rlweave.components.memories.prioritized import PrioritizedReplay
 from rlweave.components.memories.replay import ReplayMemory
-from rlweave.components.memories.rollout import Rollout, RolloutStorage
 
 __all__ = [
     "FIFOQueue",
@@ -15,6 +14,4 @@ __all__ = [
     "PrioritizedReplay",
     "ReplayMemory",
     "RingBuffer",
-    "Rollout",
-    "RolloutStorage",
 ]

@@ -94,7 +94,7 @@ def test_measuring_leaves_nothing_behind(backend):
 
 
 def test_a_named_backend_is_not_measured(monkeypatch):
-    monkeypatch.setattr("rlweave.agents.agent.choose_acting_backend", lambda *args: pytest.fail("measured"))
+    monkeypatch.setattr("rlweave.agents.acting.choose_acting_backend", lambda *args: pytest.fail("measured"))
     assert make_dqn("torch", "numpy").build().acting_choice is None
     assert make_dqn("torch", None).build().acting_choice is None
 

@@ -8,7 +8,7 @@ from tests.algorithms.test_trainer import finish, make, state_of
 
 
 def test_the_choice_is_noted_and_written_into_the_settings(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlweave.agents.agent.choose_acting_backend", _scripted)
+    monkeypatch.setattr("rlweave.agents.acting.choose_acting_backend", _scripted)
     trainer = make("dqn", tmp_path / "run", backend="torch", agent__acting_backend="auto")
     assert trainer.notes == [str(trainer.agent.acting_choice)]
     assert trainer.config.agent.acting_backend == trainer.agent.actor.backend.name == "numpy"
@@ -17,7 +17,7 @@ def test_the_choice_is_noted_and_written_into_the_settings(tmp_path, monkeypatch
     assert settings == trainer.config.to_data()
     trainer.close()
 
-    monkeypatch.setattr("rlweave.agents.agent.choose_acting_backend", lambda *args: pytest.fail("measured again"))
+    monkeypatch.setattr("rlweave.agents.acting.choose_acting_backend", lambda *args: pytest.fail("measured again"))
     resumed = make("dqn", tmp_path / "run", backend="torch", agent__acting_backend=settings["agent"]["acting_backend"])
     assert resumed.agent.actor.backend.name == "numpy"
     assert resumed.notes == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rlweave
 from rlweave.algorithms import registry
 from rlweave.components import PPOLoss
 from rlweave.errors import PlanError
@@ -101,6 +102,14 @@ def test_the_page_on_adding_an_algorithm(monkeypatch, tmp_path, capsys):
         exec(compile(block, "add-an-algorithm.md", "exec"), scope)
     assert scope["run"].ended == "complete"
     assert scope["run"].reports[-1]["updates"] == 89  # one for each step after the first ten but the last
+    assert scope["on_policy"].reports[-1]["updates"] == 4  # rollouts of 16 steps in 8 environments
+    # its estimates and loss are those of A2C with lambda 1, so is its update
+    opened = {"type": "linear", "start": 3e-4, "end": 0.0}
+    own = {"agent": {"lr": opened, "normalize_observations": True, "optimizer": {"type": "adam"}}}
+    given = {"steps": 512, "backend": "torch", "evaluate_every": 0, "presets": False, **own}
+    ours, theirs = (rlweave.train(name, "CartPole-v1", **given).finish().reports[-1] for name in ("reinforce", "a2c"))
+    for name in ("train_one_step/policy_loss", "train_one_step/value_loss"):
+        assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
     assert "def update" in capsys.readouterr().out
 
 
@@ -115,6 +124,7 @@ def test_the_page_on_changing_a_loss(monkeypatch, tmp_path):
     for block in blocks:
         exec(compile(block, "change-a-loss.md", "exec"), scope)
     assert scope["run"].ended == "complete"
+    assert scope["tuned"].trainer.agent.executor.root.loss.penalty == 0.5
     given = {name: FloatBox(add_batch_rank=True) for name in ("log_probs", "old_log_probs", "advantages", "values")}
     given |= {name: FloatBox(add_batch_rank=True) for name in ("returns", "entropies")}
     rows = {name: np.random.default_rng(seed).normal(size=5).astype(np.float32) for seed, name in enumerate(given)}

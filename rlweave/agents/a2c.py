@@ -33,26 +33,15 @@ class AdvantageConfig(ActorCriticConfig):
 class A2CConfig(AdvantageConfig):
     """Settings of A2C."""
 
-    normalize_observations: bool = setting(False, "running normalization of float observations")
-
 
 class A3CConfig(AdvantageConfig):
     """Settings of A3C. Gradients travel to the learner, and no observations that it could find statistics of."""
 
-    normalize_observations: ClassVar[bool] = False
+    normalize_observations: ClassVar[bool] = False  # type: ignore[misc]
 
 
 class A2CGraph(ActorCriticGraph):
     """The component graph of A2C and A3C: one optimizer step on all of a rollout, or its gradients."""
-
-    @api
-    def update(self, batch: Any) -> None:
-        """Learns from a rollout (T, B, ...): one optimizer step."""
-        rows = self.postprocess(batch)
-        self._report_fit(rows["value_targets"], rows["values"])
-        self._step(rows)
-        if self.normalization is not None:
-            self.normalization.update(batch["observations"])
 
     @api
     def rollout_gradients(self, batch: Any) -> Any:
@@ -74,7 +63,7 @@ class A2C(ActorCriticAgent):
 
     name: ClassVar[str] = "a2c"
     config_class: ClassVar[type[AdvantageConfig]] = A2CConfig
-    # its name is one for A2C and A3C: the same seed gives both the same weights, and each can take the other's
+    # A2C and A3C share the root scope, so seeds and weights are interchangeable
     graph_class: ClassVar[type[ActorCriticGraph]] = A2CGraph
 
     def graph_arguments(self) -> dict[str, Any]:
@@ -83,7 +72,6 @@ class A2C(ActorCriticAgent):
             **self.networks(),
             "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
             "loss": ActorCriticLoss(config.value_coefficient, config.entropy_coefficient),
-            "minibatches": self.minibatches(),
         }
 
     def rollout_gradients(self, batch: Batch) -> tuple[dict[str, np.ndarray], Metrics]:

@@ -50,6 +50,7 @@ class ActorCriticConfig(AgentConfig):
     value_coefficient: float = setting(0.5, "weight of the value loss", ge=0)
     entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", ge=0)
     reward_scale: float = setting(1.0, "factor on rewards before returns are computed", gt=0)
+    normalize_observations: bool = setting(False, "running normalization of float observations")
 
 
 class ActorCriticAgent(Agent):
@@ -65,7 +66,7 @@ class ActorCriticAgent(Agent):
     """
 
     #: Class of the root component.
-    graph_class: ClassVar[type[ActorCriticGraph]]
+    graph_class: ClassVar[type[ActorCriticGraph]] = ActorCriticGraph
     config: Any
     on_policy = True
     acting_prefixes: tuple[str, ...] = ("policy", "normalization")
@@ -82,7 +83,8 @@ class ActorCriticAgent(Agent):
     ) -> None:
         super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         self.num_envs = num_envs
-        self.minibatches: type[RowMinibatches] = minibatches_of(self.recurrent)
+        #: Class that cuts rollouts into minibatches.
+        self.minibatch_class: type[RowMinibatches] = minibatches_of(self.recurrent)
         if self.recurrent and "value-function" not in self.acting_prefixes:
             self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
         #: Steps that were observed one by one, by environment; and whole rollouts (T, 1, ...) of them.
@@ -97,10 +99,10 @@ class ActorCriticAgent(Agent):
 
     @abstractmethod
     def graph_arguments(self) -> dict[str, Any]:
-        """Arguments of the root component: `networks()`, advantages, loss and minibatches."""
+        """Arguments of the root component: `networks()`, advantages and loss."""
 
     def networks(self) -> dict[str, Any]:
-        """Arguments of the root component that all have: networks, their optimizer, and what is made of inputs."""
+        """Arguments of the root component that all have: networks, their optimizer, minibatches, normalization."""
         config = self.config
         encoder: dict[str, Any] = {
             "network": config.network,
@@ -124,6 +126,7 @@ class ActorCriticAgent(Agent):
             ),
             "normalization": RunningNormalization() if config.normalize_observations else None,
             "reward_scale": config.reward_scale,
+            "minibatches": self.minibatch_class(),
         }
 
     @property
@@ -164,7 +167,7 @@ class ActorCriticAgent(Agent):
             advantages=FloatBox(),
             value_targets=FloatBox(),
         )
-        return self.minibatches.space(row, self.recurrent_space if self.recurrent else Tuple())
+        return self.minibatch_class.space(row, self.recurrent_space if self.recurrent else Tuple())
 
     def input_spaces(self) -> dict[str, InputSpace]:
         spaces: dict[str, InputSpace] = {

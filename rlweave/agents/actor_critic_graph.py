@@ -57,15 +57,16 @@ def states_of(recurrent_state: Any) -> tuple[Any, Any]:
 class ActorCriticGraph(Component):
     """The component graph of an actor-critic.
 
-    An algorithm adds `update`, and says how it estimates advantages (`_estimates`) and what its loss is (`_loss`).
+    An algorithm says how it estimates advantages (`_estimates`) and what its loss is (`_loss`); `update` is one
+    optimizer step on a whole rollout, unless it says otherwise.
 
     Args:
         policy: The actor.
         value_function: The critic.
-        advantages: Estimates advantages and value targets.
-        loss: The loss.
         optimizer: One optimizer for both.
         minibatches: How a rollout is cut.
+        advantages: Estimates advantages and value targets; None where `_estimates` does without.
+        loss: The loss; None where `_loss` does without.
         normalization: Running normalization of observations, or None.
         reward_scale: Factor on rewards.
         scope: Name of the root.
@@ -75,17 +76,19 @@ class ActorCriticGraph(Component):
         self,
         policy: Policy,
         value_function: ValueFunction,
-        advantages: Component,
-        loss: Component,
         optimizer: Component,
         minibatches: RowMinibatches,
+        advantages: Component | None = None,
+        loss: Component | None = None,
         normalization: RunningNormalization | None = None,
         reward_scale: float = 1.0,
         scope: str = "actor-critic",
     ) -> None:
         super().__init__(scope)
         self.policy, self.value_function, self.normalization = policy, value_function, normalization
-        self.advantages, self.loss, self.optimizer, self.minibatches = advantages, loss, optimizer, minibatches
+        self.optimizer, self.minibatches = optimizer, minibatches
+        self.advantages: Any = advantages
+        self.loss: Any = loss
         self.actor = ActorCritic(policy, value_function)
         self.reward_scale = reward_scale
 
@@ -109,7 +112,7 @@ class ActorCriticGraph(Component):
 
     @api
     def postprocess(self, batch: Any) -> Any:
-        """What is learned from, with advantages and value targets, of a rollout (T, B, ...); see `minibatches`.
+        """Training rows from a rollout (T, B, ...), with advantages and value targets; see `minibatches`.
 
         `next_observations` are the true next ones: the final one where an episode ended. With memory,
         `initial_state` is the recurrent state before the first step, (B, ...).
@@ -142,10 +145,19 @@ class ActorCriticGraph(Component):
         """Variables that the optimizer moves."""
         return self.policy.variables() + self.value_function.variables()
 
-    # -- what an algorithm may do in another way ----------------------------------------------------------------
+    # -- override points -----------------------------------------------------------------------------------------
+
+    @api
+    def update(self, batch: Any) -> Any:
+        """Learns from a rollout (T, B, ...): one optimizer step."""
+        rows = self.postprocess(batch)
+        self._report_fit(rows["value_targets"], rows["values"])
+        self._step(rows)
+        if self.normalization is not None:
+            self.normalization.update(batch["observations"])
 
     def _estimates(self, batch: Any, observations: Any, values: Any, next_values: Any) -> Any:
-        """What losses compare with, advantages and value targets, (T, B), of processed observations."""
+        """Behaviour log-probabilities, advantages, value targets, (T, B) each, of processed observations."""
         advantages, targets = self.advantages.estimate(
             self._rewards(batch), values, next_values, batch["terminated"], batch["truncated"]
         )

@@ -32,7 +32,6 @@ class IMPALAConfig(ActorCriticConfig):
     max_grad_norm: float | None = setting(
         40.0, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
     )
-    normalize_observations: bool = setting(False, "running normalization of float observations")
 
 
 class OffPolicyRatios(Component):
@@ -137,5 +136,4 @@ class IMPALA(ActorCriticAgent):
             ),
             "corrected": config.off_policy_correction == "vtrace",
             "loss": ActorCriticLoss(config.value_coefficient, config.entropy_coefficient),
-            "minibatches": self.minibatches(),
         }

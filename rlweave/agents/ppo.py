@@ -34,7 +34,6 @@ class PPOConfig(ActorCriticConfig):
     value_clip: float | None = setting(None, "clip range of the value function; null: not clipped", within=POSITIVE)
     entropy_coefficient: float = setting(0.0, "weight of the entropy bonus", ge=0)
     normalize_advantages: bool = setting(True, "normalize advantages in each minibatch")
-    normalize_observations: bool = setting(False, "running normalization of float observations")
     normalize_rewards: bool = setting(False, "running normalization of rewards by the deviation of discounted returns")
 
 
@@ -130,7 +129,7 @@ class PPO(ActorCriticAgent):
     config_class = PPOConfig
     config: Any  # PPOConfig, with a number of minibatches
     graph_class: ClassVar[type[ActorCriticGraph]] = PPOGraph
-    #: Class of the loss; one of one's own changes a part of it, see `docs/change-a-loss.md`.
+    #: Class of the loss; a subclass changes a part of it, see `docs/change-a-loss.md`.
     loss_class: ClassVar[type[PPOLoss]] = PPOLoss
 
     def __init__(
@@ -182,16 +181,21 @@ class PPO(ActorCriticAgent):
         return {
             **self.networks(),
             "advantages": GeneralizedAdvantageEstimation(config.discount, config.gae_lambda),
-            "loss": self.loss_class(
-                clip=config.clip,
-                value_clip=config.value_clip,
-                value_coefficient=config.value_coefficient,
-                entropy_coefficient=config.entropy_coefficient,
-                normalize_advantages=config.normalize_advantages,
-            ),
-            "minibatches": self.minibatches(config.minibatches),
+            "loss": self.loss_class(**self.loss_arguments()),
+            "minibatches": self.minibatch_class(config.minibatches),
             "reward_normalization": RewardNormalization(config.discount) if config.normalize_rewards else None,
             "epochs": config.epochs,
+        }
+
+    def loss_arguments(self) -> dict[str, Any]:
+        """Arguments of `loss_class`; override to give your loss settings of its own."""
+        config = self.config
+        return {
+            "clip": config.clip,
+            "value_clip": config.value_clip,
+            "value_coefficient": config.value_coefficient,
+            "entropy_coefficient": config.entropy_coefficient,
+            "normalize_advantages": config.normalize_advantages,
         }
 
     @property

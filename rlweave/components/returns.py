@@ -3,7 +3,7 @@
 Conventions, the same in all of them. Row t holds the step from state s_t: `rewards[t]` and the flags belong to its
 action, `values[t]` is V(s_t), and `next_values[t]` is the value of the state that the action really led to. Where an
 episode was truncated that is the value of its *final* observation, never of the first one of the next episode; so it
-is no shifted copy of `values` (`next_state_values` puts it together). A terminated step has no next value, whatever
+is not `values[1:]` (`next_state_values` puts it together). A terminated step has no next value, whatever
 stands there; `terminated` wins where both flags are set. Rewards stay the environment's. No sum crosses a terminated
 or truncated step, or the end of the arrays: there it bootstraps.
 
@@ -150,24 +150,6 @@ def n_step_returns(
         following = ops.concat([returns[1:], returns[-1:]], axis=0)
         returns = rewards + discount * ops.where(cut, bootstrap, following)
     return returns
-
-
-def normalize_advantages(advantages: Array, epsilon: float = 1e-8) -> Array:
-    """Advantages with mean 0 and standard deviation 1, over all axes.
-
-    Equal ones become 0. A single one is left as it is: it has no spread, and 0 would make its update vanish.
-
-    Args:
-        advantages: Of any shape.
-        epsilon: Added to the standard deviation.
-    """
-    size = 1
-    for axis in advantages.shape:
-        size *= axis
-    if size <= 1:
-        return advantages
-    centred = advantages - ops.mean(advantages)
-    return centred / (ops.sqrt(ops.mean(ops.square(centred))) + epsilon)
 
 
 def _without_terminal(next_values: Array, terminated: Array) -> Array:

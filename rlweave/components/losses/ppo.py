@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from rlweave import ops
@@ -37,6 +38,17 @@ class PPOLoss(Component):
     Raises:
         ConfigError: A setting is out of range.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        near = difflib.get_close_matches("surrogate", vars(cls), n=1, cutoff=0.8)
+        if near and not hasattr(PPOLoss, near[0]):  # nothing calls it: the loss would be PPO's own, in silence
+            raise BuildError(
+                "a method is named nearly like `surrogate`, and does not override it",
+                where=cls.__qualname__,
+                received=near[0],
+                fix="name it surrogate, or less alike",
+            )
 
     def __init__(
         self,
@@ -150,7 +162,7 @@ class PPOLoss(Component):
         return loss, {name: ops.stop_gradient(value) for name, value in metrics.items()}
 
     def surrogate(self, ratio: Any, log_ratio: Any, advantages: Any, clip: Any) -> Any:
-        """What the policy is to make large, per item; a sub-class may change it (a graph function body).
+        """Per-sample objective to maximize. Override to change the loss; use `ops` only.
 
         Args:
             ratio: r, of the policy that is trained to the one that acted.

@@ -179,3 +179,11 @@ def test_what_contradicts_is_refused() -> None:
     for options in ({"clip": 0.0}, {"value_clip": -1.0}):
         with pytest.raises(ConfigError):
             PPOLoss(**options)
+
+
+def test_a_misspelled_surrogate_is_refused():
+    with pytest.raises(BuildError, match="surogate"):
+
+        class Penalized(PPOLoss):
+            def surogate(self, ratio: Any, log_ratio: Any, advantages: Any, clip: Any) -> Any:
+                return ratio

@@ -17,6 +17,7 @@ from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.replay_shard import ShardFactory
 from rlweave.algorithms.rollout_workers import TransitionWorker
+from rlweave.algorithms.schedule_lengths import updates_from_memory
 from rlweave.envs import VectorEnv
 from rlweave.envs.seeding import derived_seed
 from rlweave.flow import (
@@ -78,6 +79,11 @@ class ApeXTrainConfig(TrainConfig):
         True, "checkpoints hold the memory; without it a run that is resumed begins with an empty one"
     )
     agent: ApeXConfig = setting(ApeXConfig(), "the agent")
+
+    @property
+    def optimizer_steps(self) -> int:
+        """`samples_per_step / batch_size` for every environment step but the first `learning_starts`."""
+        return updates_from_memory(self)
 
     @property
     def items_asked_ahead(self) -> int:

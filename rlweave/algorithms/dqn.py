@@ -12,7 +12,7 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import RolloutWorkers
 from rlweave.algorithms.rollout_workers import TransitionWorker, acting_state
-from rlweave.algorithms.schedule_lengths import replay_updates
+from rlweave.algorithms.schedule_lengths import updates_from_memory
 from rlweave.envs import VectorEnv
 from rlweave.flow import (
     Prefetch,
@@ -47,8 +47,7 @@ class ReplayTrainConfig(TrainConfig):
     @property
     def optimizer_steps(self) -> int:
         """`samples_per_step / batch_size` for every environment step but the first `learning_starts`."""
-        own: Any = self.agent  # type: ignore[attr-defined]
-        return replay_updates(self.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
+        return updates_from_memory(self)
 
 
 class DQNTrainConfig(ReplayTrainConfig):

@@ -88,6 +88,12 @@ def kept_schedules(settings: Mapping[str, Any], planned: int, steps: int) -> Ite
         yield f"{key} stays as it was planned: it reaches {end} at {planned:,} environment steps{after}"
 
 
+def updates_from_memory(config: TrainConfig) -> int:
+    """Updates of a training whose agent has a replay memory; see `replay_updates`."""
+    own: Any = config.agent  # type: ignore[attr-defined]
+    return replay_updates(config.schedule_length, own.learning_starts, own.samples_per_step, own.batch_size)
+
+
 def replay_updates(steps: int, learning_starts: int, samples_per_step: float, batch_size: int) -> int:
     """Updates from a memory in a training, as its rate limiter allows; at least 1.
 

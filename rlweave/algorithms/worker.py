@@ -66,7 +66,7 @@ class Worker(abc.ABC):
             "episodes": [episode.to_data() for episode in self._episodes],
             "environments": saved,
             "unsaved_because": "" if saved is not None else self.env.unsaved_because if environments else NOT_WANTED,
-            "acting": None if saved is None else copy.deepcopy(encode(self._acting_state(), "worker")),
+            "acting": None if saved is None else encode(self._acting_state(), "worker"),
             "agent": None if self.shares_weights else self._agent_state(weights),
         }
 

@@ -214,7 +214,7 @@ class MixInReplay(KeepsItems):
         """The trajectories as one batch, and the state of the draws."""
         batches = [batch for batch, _ in self._kept]
         return {
-            "kept": encode(SampleBatch.concat(batches), self.name) if batches else None,
+            "kept": encode(SampleBatch.concat(batches), self.name, copy=False) if batches else None,
             "made_with": encode([made_with for _, made_with in self._kept], self.name),
             "items": self._items,
             "owed": self._owed,
@@ -225,6 +225,6 @@ class MixInReplay(KeepsItems):
         self._items, self._owed = int(state["items"]), float(state["owed"])
         self._kept.clear()
         if state["kept"] is not None:
-            kept = decode(state["kept"])
+            kept = decode(state["kept"], copy=False)  # each trajectory is copied below, and never written to
             for column, made_with in enumerate(decode(state["made_with"])):
                 self._kept.append((kept.slice(column, column + 1).copy(), made_with))

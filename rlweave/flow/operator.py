@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
 
+from rlweave.errors import nearest
 from rlweave.flow.codec import load_state, state_of
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Timer
@@ -20,7 +22,9 @@ from rlweave.flow.plan_errors import (
     failure,
     gathered_already,
     items_used_twice,
+    name_taken,
     no_metrics,
+    no_such_state,
     not_at_workers,
     not_gathered,
     used_twice,
@@ -93,11 +97,14 @@ class Graph(Protocol):
 
 _creation = itertools.count()
 
-_OF_ITS_PLACE = (
+_OF_ITS_PLACE = {
     *("inputs", "outputs", "gates", "takes", "take", "beside", "add_metrics", "timer"),
     *("_gives", "_right", "flushed", "_context", "_counters", "_now", "_pullers"),
-)
+}
 """Attributes that belong to an operator's place in a plan; copies that run beside workers do not take them along."""
+
+_TAKEN = {*_OF_ITS_PLACE, "name", "base_name", "order", "ended", "failure_rule"} - {"takes"}
+"""Attributes that a subclass must not set, beside the names of methods."""
 
 
 class Operator:
@@ -115,7 +122,7 @@ class Operator:
     * ``pull`` takes items from upstream by itself, any number of them, as gathers, unions and queues do.
 
     ``state = ("seen",)`` names the attributes that checkpoints keep. `report` adds numbers to the plan's reports. An
-    operator belongs to one plan; before, it has no name and no inputs. The names of the attributes below are taken.
+    operator belongs to one plan; until it joins it, it has no name or inputs. Do not reuse the attribute names below.
 
     Attributes:
         name: Unique name, final once the plan is made.
@@ -130,7 +137,10 @@ class Operator:
     # -- what a subclass declares -------------------------------------------------------------------------------
 
     state: ClassVar[tuple[str, ...]] = ()
-    """Attributes that a checkpoint keeps: items, arrays, JSON values, and objects with a state of their own."""
+    """Names of attributes saved in checkpoints: items, arrays, JSON values, and objects with a state of their own.
+
+    Set them all in ``__init__``.
+    """
     at_source: ClassVar[bool] = True
     """Whether it may run at the workers; false where it refers to objects of the driver."""
     merges: ClassVar[bool] = False
@@ -184,10 +194,14 @@ class Operator:
         """Puts it into a plan; `connect` follows after the checks.
 
         Raises:
-            PlanError: If it has a place already: its buffers and counters belong to one stream.
+            PlanError: If it has a place already (its buffers and counters belong to one stream), or has set attributes
+                that are the plan's.
         """
         if self._entered:
             raise used_twice(self.name, name, type(self).__name__)
+        for key in vars(self):
+            if key in _TAKEN or inspect.isfunction(getattr(Operator, key, None)):
+                raise name_taken(name, type(self).__name__, key)
         self._entered = True
         self.base_name = self.name = name
         self.order = next(_creation)
@@ -238,6 +252,17 @@ class Operator:
         return self.outputs[0]
 
     # -- checks -------------------------------------------------------------------------------------------------
+
+    def check_state(self) -> None:
+        """Raises PlanError unless it has all attributes that ``state`` names."""
+        kind, names = type(self), cast("Any", type(self).state)
+        if isinstance(names, str):
+            raise no_such_state(self.name, kind.__name__, names, f'write state = ("{names}",)')
+        for name in names:
+            if not hasattr(self, name):
+                own = [key for key in vars(self) if key not in _TAKEN and not key.startswith("_")]
+                fix = f"{nearest(name, own)}; " if own else ""
+                raise no_such_state(self.name, kind.__name__, names, f"{fix}set all of them in __init__", name)
 
     def works_on_payloads(self) -> bool:
         """Whether it makes one payload of one payload, so that it may run beside workers."""
@@ -412,7 +437,11 @@ class Operator:
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps: by default the attributes that ``state`` names. JSON-able data and arrays."""
+        """What a checkpoint keeps: by default the attributes that ``state`` names.
+
+        Returns:
+            JSON-able data and arrays, all of which later items leave alone.
+        """
         return state_of(self, type(self).state, self.name)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

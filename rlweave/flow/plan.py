@@ -28,7 +28,7 @@ from rlweave.flow.workers import WorkerGroup, Workers
 class ReportMetrics:
     """The end of a plan, which makes it runnable: the whole graph is checked here, and nothing has started yet.
 
-    `run` iterates over reports. `step` and `pull` move single items, for tests and for schedulers of one's own::
+    `run` iterates over reports. `step` and `pull` move single items, for tests and for custom schedulers::
 
         def ppo(workers, learner):
             rollouts = ParallelRollouts(workers).gather_sync()

@@ -88,6 +88,27 @@ def used_twice(first: str, second: str, kind: str) -> PlanError:
     )
 
 
+def name_taken(operator: str, kind: str, name: str) -> PlanError:
+    """A subclass has set an attribute that belongs to the plan, or hides a method."""
+    return PlanError(
+        f"the attribute {name!r} of an operator is taken",
+        where=f"operator {operator!r}, class {kind}",
+        received=f"self.{name} = ..., which every Operator has already",
+        fix=f"give it another name, such as 'own_{name.lstrip('_')}'",
+    )
+
+
+def no_such_state(operator: str, kind: str, names: Sequence[str], fix: str, missing: str = "") -> PlanError:
+    """``state`` does not name attributes."""
+    problem = f"checkpoints cannot keep the attribute {missing!r}, which is not there"
+    return PlanError(
+        problem if missing else "state must be a tuple of names",
+        where=f"operator {operator!r}, class {kind}",
+        received=f"state = {names!r}",
+        fix=fix,
+    )
+
+
 def no_metrics(operator: str, names: Sequence[str]) -> PlanError:
     """An operator reports metrics where nobody takes them."""
     return PlanError(

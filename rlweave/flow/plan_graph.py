@@ -38,6 +38,7 @@ class PlanGraph:
         for node in self.nodes:
             if node.sends_to is not None:
                 self.check_group(node.sends_to, node.name)
+            node.check_state()
             node.check(self)
 
     def _name_nodes(self) -> None:

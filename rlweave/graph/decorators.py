@@ -195,7 +195,8 @@ def api(
         function: The method (when used without parentheses).
         static: Parameters that are Python constants in the graph; each combination is a compiled variant.
         flatten: Containers arrive as flat dicts with path keys.
-        split: The body is called once per leaf; results are nested again; single values are repeated.
+        split: The body is called once per leaf; results are nested again; arguments that are no containers are
+            broadcast to every leaf.
         with_key: With split: the leaf's path key comes first.
     """
     names = (static,) if isinstance(static, str) else static
@@ -223,15 +224,17 @@ def graph_fn(
     Args:
         function: The method (when used without parentheses).
         flatten: Containers arrive as flat dicts with path keys; a returned dict with these keys is nested again.
-        split: The body is called once per leaf; results are nested again; single values are repeated.
+        split: The body is called once per leaf; results are nested again; arguments that are no containers are
+            broadcast to every leaf.
         with_key: With split: the leaf's path key comes first.
         host: Runs in NumPy on the host.
         returns: Number of results, where it cannot be read from the return statements.
-        mixes_batch: Rows of the batch may meet ((B, B) arrays are meant); replicas compute it once, on the whole batch.
+        mixes_batch: The body reduces or mixes across the batch (as into (B, B) arrays); replicas run it once, on the
+            full batch.
         differentiable: False: gradients stop here (synchronization, optimizers, memories).
         spaces: Name of a method with the same parameters that takes the input spaces and returns the result
-            spaces; skips abstract evaluation. Nobody then sees what the function does: it counts as writing all
-            variables of the component, and on the device it has to return and assign fresh arrays, no views.
+            spaces; skips abstract evaluation. The body is not traced, so it is assumed to write every variable of the
+            component, and on the device it has to return and assign fresh arrays, no views.
     """
 
     def decorate(fn: Callable[..., Any]) -> GraphFunction:

@@ -126,7 +126,7 @@ class Trace:
                     "split arguments are nested differently",
                     where=f"{component.path}.{declared.name}",
                     received=f"{name!r} has leaves {keys}, {other!r} has {list(leaves)}",
-                    fix="pass containers of one structure; single values are repeated for every leaf",
+                    fix="pass containers of one structure; arguments that are no containers are broadcast",
                 )
         written = _SplitWrites()
         self.split_writes.append(written)

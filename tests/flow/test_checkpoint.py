@@ -256,6 +256,38 @@ def test_a_checkpoint_of_another_plan_is_refused_with_the_difference() -> None:
         dqn(World()).load_state_dict(ppo(World()).state_dict())
 
 
+class InPlace(Operator):
+    """Changes its state and its items in place, at every level."""
+
+    state = ("nested",)
+
+    def __init__(self) -> None:
+        self.nested = {"mean": np.zeros(2), "last": [np.zeros(2)]}
+
+    def __call__(self, batch: SampleBatch) -> SampleBatch:
+        self.nested["mean"] += batch["step"].mean()
+        self.nested["last"][0] += 1
+        batch["step"][:] += 1
+        return batch
+
+
+def test_a_state_in_memory_is_not_changed_by_the_plan_that_goes_on_nor_by_one_that_goes_on_from_it() -> None:
+    def compose() -> ReportMetrics:
+        items = ParallelRollouts(workers(2)).par_for_each(InPlace()).gather_async(num_async=2)
+        return ReportMetrics(items.queue(4).for_each(InPlace()).batch(3).flatten().for_each(InPlace()))
+
+    plan = compose().start(clock=FakeClock())
+    trail(plan, 20)
+    state = plan.state_dict()
+    frozen = copy.deepcopy(state)
+    trail(plan, 20)
+    np.testing.assert_equal(state, frozen)
+    resumed = compose().start(clock=FakeClock())
+    resumed.load_state_dict(state)
+    trail(resumed, 20)
+    np.testing.assert_equal(state, frozen)
+
+
 def test_an_item_that_cannot_be_saved_is_named() -> None:
     plan = ReportMetrics(ParallelRollouts([FakeWorker()]).gather_sync().for_each(lambda batch: object()).batch(2))
     plan.step()

@@ -1,5 +1,6 @@
 """The codec of checkpoints: what comes back is what went in, and what is declared is kept."""
 
+import copy
 import json
 from collections import deque
 from typing import Any
@@ -69,6 +70,54 @@ def test_declared_attributes_are_kept_and_objects_with_a_state_keep_theirs() -> 
     assert [each(12) for each in other.every] == [4, 0]
     assert other.lags.counts == {4: 1}
     assert other.total.tolist() == [0.0, 0.0]
+
+
+class Nested:
+    """An object whose state has an array of its own in it, which it changes in place."""
+
+    def __init__(self) -> None:
+        self.held = {"deep": [np.zeros(2)]}
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.held
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.held = state
+
+
+def test_a_state_is_a_snapshot_however_deep_its_arrays_are() -> None:
+    array = np.zeros(2)
+    kept = {"list": [array], "tuple": (array,), "deque": deque([array]), "item": SampleBatch({"rewards": array})}
+    owner = type("Deep", (), {"kept": kept, "nested": Nested(), "several": [Nested()]})()
+    names = ("kept", "nested", "several")
+    state = state_of(owner, names, "mine")
+    frozen = copy.deepcopy(state)
+
+    def change_in_place() -> None:
+        for changed in (array, owner.nested.held["deep"][0], owner.several[0].held["deep"][0]):
+            changed += 1.0
+        owner.kept["list"].append(1)
+
+    change_in_place()
+    np.testing.assert_equal(state, frozen)
+    load_state(owner, names, state)
+    array = owner.kept["list"][0]
+    assert array.tolist() == owner.nested.held["deep"][0].tolist() == [0.0, 0.0]
+    change_in_place()
+    owner.kept["item"]["rewards"][:] = 5.0
+    np.testing.assert_equal(state, frozen)
+
+
+def test_a_state_that_came_read_only_can_be_changed_in_place() -> None:
+    array = np.zeros(2)
+    array.flags.writeable = False
+    decode({"deep": [array]})["deep"][0] += 1.0
+
+
+def test_large_arrays_that_nobody_writes_to_need_not_be_copied() -> None:
+    array = np.zeros(2)
+    assert encode([array], "mine", copy=False)[0] is array
+    assert decode([array], copy=False)[0] is array
 
 
 def test_what_cannot_be_saved_is_named() -> None:

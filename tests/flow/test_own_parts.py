@@ -48,6 +48,47 @@ def test_an_operator_of_ones_own_reports_metrics_under_its_name(start: Start) ->
     assert plan.report().flat()["look/first"] == 12.0
 
 
+def operator_with(**attributes: Any) -> Operator:
+    """An operator with a state, and attributes that its ``__init__`` sets."""
+
+    class Own(Operator):
+        state = attributes.pop("state", ("count",))
+
+        def __init__(self) -> None:
+            self.count, self._hidden = 0, 0
+            vars(self).update(attributes)
+
+        def __call__(self, batch: SampleBatch) -> SampleBatch:
+            return batch
+
+    return Own()
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        (("cuont",), "keep the attribute 'cuont'.*class Own.*received: state = .'cuont',..*mean 'count'.*__init__"),
+        ("count", r"must be a tuple.*class Own.*received: state = 'count'.*write state = .\"count\",."),
+    ],
+)
+@pytest.mark.parametrize("at_workers", [False, True])
+def test_a_state_that_names_no_attribute_is_refused_before_the_plan_runs(
+    state: Any, problem: str, at_workers: bool
+) -> None:
+    rollouts = ParallelRollouts(workers(1))
+    operator = operator_with(state=state)
+    items = rollouts.par_for_each(operator).gather_sync() if at_workers else rollouts.gather_sync().for_each(operator)
+    with pytest.raises(PlanError, match=f"(?s){problem}"):
+        ReportMetrics(items)
+
+
+@pytest.mark.parametrize("name", ["timer", "name", "order", "gates", "take", "_context", "report", "start", "progress"])
+def test_an_attribute_of_every_operator_cannot_be_set_by_one_of_them(name: str) -> None:
+    items = ParallelRollouts(workers(1)).gather_sync()
+    with pytest.raises(PlanError, match=f"(?s){name}' of an operator is taken.*'own', class Own.*self.{name} =.*own_"):
+        items.for_each(operator_with(**{name: 0}))
+
+
 def test_metrics_of_an_operator_go_on_from_a_checkpoint() -> None:
     def plan() -> ReportMetrics:
         return ReportMetrics(ParallelRollouts(workers(1)).gather_sync().for_each(FirstStep()))

@@ -754,7 +754,7 @@ def test_split_arguments_that_are_nested_differently():
         "split arguments are nested differently",
         "where:    root.add",
         "received: 'x' has leaves ['a', 'b'], 'y' has ['a', 'c']",
-        "fix:      pass containers of one structure; single values are repeated for every leaf",
+        "fix:      pass containers of one structure; arguments that are no containers are broadcast",
     ]
 
 

@@ -93,7 +93,7 @@ FLUSHING: dict[type, Callable[[], Stream]] = {
 }
 
 FLUSHED_ELSEWHERE = {
-    "PackTrajectories": "../algorithms/test_trajectory_packing.py::test_items_without_steps_and_the_end_of_a_stream"
+    "PackTrajectories": "../extras/test_trajectory_packing.py::test_items_without_steps_and_the_end_of_a_stream"
 }
 """Operators of algorithms, which take items of their own, and the test that lets a stream of them end."""
 
@@ -213,7 +213,7 @@ def test_no_edge_ever_holds_more_than_it_says(engine: str) -> None:
 CUT_ELSEWHERE: dict[str, str] = {
     "Prefetch": "test_prefetch.py::test_a_checkpoint_keeps_what_is_under_way",
     "MixInReplay": "test_mix_in_replay.py::test_a_checkpoint_holds_the_buffer_and_the_draws",
-    "PackTrajectories": "../algorithms/test_trajectory_packing.py::test_its_state_goes_into_a_checkpoint",
+    "PackTrajectories": "../extras/test_trajectory_packing.py::test_its_state_goes_into_a_checkpoint",
     "ShardSource": "test_parallel_replay.py::test_cut_and_resumed_equals_uncut",
 }
 """Classes with a state of their own that no plan of `test_checkpoint.py` has, and the test that cuts them."""

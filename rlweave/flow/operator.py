@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from rlweave.errors import nearest
 from rlweave.flow.codec import load_state, state_of
 from rlweave.flow.context import Context
 from rlweave.flow.counters import Timer
@@ -18,13 +16,12 @@ from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Si
 from rlweave.flow.item_types import Signature, check_type, fits, signature_of, snake_case, type_name
 from rlweave.flow.learner import LearnerActor
 from rlweave.flow.plan_errors import (
+    check_names,
     does_not_fit,
     failure,
     gathered_already,
     items_used_twice,
-    name_taken,
     no_metrics,
-    no_such_state,
     not_at_workers,
     not_gathered,
     used_twice,
@@ -104,7 +101,7 @@ _OF_ITS_PLACE = {
 """Attributes that belong to an operator's place in a plan; copies that run beside workers do not take them along."""
 
 _TAKEN = {*_OF_ITS_PLACE, "name", "base_name", "order", "ended", "failure_rule"} - {"takes"}
-"""Attributes that a subclass must not set, beside the names of methods."""
+"""Attributes that a subclass must not set, beside those that hide a method."""
 
 
 class Operator:
@@ -199,9 +196,7 @@ class Operator:
         """
         if self._entered:
             raise used_twice(self.name, name, type(self).__name__)
-        for key in vars(self):
-            if key in _TAKEN or inspect.isfunction(getattr(Operator, key, None)):
-                raise name_taken(name, type(self).__name__, key)
+        check_names(name, self, _TAKEN, Operator)
         self._entered = True
         self.base_name = self.name = name
         self.order = next(_creation)
@@ -253,17 +248,6 @@ class Operator:
 
     # -- checks -------------------------------------------------------------------------------------------------
 
-    def check_state(self) -> None:
-        """Raises PlanError unless it has all attributes that ``state`` names."""
-        kind, names = type(self), cast("Any", type(self).state)
-        if isinstance(names, str):
-            raise no_such_state(self.name, kind.__name__, names, f'write state = ("{names}",)')
-        for name in names:
-            if not hasattr(self, name):
-                own = [key for key in vars(self) if key not in _TAKEN and not key.startswith("_")]
-                fix = f"{nearest(name, own)}; " if own else ""
-                raise no_such_state(self.name, kind.__name__, names, f"{fix}set all of them in __init__", name)
-
     def works_on_payloads(self) -> bool:
         """Whether it makes one payload of one payload, so that it may run beside workers."""
         kind = type(self)
@@ -313,8 +297,9 @@ class Operator:
         started = self._now()
         try:
             result = self.process(item)
-            if self._right is not None and type(getattr(result, "payload", result)) not in self._right:
-                self._check_type(result)
+            if self._right is not None and type(payload := getattr(result, "payload", result)) not in self._right:
+                check_type(payload, self._gives)
+                self._right.add(type(payload))
         except Exception as error:
             return self._skipped(item, error)
         self._failures_in_a_row = 0
@@ -337,17 +322,6 @@ class Operator:
     def flush(self) -> list[Envelope]:
         """Items that are still inside when the stream ends."""
         return []
-
-    def _check_type(self, result: Pulled) -> None:
-        """Checks what came out, once for each type.
-
-        Raises:
-            TypeError: If the operator's annotation says something else.
-        """
-        assert isinstance(result, Envelope)
-        assert self._right is not None
-        check_type(result.payload, self._gives)
-        self._right.add(type(result.payload))
 
     def _skipped(self, item: Envelope, error: Exception) -> Pulled:
         """Skips and counts an item that the operator failed on, if that is its rule."""

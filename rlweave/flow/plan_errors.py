@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import inspect
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rlweave.errors import CheckpointError, PlanError
@@ -88,27 +90,6 @@ def used_twice(first: str, second: str, kind: str) -> PlanError:
     )
 
 
-def name_taken(operator: str, kind: str, name: str) -> PlanError:
-    """A subclass has set an attribute that belongs to the plan, or hides a method."""
-    return PlanError(
-        f"the attribute {name!r} of an operator is taken",
-        where=f"operator {operator!r}, class {kind}",
-        received=f"self.{name} = ..., which every Operator has already",
-        fix=f"give it another name, such as 'own_{name.lstrip('_')}'",
-    )
-
-
-def no_such_state(operator: str, kind: str, names: Sequence[str], fix: str, missing: str = "") -> PlanError:
-    """``state`` does not name attributes."""
-    problem = f"checkpoints cannot keep the attribute {missing!r}, which is not there"
-    return PlanError(
-        problem if missing else "state must be a tuple of names",
-        where=f"operator {operator!r}, class {kind}",
-        received=f"state = {names!r}",
-        fix=fix,
-    )
-
-
 def no_metrics(operator: str, names: Sequence[str]) -> PlanError:
     """An operator reports metrics where nobody takes them."""
     return PlanError(
@@ -141,4 +122,38 @@ def check_workers(saved: int, here: int, operator: str) -> None:
             where=f"operator {operator!r}",
             received=f"the state of {saved} workers, for {here}",
             fix=f"go on with {saved} workers, or begin a new run",
+        )
+
+
+def check_names(name: str, operator: object, taken: Collection[str], base: type) -> None:
+    """Checks that an operator, before it enters a plan, has set nothing that is the plan's.
+
+    Raises:
+        PlanError: If it has set an attribute that is taken, or that hides a method of the base class.
+    """
+    for key in vars(operator):
+        if key in taken or inspect.isfunction(getattr(base, key, None)):
+            raise PlanError(
+                f"the attribute {key!r} of an operator is taken",
+                where=f"operator {name!r}, class {type(operator).__name__}",
+                received=f"self.{key} = ..., which every Operator has already",
+                fix=f"give it another name, such as 'own_{key.lstrip('_')}'",
+            )
+
+
+def check_state(name: str, operator: object, state: Any) -> None:
+    """Checks that an operator has all attributes that its ``state`` names.
+
+    Raises:
+        PlanError: If it lacks one, or ``state`` is a single string.
+    """
+    missing = [state] if isinstance(state, str) else [key for key in state if not hasattr(operator, key)]
+    if missing:
+        close = difflib.get_close_matches(missing[0], vars(operator), 1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        raise PlanError(
+            f"checkpoints cannot keep {missing[0]!r}: state is a tuple of names of attributes",
+            where=f"operator {name!r}, class {type(operator).__name__}",
+            received=f"state = {state!r}",
+            fix=f'write state = ("{state}",)' if isinstance(state, str) else f"{meant}Set all of them in __init__",
         )

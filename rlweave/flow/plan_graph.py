@@ -11,6 +11,7 @@ from rlweave.flow.gather_modes import GatherAsync
 from rlweave.flow.item_types import type_name
 from rlweave.flow.learner import LearnerActor
 from rlweave.flow.operator import Operator, Port
+from rlweave.flow.plan_errors import check_state
 from rlweave.flow.protocols import Learner
 from rlweave.flow.resources import Resources, alike, described, total
 from rlweave.flow.sources import RolloutSource
@@ -38,7 +39,7 @@ class PlanGraph:
         for node in self.nodes:
             if node.sends_to is not None:
                 self.check_group(node.sends_to, node.name)
-            node.check_state()
+            check_state(node.name, node, type(node).state)
             node.check(self)
 
     def _name_nodes(self) -> None:

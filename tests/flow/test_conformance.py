@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import rlweave.algorithms
+import rlweave.extras
 import rlweave.flow
 from rlweave.flow import (
     ABSORBED,
@@ -37,9 +38,9 @@ from tests.flow.test_checkpoint import PLANS, World
 
 def classes_below(base: type) -> Iterator[type]:
     """All classes of rlweave that inherit from a class."""
-    for package in (rlweave.flow, rlweave.algorithms):
+    for package in (rlweave.flow, rlweave.algorithms, rlweave.extras):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if not module.name.endswith("ray_engine"):
+            if not module.name.endswith(("ray_engine", "tune")):
                 importlib.import_module(module.name)
     waiting = [base]
     while waiting:

@@ -67,8 +67,8 @@ def operator_with(**attributes: Any) -> Operator:
 @pytest.mark.parametrize(
     ("state", "problem"),
     [
-        (("cuont",), "keep the attribute 'cuont'.*class Own.*received: state = .'cuont',..*mean 'count'.*__init__"),
-        ("count", r"must be a tuple.*class Own.*received: state = 'count'.*write state = .\"count\",."),
+        (("cuont",), "cannot keep 'cuont'.*class Own.*received: state = .'cuont',..*mean 'count'.*__init__"),
+        ("count", r"is a tuple of names.*class Own.*received: state = 'count'.*write state = .\"count\",."),
     ],
 )
 @pytest.mark.parametrize("at_workers", [False, True])

@@ -25,10 +25,9 @@ class Split(Operator):
 
     def __init__(self, upstream: Port, n: int, capacity: int) -> None:
         check_input(upstream, "split")
-        self.enter([upstream], "split")
         positive("n", n, "split")
         self.capacity = positive("capacity", capacity, "split")
-        self.connect()
+        self.enter([upstream], "split")
         self.outputs = [Port(self, index, upstream.item_type, capacity=capacity) for index in range(n)]
         self._waiting: list[deque[Envelope]] = [deque() for _ in range(n)]
 
@@ -103,7 +102,6 @@ class Unite(Operator):
             )
         for branch in branches:
             check_input(branch, "union")
-        self.enter(branches, "union")
         self.mode, self.output = mode, output
         self.weights = list(weights) if weights is not None else [1] * len(branches)
         shares = [_share(weight) for weight in self.weights]
@@ -112,7 +110,7 @@ class Unite(Operator):
         """What a branch gets with its turn."""
         self._price = min(whole, max(self._earns))
         """What a movement costs. Less where no weight reaches 1: only their ratios matter."""
-        self.connect()
+        self.enter(branches, "union")
         shown = [branch.item_type for branch in branches] if output is None else [branches[output].item_type]
         self.outputs = [Port(self, 0, one_of(shown))]
         self._turn = 0
@@ -199,7 +197,6 @@ class Queue(Operator):
 
     def __init__(self, upstream: Port, capacity: int, policy: str) -> None:
         check_input(upstream, "queue")
-        self.enter([upstream], "queue")
         if policy not in self.policies:
             raise ConfigError(
                 "unknown policy of a full queue",
@@ -209,7 +206,7 @@ class Queue(Operator):
             )
         self.capacity = positive("capacity", capacity, "queue")
         self.policy = policy
-        self.connect()
+        self.enter([upstream], "queue")
         self.outputs = [Port(self, 0, upstream.item_type, capacity=capacity, when_full=policy)]
         self._waiting: deque[Envelope] = deque()
         self._upstream_over = False
@@ -260,7 +257,6 @@ class Sink(Operator):
     def __init__(self, upstream: Port) -> None:
         check_input(upstream, "report_metrics")
         self.enter([upstream], "report_metrics")
-        self.connect()
 
     def pull(self, output: int = 0) -> Pulled:
         """The next item of the plan."""

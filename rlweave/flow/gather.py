@@ -57,7 +57,6 @@ class Gather(Operator):
         assert isinstance(source, RolloutSource)
         self.source = source
         self.enter([upstream], name)
-        self.connect()
         self.outputs = [Port(self, 0, upstream.item_type)]
         self._requested: deque[Requested] = deque()
         self._ready: set[int] = set()

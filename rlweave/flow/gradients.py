@@ -91,35 +91,6 @@ def average(parts: Sequence[Gradients]) -> Gradients:
     return Gradients(values, total, metrics)
 
 
-class Microbatches:
-    """How items are cut before gradients are computed of them.
-
-    Args:
-        size: Environment steps in a part, the last one possibly smaller; None leaves items whole.
-
-    Raises:
-        ConfigError: If the size is below 1.
-    """
-
-    def __init__(self, size: int | None) -> None:
-        self.size = None if size is None else positive("microbatch_size", size, "compute_gradients")
-
-    def gradients(self, learner: ComputesGradients, batch: Any) -> Gradients:
-        """The gradients of the mean loss over an item, by one call of the learner for each part.
-
-        Raises:
-            PlanError: The item cannot be cut.
-        """
-        if self.size is None:
-            computed: Gradients = learner.compute_gradients(batch)
-            return computed
-        return average([learner.compute_gradients(part) for part in parts_of(batch, self.size)])
-
-    def note(self) -> str:
-        """The size, if there is one."""
-        return "" if self.size is None else f"microbatch_size={self.size}"
-
-
 def parts_of(batch: Any, size: int) -> list[SampleBatch]:
     """Parts of at most ``size`` environment steps, as views: rows, or whole trajectories (T, B, ...) cut along B.
 
@@ -157,12 +128,17 @@ class ComputeGradients(Operator):
         learner: Who computes; None for the worker that made the item.
         microbatch_size: Environment steps in a part, the last one possibly smaller; None computes on whole items.
             Trajectories (T, B, ...) are cut along B, so there it is a multiple of T.
+
+    Raises:
+        ConfigError: If ``microbatch_size`` is below 1.
     """
 
     def __init__(self, learner: ComputesGradients | None = None, microbatch_size: int | None = None) -> None:
         if learner is not None:
             require(learner, ComputesGradients, "compute_gradients", "learner")
-        self.learner, self.microbatches = learner, Microbatches(microbatch_size)
+        self.learner, self.microbatch_size = learner, microbatch_size
+        if microbatch_size is not None:
+            positive("microbatch_size", microbatch_size, "compute_gradients")
 
     def bind(self, worker: ComputesGradients) -> None:
         """Has the worker compute."""
@@ -191,14 +167,22 @@ class ComputeGradients(Operator):
                 require(kind, ComputesGradients, name, "workers")
 
     def __call__(self, batch: BatchType) -> Gradients:
-        """The gradients of one item."""
+        """The gradients of the mean loss over one item, by one call for each part.
+
+        Raises:
+            PlanError: The item cannot be cut.
+        """
         assert self.learner is not None
-        return self.microbatches.gradients(self.learner, batch)
+        if self.microbatch_size is None:
+            computed: Gradients = self.learner.compute_gradients(batch)
+            return computed
+        return average([self.learner.compute_gradients(part) for part in parts_of(batch, self.microbatch_size)])
 
     def note(self) -> str:
         """Who computes, if it is a learner, and on how much at a time."""
         learner = "" if self.learner is None else type(self.learner).__name__
-        return ", ".join(filter(None, [learner, self.microbatches.note()]))
+        size = "" if self.microbatch_size is None else f"microbatch_size={self.microbatch_size}"
+        return ", ".join(filter(None, [learner, size]))
 
 
 class AverageGradients(Operator):

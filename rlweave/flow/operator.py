@@ -188,11 +188,11 @@ class Operator:
         return snake_case(type(self).__name__)
 
     def enter(self, inputs: Sequence[Port], name: str) -> None:
-        """Puts it into a plan; `connect` follows after the checks.
+        """Puts it into a plan, as the consumer of its inputs; to be called after all checks.
 
         Raises:
             PlanError: If it has a place already (its buffers and counters belong to one stream), or has set attributes
-                that are the plan's.
+                that are the plan's; if an input has a consumer already, or is listed twice.
         """
         if self._entered:
             raise used_twice(self.name, name, type(self).__name__)
@@ -207,13 +207,6 @@ class Operator:
         """Items that were released at the end of the stream and not taken yet."""
         self._right: set[type] | None = None
         """Types of results that passed the check; None if no type is declared."""
-
-    def connect(self) -> None:
-        """Makes it the consumer of its inputs.
-
-        Raises:
-            PlanError: If an input has a consumer already, or is listed twice.
-        """
         for port in self.inputs:
             if port.consumer is not None:
                 raise items_used_twice(port.node.name, port.describe(), port.consumer.name, self.name)
@@ -236,7 +229,6 @@ class Operator:
         check_input(upstream, name, signature.takes, parallel=at_workers)
         self.check_place(upstream, at_workers)
         self.enter([upstream], name)
-        self.connect()
         self.takes, self._gives = signature.takes, signature.gives
         if at_workers:
             self.beside, self.runs_at = upstream.node.beside or upstream.node, "sources"

@@ -216,7 +216,6 @@ class RateLimit(Operator):
             )
         self.enter([upstream], "rate_limit")
         self.samples_per_insert, self.min_size, self.error_buffer = samples_per_insert, min_size, error_buffer
-        self.connect()
         self.outputs = [Port(self, 0, upstream.item_type)]
         self._replays: list[ReplaySource | ShardSource] = []
         self._stores: list[Any] = []

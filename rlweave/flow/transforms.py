@@ -232,7 +232,6 @@ class Flatten(Operator):
     def __init__(self, upstream: Port) -> None:
         check_input(upstream, "flatten", list)
         self.enter([upstream], "flatten")
-        self.connect()
         arguments = typing.get_args(upstream.item_type)
         self.outputs = [Port(self, 0, arguments[0] if arguments else Any)]
         self._waiting: deque[Envelope] = deque()
@@ -267,7 +266,6 @@ class BatchRounds(Operator):
         check_input(upstream, "batch")
         _check_rounds(upstream, upstream)
         self.enter([upstream], "batch")
-        self.connect()
         self.outputs = [Port(self, 0, _list_of(upstream.item_type))]
         self._kept: dict[str, list[Envelope]] = {}
         """Items of a round that has not ended, by gather."""

@@ -100,13 +100,15 @@ def fused_parts(config: TrainConfig, agent_class: type[Agent], fused_name: str |
             fix="use local or single_learner_coarse; ppo, dqn, sac, td3 and ddpg can be fused",
         )
     fused_class: type[FusedPPO] | type[FusedReplayAgent] = imported(fused_name)
-    if not issubclass(fused_class, agent_class):
+    graph, fused_graph = (getattr(kind, "graph_class", object) for kind in (agent_class, fused_class))
+    if not issubclass(fused_class, agent_class) or not issubclass(fused_graph, graph):
         raise ConfigError(
             f"the fused form of this algorithm is not of its agent: it would not train {agent_class.__name__}",
             where="placement",
             received=f"fused, with the agent {agent_class.__name__} and {fused_class.__name__} as its fused form",
             fix=f"use placement local; or give the Algorithm a fused form, "
-            f"`class Fused{agent_class.__name__}({fused_class.__name__}, {agent_class.__name__})`",
+            f"`class Fused{agent_class.__name__}({fused_class.__name__}, {agent_class.__name__})`, whose graph_class "
+            f"inherits from {graph.__name__}",
         )
     environment = make_graph_environment(config.env, config.num_envs, config.env_options)
     own = config.agent  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ import pytest
 
 from rlweave.agents.a2c import A2C, A2CConfig
 from rlweave.agents.fused_ppo import FusedPPO
-from rlweave.agents.ppo import PPO
+from rlweave.agents.ppo import PPO, PPOGraph
 from rlweave.algorithms import registry
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import RolloutTrainConfig, TrainConfig, resolve_config
@@ -100,6 +100,9 @@ def test_a_fused_form_of_another_agent_is_refused(monkeypatch):
     class FusedLouder(FusedPPO, Louder):
         pass
 
+    class LouderGraph(PPOGraph):
+        pass
+
     config = resolve_config(ppo.config_class, file={"env": "CartPole-v1", "placement": "fused", "backend": "torch"})
     louder = dataclasses.replace(ppo, name="louder", agent=Louder)
     with pytest.raises(ConfigError, match="it would not train Louder") as raised:
@@ -108,6 +111,9 @@ def test_a_fused_form_of_another_agent_is_refused(monkeypatch):
     monkeypatch.setattr("rlweave.agents.fused_ppo.FusedLouder", FusedLouder, raising=False)
     own = dataclasses.replace(louder, fused="rlweave.agents.fused_ppo:FusedLouder")
     assert isinstance(own.parts(config).agent, FusedLouder)
+    Louder.graph_class = LouderGraph  # which FusedPPO's graph would take the place of
+    with pytest.raises(ConfigError, match="it would not train Louder"):
+        own.parts(config)
 
 
 def test_an_algorithm_without_a_fused_form_says_so():

@@ -203,7 +203,7 @@ def test_errors_inside_callbacks_are_named(tmp_path, calls):
     for metrics, what in (
         ({"telling": "x"}, "no metrics"),
         (huge, "no metrics"),
-        (taken, "there is already"),
+        (taken, "exists already"),
         (3, "no metrics"),
     ):
         with pytest.raises(ExecutionError, match=what):

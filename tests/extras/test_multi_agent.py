@@ -184,7 +184,7 @@ def test_graphs_are_looked_at_policy_by_policy(trainers):
         ({"steps_per_item": 32}, "steps_per_item", "--set steps_per_item=16"),
         ({"env_options": {"carts": 3}}, "env_options", "does not take this option"),
         ({"env_options": {"num_agents": 0}}, "env_options", "at least one agent"),
-        ({"workers": 3}, "workers", "shared out evenly"),
+        ({"workers": 3}, "workers", "divided evenly"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_explained(trainers, sets, where, said):

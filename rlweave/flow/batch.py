@@ -207,18 +207,13 @@ class SampleBatch:
         return SampleBatch(data, first.layout, first.per_trajectory, env_steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``from_state`` makes the same batch of."""
+        """Its arguments, for a checkpoint."""
         return {
             "layout": self.layout,
             "per_trajectory": sorted(self.per_trajectory),
             "env_steps": self._env_steps,
             "data": self.data,
         }
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> SampleBatch:
-        """The batch that ``state_dict`` described."""
-        return SampleBatch(state["data"], state["layout"], state["per_trajectory"], state["env_steps"])
 
 
 def _walk(path: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -339,10 +334,5 @@ class PolicyBatches(Mapping[str, SampleBatch]):
         return PolicyBatches(batches, sum(item.joint_steps for item in items))
 
     def state_dict(self) -> dict[str, Any]:
-        """What ``from_state`` makes the same item of."""
+        """Its arguments, for a checkpoint."""
         return {"batches": self._batches, "joint_steps": self.joint_steps}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> PolicyBatches:
-        """The item that ``state_dict`` described."""
-        return cls(state["batches"], state["joint_steps"])

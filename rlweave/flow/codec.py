@@ -21,8 +21,9 @@ Class = TypeVar("Class", bound=type)
 def saved_as(kind: str) -> Callable[[Class], Class]:
     """Lets objects of a class be in checkpoints, under the name of a kind.
 
-    The class has ``state_dict()``, which gives a dict of what can be saved, and ``from_state(state)``, which makes an
-    equal object of it. A named tuple whose fields can all be saved needs neither.
+    The class has ``state_dict()``, which gives the arguments that make an equal object, as a dict of what can be saved.
+    Where they are others, ``from_state(state)`` makes the object. A named tuple whose fields can all be saved needs
+    neither.
     """
 
     def register(cls: Class) -> Class:
@@ -96,7 +97,9 @@ def decode(value: Any, copy: bool = True) -> Any:
     if kind == "deque":
         return deque(state, value["maxlen"])
     cls = _CLASSES[kind]
-    return cls.from_state(state) if hasattr(cls, "from_state") else cls(*state)
+    if hasattr(cls, "from_state"):
+        return cls.from_state(state)
+    return cls(**state) if isinstance(state, dict) else cls(*state)
 
 
 def state_of(owner: Any, names: Sequence[str], operator: str) -> dict[str, Any]:

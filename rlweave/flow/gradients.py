@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,11 +40,6 @@ class Gradients:
             "num_steps": self.num_steps,
             "metrics": {name: float(value) for name, value in self.metrics.items()},
         }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Gradients:
-        """What ``state_dict`` described."""
-        return cls(dict(state["values"]), int(state["num_steps"]), dict(state["metrics"]))
 
 
 def average(parts: Sequence[Gradients]) -> Gradients:

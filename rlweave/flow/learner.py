@@ -44,11 +44,6 @@ class TrainStats:
             "priorities": self.priorities,
         }
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> TrainStats:
-        """What ``state_dict`` described."""
-        return cls(**state)
-
 
 class LearnerActor:
     """A learner that lives in an actor: how to make it there.

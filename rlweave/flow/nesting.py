@@ -46,11 +46,6 @@ class PlanItem:
         """JSON-able data and arrays."""
         return {"num_steps": self.num_steps, "report": dict(self.report), "state": dict(self.state)}
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> PlanItem:
-        """What ``state_dict`` described."""
-        return cls(int(state["num_steps"]), dict(state["report"]), dict(state["state"]))
-
 
 class PlanWorker:
     """A running plan as a worker of another plan.

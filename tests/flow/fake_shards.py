@@ -62,7 +62,7 @@ class FakeShard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.samples = state["samples"]
-        self.inserted = [SampleBatch.from_state(batch) for batch in state["inserted"]]
+        self.inserted = [SampleBatch(**batch) for batch in state["inserted"]]
         self.priorities = [(list(indices), list(values)) for indices, values in state["priorities"]]
 
 

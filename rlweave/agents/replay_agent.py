@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -183,6 +182,8 @@ class ReplayAgent(Agent):
         self.inserted = 0
         #: Environment steps that were made when the memory was empty last.
         self.memory_began_at = 0
+        #: Says how many environment steps the plan still has to store before the next update; None: there is no plan.
+        self.missing_steps: Callable[[], int] | None = None
 
     #: Class of the root component.
     graph_class: ClassVar[type[ReplayGraph]]
@@ -271,13 +272,12 @@ class ReplayAgent(Agent):
         """Whether the memory holds enough for an update without a batch."""
         return self.inserted > 0 and self.env_steps - self.memory_began_at >= self.config.learning_starts
 
-    def steps_to_update(self) -> int:
-        """Environment steps from now until there are enough for the next update, or the training pauses; at least 1."""
-        config = self.config
-        since = max(self.env_steps - config.learning_starts, 0)
-        period = config.batch_size / config.samples_per_step
-        due = config.learning_starts + period * (since // period + 1)
-        return max(math.ceil(min(due, self.pauses_at)) - self.env_steps, 1)
+    def steps_to_update(self) -> float:
+        """Environment steps from now until the next update, or until the training pauses."""
+        if not self.inserted or self.missing_steps is None:
+            return 1  # which step completes the first transition is not known
+        filled = self.memory_began_at + self.config.learning_starts
+        return min(max(self.missing_steps(), filled - self.env_steps), self.pauses_at - self.env_steps)
 
     def refill_memory(self) -> None:
         self.inserted, self.memory_began_at = 0, self.env_steps

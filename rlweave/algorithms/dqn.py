@@ -25,6 +25,7 @@ from rlweave.flow import (
     Union,
     Workers,
 )
+from rlweave.flow.replay import RateLimit
 from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 
@@ -36,7 +37,8 @@ class ReplayTrainConfig(TrainConfig):
     steps_per_item: int = setting(
         32,
         "steps that a worker takes for one item, over its environments: on Ray so many (a call costs about as much as "
-        "10 steps), in this process at most so many, and none after the next update is due",
+        "10 steps); in this process a single worker takes at most so many, and none after the next update is due, "
+        "several take one step of each environment",
         ge=1,
         unit="environment steps",
     )
@@ -134,10 +136,18 @@ class GraphLearner:
 
 
 def transition_worker(config: ReplayTrainConfig, agent: ReplayAgent, env: VectorEnv) -> TransitionWorker:
-    """A worker that collects transitions, on the learner's own agent those between two updates."""
-    steps = max(1, config.steps_per_item // (config.num_envs // config.workers))
+    """A worker that collects transitions: alone on the learner's own agent, those between two updates.
+
+    Where several act on it by turns, an item is one vector step: so it does not depend on where the training pauses
+    whose turn is next.
+    """
     accumulator = functools.partial(agent.make_accumulator, env.num_envs)
-    return TransitionWorker(agent, env, steps, accumulator, None if config.has_remote_actors else agent.steps_to_update)
+    steps = max(1, config.steps_per_item // (config.num_envs // config.workers))
+    if config.has_remote_actors:
+        return TransitionWorker(agent, env, steps, accumulator)
+    if config.workers > 1 or config.alternating_sampling:
+        return TransitionWorker(agent, env, 1, accumulator)
+    return TransitionWorker(agent, env, steps, accumulator, agent.steps_to_update)
 
 
 def dqn_plan(workers: RolloutWorkers, learner: GraphLearner) -> ReportMetrics:
@@ -153,7 +163,9 @@ def dqn_branch(transitions: Stream, workers: Workers, learner: GraphLearner, nam
     if own.prefetch:
         samples = samples.for_each(Prefetch(own.prefetch, learner.stage))
     train = samples.for_each(TrainOneStep(learner, workers)).named(name)
-    return Union(store, train.rate_limit(own.samples_per_step, min_size=own.learning_starts))
+    limit = RateLimit(train.port, own.samples_per_step, own.learning_starts, error_buffer=0.0)
+    learner.agent.missing_steps = limit.missing
+    return Union(store, Stream(limit.outputs[0]))
 
 
 dqn = Algorithm(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -251,9 +252,6 @@ class TransitionWorker(AlternatingWorker):
         make_accumulator: Makes the accumulator of n-step transitions.
         until_update: Says how many environment steps are missing for the next update, where the agent is the one that
             learns: items end there, so that each is what happens between two updates. None: all are equally long.
-
-    Attributes:
-        steps: Vector steps in the present item.
     """
 
     def __init__(
@@ -262,11 +260,11 @@ class TransitionWorker(AlternatingWorker):
         env: VectorEnv,
         steps: int,
         make_accumulator: Callable[[], Any],
-        until_update: Callable[[], int] | None = None,
+        until_update: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(agent, env)
         self.agent: ReplayAgent = agent
-        self.steps = self.most_steps = steps
+        self.steps = steps
         self._until_update = until_update
         self._make_accumulator = make_accumulator
         self._accumulator = make_accumulator()
@@ -283,14 +281,6 @@ class TransitionWorker(AlternatingWorker):
         self._accumulator = self._make_accumulator()
         self._accumulator.load_state_dict(state["steps"])
 
-    def sample(self) -> SampleBatch:
-        if self._until_update is not None:
-            envs = sum(half.env.num_envs for half in self.halves)
-            steps = max(1, min(self.most_steps, -(-self._until_update() // envs)))
-            for half in self.halves:
-                half.steps = steps
-        return super().sample()
-
     def act(self, observations: Any, recurrent_state: Any, episode_start: Any) -> tuple[Any, dict[str, Any], Any]:
         """One step of acting, see `Agent.act`."""
         return self.agent.act(observations, recurrent_state, episode_start)
@@ -299,7 +289,8 @@ class TransitionWorker(AlternatingWorker):
         """The transitions completed in some vector steps."""
         rows: list[dict[str, Any]] = []
         env_steps = 0
-        for _ in range(self.steps):
+        wanted = math.inf if self._until_update is None else self._until_update()
+        while not rows or (len(rows) < self.steps and env_steps < wanted):
             observations = self.observations()
             actions, extra, self._recurrent_state = self.act(observations, self._recurrent_state, self._episode_start)
             self.env.begin_step(self.agent.env_actions(actions))

@@ -274,9 +274,23 @@ class RateLimit(Operator):
             sampled += replay.sampled
         return sampled
 
-    def owed(self) -> float:
-        """Samples that may still be taken for the steps that were stored."""
-        return self.samples_per_insert * (self.inserted() - self.min_size) - self.sampled()
+    def owed(self, more: int = 0) -> float:
+        """Samples that may still be taken for the steps that were stored, and `more`."""
+        return self.samples_per_insert * (self.inserted() + more - self.min_size) - self.sampled()
+
+    def missing(self) -> int:
+        """Environment steps that must still be stored before the next sample, if the memory can serve it then.
+
+        Exactly so many, however `owed` is rounded: a source that stores as many at once changes nothing.
+        """
+        size, slack = self._next_size(), self.error_buffer
+        least = max(self.min_size - self.inserted(), 0)
+        more = max(math.ceil((size - slack - self.owed()) / self.samples_per_insert), least)
+        while self.owed(more) + slack < size:
+            more += 1
+        while more > least and self.owed(more - 1) + slack >= size:
+            more -= 1
+        return more
 
     def _next_size(self) -> int:
         size = 1

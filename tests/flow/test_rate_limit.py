@@ -168,3 +168,19 @@ def test_with_real_delays_the_ratio_holds_and_the_plan_waits_for_the_rollouts() 
         pass
     assert memory.sampled / (memory.stored - 20) == pytest.approx(4.0, rel=0.01)
     assert clock.now() > 10.0
+
+
+@pytest.mark.parametrize(("size", "ratio", "min_size"), [(7, 0.7, 30), (100, 6.0, 100), (3, 1 / 3, 1), (8, 16.0, 5)])
+def test_the_steps_that_are_missing_are_those_that_let_the_next_sample_through(size, ratio, min_size) -> None:
+    """However owed samples are rounded."""
+    memory = FakeMemory(batch_size=size)
+    plan = dqn(workers(1, steps=1), FakeLearner(), memory, ratio, min_size)
+    limit = next(node for node in plan.graph.nodes if node.name == "rate_limit")
+    (store,), (replay,) = limit._stores, limit._replays
+    for _ in range(300):
+        missing = limit.missing()
+        assert not missing or limit.owed(missing - 1) < size or store.inserted + missing - 1 < min_size
+        store.inserted += missing
+        assert limit.owed() >= size
+        assert store.inserted >= min_size
+        replay.sampled += size

@@ -92,8 +92,9 @@ class TrainedPolicy:
         observations, rows = self._observations(observation, mask)
         if not self.recurrent:
             return self._env_action(self._act(observations, (), deterministic)[0], rows)
-        actions, self._of_thread.state = self._act(observations, self._kept_state(rows or 1), deterministic)
-        self._of_thread.start = np.zeros(rows or 1, np.bool_)
+        count = 1 if rows is None else rows
+        actions, self._of_thread.state = self._act(observations, self._kept_state(count), deterministic)
+        self._of_thread.start = np.zeros(count, np.bool_)
         return self._env_action(actions, rows)
 
     def act_with_state(
@@ -114,7 +115,7 @@ class TrainedPolicy:
         observations, rows = self._observations(observation, mask)
         if not self.recurrent:
             return self._env_action(self._act(observations, (), deterministic)[0], rows), None
-        count = rows or 1
+        count = 1 if rows is None else rows
         before = self.initial_state(count) if state is None else state
         start = np.zeros(count, np.bool_) if episode_start is None else np.asarray(episode_start, np.bool_)
         actions, after = self._act(observations, (before, start.reshape(count)), deterministic)

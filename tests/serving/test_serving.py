@@ -117,6 +117,12 @@ def test_the_description_has_the_spaces():
     assert (described["agent"], described["environment"], described["recurrent"]) == ("ppo", "Own-v0", False)
 
 
+def test_a_recurrent_policy_acts_on_no_rows():
+    policy, none = policy_of(BOX, gym.Discrete(4), LSTM), np.zeros((0, 3), np.float32)
+    actions, _ = policy.act_with_state(none, None)
+    assert actions.shape == policy.act(none).shape == (0,)
+
+
 def test_recurrent_states_go_out_and_come_back():
     policy = policy_of(BOX, gym.Discrete(4), LSTM)
     rng = np.random.default_rng(0)

@@ -199,6 +199,11 @@ class ActorCriticAgent(Agent):
         )
         return actions, {"log_probs": log_probs, **memory}, after
 
+    def forget_steps(self) -> None:
+        super().forget_steps()
+        self._columns.clear()
+        self._rollouts.clear()
+
     def collect(self, env_id: Any, step: dict[str, Any]) -> None:
         columns = self._columns.setdefault(env_id, TrajectoryColumns(self.config.rollout_steps, 1))
         columns.add(add_axis(step), np.ones(1, np.bool_))

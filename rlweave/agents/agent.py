@@ -326,6 +326,10 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         """The next step of these environments (None: of all) is the first of an episode; drops recurrent states."""
         self._driver.begin_episodes(env_ids)
 
+    def forget_steps(self) -> None:
+        """Drops what `get_actions` and `observe` keep between calls; episodes begin anew in all environments."""
+        self._driver = StepDriver(self)
+
     def collect(self, env_id: Any, step: dict[str, Any]) -> None:
         """Takes in a whole step that was observed, `observations` to `next_observations`, without ranks."""
         raise ExecutionError(
@@ -424,7 +428,7 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         own = {path: value for path, value in state.items() if not path.startswith("actor:")}
         self.executor.load_state_dict(self._with_empty_memory(own))
         self._copy_to_actor()
-        self.begin_episodes()  # recurrent states belong to episodes, which do not go on
+        self.forget_steps()
         acting = {path.removeprefix("actor:"): v for path, v in state.items() if path.startswith("actor:")}
         if acting and self._actor is not None and self._actor is not self._executor:
             self._actor.set_weights(acting)

@@ -252,6 +252,10 @@ class ReplayAgent(Agent):
         """What turns steps of environments into records of the memory."""
         return NStepAccumulator(self.config.n_step, self.config.discount, num_envs)
 
+    def forget_steps(self) -> None:
+        super().forget_steps()
+        self._accumulators.clear()
+
     def collect(self, env_id: Any, step: dict[str, Any]) -> None:
         if env_id not in self._accumulators:
             self._accumulators[env_id] = self.make_accumulator(1)

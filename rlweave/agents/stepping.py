@@ -139,6 +139,8 @@ class StepDriver:
         """See `Agent.begin_episodes`."""
         for states in self._recurrent.values():
             states.forget(env_ids)
+        for env_id in list(self._pending) if env_ids is None else env_ids:
+            self._pending.pop(env_id, None)  # its next observation will not come
 
     def _acted_in(self, env_id: Any) -> tuple[Any, dict[str, Any], Any]:
         """What was remembered of the last action in an environment.

@@ -62,3 +62,29 @@ def test_acting_observing_and_learning(kind, observations, network, backend):
             assert all(np.isfinite(value) for value in metrics.values())
     greedy = agent.get_actions(state, explore=False)
     assert ACTIONS[kind].why_not(greedy) is None
+
+
+def test_steps_that_were_on_their_way_are_forgotten_with_a_load_and_with_new_episodes():
+    config = {"network": [{"type": "dense", "units": 4}], "learning_starts": 2, "batch_size": 2, "memory_capacity": 50}
+    rng = np.random.default_rng(0)
+    agents = []
+    for abandoned in (False, True):
+        agent = DQN(FloatBox(shape=(3,)), IntBox(2), {**config, "n_step": 2}, backend="torch", seed=2)
+        rng = np.random.default_rng(0)
+        for _ in range(4):
+            agent.observe(rng.normal(size=3), 0, 1.0, False, False, rng.normal(size=3))
+        state, counters = agent.state_dict(), agent.counters()
+        if abandoned:
+            agent.observe(np.full(3, 7.0), 1, 100.0, False, False)
+        agent.load_state_dict(state)
+        agent.load_counters(counters)
+        if abandoned:
+            agent.observe(np.full(3, 7.0), 1, 100.0, False, False)
+            agent.begin_episodes()
+            agent.load_counters(counters)
+        for _ in range(3):
+            agent.observe(rng.normal(size=3), 0, 1.0, False, False, rng.normal(size=3))
+        agents.append(agent)
+    assert agents[0].counters() == agents[1].counters()
+    for (name, one), other in zip(agents[0].state_dict().items(), agents[1].state_dict().values(), strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=name)

@@ -34,11 +34,12 @@ test:  ## Everything that CI checks.
 	$(MAKE) fast
 	$(MAKE) slow
 
-lint: $(VENV)/.installed-dev  ## Style, types, layers.
+lint: $(VENV)/.installed-dev  ## Style, types, layers, size of files.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_structure.py
 
 doctest: $(VENV)/.installed-dev  ## The examples in docstrings.
 	$(BIN)/pytest -q --doctest-modules rlweave

@@ -193,7 +193,7 @@ class ActorCriticAgent(Agent):
     ) -> tuple[Any, dict[str, Any], Any]:
         """As `Agent.act`; log-probabilities `log_probs` (B,) are stored with the step."""
         self.check_masks(observations)
-        memory = self._memory(recurrent_state, episode_start) if self.recurrent else {}
+        memory = self._memory(observations, recurrent_state, episode_start) if self.recurrent else {}
         actions, log_probs, after = self.actor.act(
             observations, *memory.values(), explore=explore, preprocess=preprocess
         )

@@ -115,6 +115,10 @@ class ApeX(DQN):
     """
 
     name: ClassVar[str] = "ape-x"
+    no_single_steps: ClassVar[tuple[str, str]] = (
+        "the memory of Ape-X is in shards, which belong to a plan",
+        "train it with rlweave.algorithms.ape_x, pass a batch to update, or use DQN, which has a memory",
+    )
     config_class = ApeXConfig  # type: ignore[assignment]
     config: ApeXConfig  # type: ignore[assignment]
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values", "td_errors")
@@ -191,18 +195,6 @@ class ApeX(DQN):
 
     # -- learning ------------------------------------------------------------------------------------------------
 
-    def observe(
-        self,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-        next_observation: Any = None,
-        env_id: Any = 0,
-    ) -> None:
-        raise self._no_memory("observe")
-
     def insert(self, records: Any) -> None:
         raise self._no_memory("insert")
 
@@ -239,11 +231,8 @@ class ApeX(DQN):
             self.executor.sync_target()
 
     def _no_memory(self, method: str) -> ExecutionError:
-        return ExecutionError(
-            "the memory of Ape-X is in shards, which belong to a plan",
-            where=f"ape-x.{method}",
-            fix="train it with rlweave.algorithms.ape_x, pass a batch to update, or use DQN, which has a memory",
-        )
+        what, fix = self.no_single_steps
+        return ExecutionError(what, where=f"{self.name}.{method}", fix=fix)
 
     def counters(self) -> dict[str, int]:
         return {"env_steps": self.env_steps, "trained_samples": self.trained_samples}

@@ -77,8 +77,8 @@ class ContinuousAgent(ReplayAgent):
     ) -> tuple[Any, dict[str, Any], Any]:
         if not explore:
             return self.actor.act_greedily(observations), {}, recurrent_state
-        noise = (recurrent_state, episode_start) if self._keeps_noise else ()
-        actions, after = self.actor.act(observations, *noise)
+        noise = self._memory(observations, recurrent_state, episode_start) if self._keeps_noise else {}
+        actions, after = self.actor.act(observations, *noise.values())
         return actions, {}, after
 
     def input_spaces(self) -> dict[str, InputSpace]:

@@ -367,7 +367,7 @@ class DQN(ReplayAgent):
         preprocess: bool = True,
     ) -> tuple[Any, dict[str, Any], Any]:
         self.check_masks(observations)
-        memory = self._memory(recurrent_state, episode_start) if self.recurrent else {}
+        memory = self._memory(observations, recurrent_state, episode_start) if self.recurrent else {}
         if not explore:
             actions, after = self.actor.act_greedily(observations, *memory.values())
         else:

@@ -64,14 +64,31 @@ def _in_bounds(leaf: Box, array: np.ndarray) -> bool:
 
 
 def finite(value: Any, where: str) -> np.float32:
-    """A reward as float32.
+    """A reward, a number or an array of one, as float32.
 
     Raises:
         ExecutionError: It is no finite number.
     """
-    if not np.isfinite(value):
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "fiub":
+        raise ExecutionError("a reward is not one number", where=where, received=repr(value), fix="pass a float")
+    if not np.isfinite(array).all():
         raise ExecutionError("a reward is not finite", where=where, received=str(value), fix="repair the environment")
-    return np.float32(value)
+    return np.float32(array.item())
+
+
+def flag(value: Any, where: str) -> np.bool_:
+    """Whether an episode ended: a bool, or an array of one.
+
+    Raises:
+        ExecutionError: It is no bool.
+    """
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "bui":
+        raise ExecutionError(
+            "terminated and truncated are one bool each", where=where, received=repr(value), fix="pass True or False"
+        )
+    return np.bool_(array.item())
 
 
 def same(first: Any, second: Any) -> bool:
@@ -85,12 +102,7 @@ def stack(items: Sequence[Any]) -> Any:
     >>> stack([{"a": np.zeros(2)}, {"a": np.ones(2)}])["a"].shape
     (2, 2)
     """
-    first = items[0]
-    if isinstance(first, dict):
-        return {key: stack([item[key] for item in items]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(stack(leaves) for leaves in zip(*items, strict=True))
-    return np.array(items)
+    return tree_map(lambda *leaves: np.array(leaves), *items)
 
 
 def is_single(space: Space, value: Any) -> bool:

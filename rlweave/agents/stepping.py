@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from rlweave.agents.elements import add_axis, finite, first_row, fitted, is_single, same, stack
+from rlweave.agents.elements import add_axis, finite, first_row, fitted, flag, is_single, same, stack
 from rlweave.errors import ExecutionError
 from rlweave.spaces import Space
 from rlweave.tree import tree_map
@@ -27,6 +27,8 @@ class Stepped(Protocol):
     recurrent: bool
     #: Whether it learns from its own actions only.
     on_policy: ClassVar[bool]
+    #: Why it cannot learn from single steps, and what to do instead; None: it can.
+    no_single_steps: ClassVar[tuple[str, str] | None]
 
     @property
     def recurrent_space(self) -> Space:
@@ -105,11 +107,14 @@ class StepDriver:
     ) -> None:
         """See `Agent.observe`."""
         agent, where = self.agent, f"environment {env_id!r}"
+        if agent.no_single_steps is not None:
+            what, fix = agent.no_single_steps
+            raise ExecutionError(what, where=f"{agent.name}.observe", fix=fix)
         chosen: Any
         own, extra, chosen = self._acted_in(env_id)
         observation = fitted(agent.observation_space, observation, f"{where}, observation")
         action = fitted(agent.action_space, action, f"{where}, action", within=True)
-        reward = finite(reward, where)
+        reward, terminated, truncated = finite(reward, where), flag(terminated, where), flag(truncated, where)
         if next_observation is not None:
             next_observation = fitted(agent.observation_space, next_observation, f"{where}, next_observation")
         if not agent.on_policy:
@@ -122,7 +127,7 @@ class StepDriver:
                 fix=f"{agent.name} learns from its own actions only; pass the action of the last get_actions",
             )
         step = {"observations": observation, "actions": own, "rewards": reward, **extra}
-        step |= {"terminated": np.bool_(terminated), "truncated": np.bool_(truncated)}
+        step |= {"terminated": terminated, "truncated": truncated}
         for whole in self._whole_steps(env_id, step, next_observation):
             agent.collect(env_id, whole)
         self.acted.pop(env_id, None)  # only now: a step that is refused may be observed again

@@ -79,7 +79,8 @@ class TrainedPolicy:
             observation: A value of `observation_space`, or a batch of them: nested alike, with one axis more in front
                 of each leaf. Lists and other dtypes of the same kind will do.
             deterministic: True takes the likeliest (or best) action, as evaluations do; False draws from the
-                distribution, or explores as at the end of training.
+                distribution, or explores as at the end of training; noise that drifts is drawn as at the beginning
+                of an episode.
             mask: Which actions are allowed, bool (N,) or (B, N); only of a policy that was trained with the setting
                 `info_mask`, from the infos of the environment.
 

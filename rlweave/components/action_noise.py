@@ -10,7 +10,6 @@ from typing import Any
 from rlweave import ops
 from rlweave.components.action_boundary import own_space
 from rlweave.components.action_leaves import FLOATS, action_leaves, as_space
-from rlweave.errors import SpecError
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import Space, Tuple
@@ -194,12 +193,5 @@ def make_noise(noise: NoiseSpec, action_space: Space, scope: str = "noise") -> A
     if isinstance(noise, ActionNoise):
         return noise
     spec = noise if isinstance(noise, Mapping) else {"type": "gaussian_noise", "deviation": noise}
-    made = Component.from_spec({**spec, "action_space": action_space, "scope": scope})
-    if not isinstance(made, ActionNoise):
-        raise SpecError(
-            "no noise on actions",
-            where=scope,
-            received=repr(noise)[:120],
-            fix="a standard deviation, or {type: ornstein_uhlenbeck_noise, deviation: 0.2, rate: 0.15}",
-        )
+    made: ActionNoise = ActionNoise.from_spec({**spec, "action_space": action_space, "scope": scope})
     return made

@@ -13,7 +13,7 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.components import Policy
 from rlweave.components.network import mlp
-from rlweave.errors import ConfigError, ExecutionError
+from rlweave.errors import ConfigError
 from rlweave.extras.evolution import EvolutionStrategy, NoiseTable
 from rlweave.extras.policy_variants import PolicyVariants
 from rlweave.graph import Component, api, graph_fn
@@ -194,6 +194,11 @@ class ES(Agent):
     """
 
     name: ClassVar[str] = "es"
+    no_single_steps: ClassVar[tuple[str, str] | None] = (
+        "evolution strategies learn from the returns of whole episodes, each played by one perturbed policy",
+        "play a generation with perturb() and act_perturbed(), as rlweave.extras.es does, and pass its "
+        "offsets and returns to update()",
+    )
     config_class = ESConfig
     config: ESConfig
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "perturb", "act_perturbed")
@@ -277,28 +282,6 @@ class ES(Agent):
         """The action of each perturbed policy for the observation of its environment, (num_envs, ...)."""
         self.check_masks(observations)
         return self.env_actions(self.actor.act_perturbed(observations))
-
-    def observe(
-        self,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-        next_observation: Any = None,
-        env_id: Any = 0,
-    ) -> None:
-        """Nothing can be learned from single steps.
-
-        Raises:
-            ExecutionError: Always.
-        """
-        raise ExecutionError(
-            "evolution strategies learn from the returns of whole episodes, each played by one perturbed policy",
-            where="es.observe",
-            fix="play a generation with perturb() and act_perturbed(), as rlweave.extras.es does, and pass its "
-            "offsets and returns to update()",
-        )
 
     # -- learning ------------------------------------------------------------------------------------------------
 

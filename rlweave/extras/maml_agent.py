@@ -12,7 +12,7 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.components import Policy
 from rlweave.components.network import mlp
-from rlweave.errors import ConfigError, ExecutionError
+from rlweave.errors import ConfigError
 from rlweave.extras.adaptation_losses import SquaredErrorLoss, SurrogateLoss
 from rlweave.extras.linear_baseline import LinearBaseline
 from rlweave.extras.policy_variants import PolicyVariants
@@ -243,6 +243,10 @@ class MAML(Agent):
     """
 
     name: ClassVar[str] = "maml"
+    no_single_steps: ClassVar[tuple[str, str] | None] = (
+        "meta-learning needs batches of tasks, before and after adaptation",
+        "collect rollouts with act(), adapt() and act_adapted(), as rlweave.extras.maml does; pass them to update()",
+    )
     config_class = MAMLConfig
     config: MAMLConfig
 
@@ -372,28 +376,6 @@ class MAML(Agent):
             support: Rows (T, N, ...) as `rows_space` says, T being `shots`.
         """
         self.actor.adapt(support)
-
-    def observe(
-        self,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-        next_observation: Any = None,
-        env_id: Any = 0,
-    ) -> None:
-        """Nothing can be learned from steps that do not say which task they belong to.
-
-        Raises:
-            ExecutionError: Always.
-        """
-        raise ExecutionError(
-            "meta-learning needs batches of tasks, before and after adaptation",
-            where="maml.observe",
-            fix="collect rollouts with act(), adapt() and act_adapted(), as rlweave.extras.maml does, and pass them to "
-            "update()",
-        )
 
     # -- learning ------------------------------------------------------------------------------------------------
 

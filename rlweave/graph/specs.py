@@ -94,25 +94,30 @@ def from_spec(spec: Any, base: type | None = None) -> Any:
         SpecError: Unknown type or key (names the nearest right one), or a component of another kind.
     """
     if isinstance(spec, ComponentBase):
-        component = spec
-    else:
-        component = _make(spec)
-    if base is not None and not isinstance(component, base):
+        _check_kind(type(spec), base, spec)
+        return spec
+    return _make(spec, base)
+
+
+def _check_kind(cls: type, base: type | None, spec: Any) -> None:
+    if base is not None and not issubclass(cls, base):
         raise SpecError(
-            f"the spec makes no {base.__name__}",
-            received=f"{type(component).__name__} from {spec!r}",
-            fix="choose another type",
+            f"the spec makes no {base.__name__}", received=f"{cls.__name__} from {spec!r}", fix=_types_of(base)
         )
-    return component
 
 
-def _make(spec: Any) -> Any:
+def _types_of(base: type) -> str:
+    """The registered types of a kind, as a fix."""
+    names = [name for name, cls in registered_components().items() if issubclass(cls, base)]
+    return f"choose a type of {sorted(names)}" if names else "choose another type"
+
+
+def _make(spec: Any, base: type | None = None) -> Any:
     if isinstance(spec, str):
         spec = {"type": spec}
     if not isinstance(spec, dict) or not isinstance(spec.get("type"), str):
-        raise SpecError(
-            'a component spec is a dict with "type"', received=repr(spec)[:120], fix='{"type": "dense", "units": 64}'
-        )
+        example = '{"type": "dense", "units": 64}' if base is None or _is_base(base) else _types_of(base)
+        raise SpecError('a component spec is a dict with "type"', received=repr(spec)[:120], fix=example)
     arguments = dict(spec)
     name = arguments.pop("type")
     cls = _class_of(name)
@@ -124,6 +129,7 @@ def _make(spec: Any) -> Any:
             received=repr(spec)[:120],
             fix=f"{nearest(name, registered_components())}; or name a class of your own as 'module:Class'",
         )
+    _check_kind(cls, base, spec)
     signature = _constructor(cls)
     allowed = [p for p in signature.parameters if p != "self"]
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())

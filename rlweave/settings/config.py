@@ -175,11 +175,13 @@ def _explain(config_class: type[BaseModel], details: Any) -> tuple[str, ConfigEr
     if details["type"] == "literal_error" and (choices := _literals(field)):
         fix = nearest(str(details["input"]), choices)
         return key, ConfigError(f"setting {key!r} has no such choice", received=received, fix=fix)
-    message = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message, fix = details["msg"].removeprefix("Value error, ").removeprefix("Input "), ""
     if field is not None and _is_of_wrong_type(details["type"]):
         message = f"must be {_type_name(field.annotation)}"
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        fix = f"a value of that type, such as {_format(default)}, the default" if default is not None else ""
     what = f"setting {key!r}: {message}" if key else message
-    return key, ConfigError(what, received=received if key else "")
+    return key, ConfigError(what, received=received if key else "", fix=fix)
 
 
 def _numbers(value: Any) -> Iterator[int | float]:

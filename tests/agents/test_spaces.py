@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from rlweave.agents import DQN, PPO
+from rlweave.errors import ExecutionError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
+from rlweave.tree import tree_leaves as leaves
 
 #: Every kind of leaf and container at once; empty ones among them.
 STRANGE = Dict(
@@ -88,3 +90,35 @@ def test_steps_that_were_on_their_way_are_forgotten_with_a_load_and_with_new_epi
     assert agents[0].counters() == agents[1].counters()
     for (name, one), other in zip(agents[0].state_dict().items(), agents[1].state_dict().values(), strict=True):
         np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+@pytest.mark.parametrize("config", [{"network": [{"type": "lstm", "units": 3}]}, {"network": []}], ids=["lstm", "none"])
+def test_acting_without_a_state_begins_episodes(config):
+    agent = DQN(FloatBox(shape=(3,)), IntBox(2), config, backend="torch", seed=2)
+    observations = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    actions, _, after = agent.act(observations, explore=False)
+    first = agent.act(observations, agent.initial_state(4), np.ones(4, np.bool_), explore=False)
+    np.testing.assert_array_equal(actions, first[0])
+    assert all(np.array_equal(*pair) for pair in zip(leaves(after), leaves(first[2]), strict=True))
+    given = agent.act(observations, after, np.zeros(4, np.bool_), explore=False)[2]
+    assert all(
+        np.array_equal(*pair)
+        for pair in zip(leaves(agent.act(observations, after, explore=False)[2]), leaves(given), strict=True)
+    )
+
+
+def test_rewards_and_ends_are_one_number_and_one_bool():
+    agent = DQN(FloatBox(shape=(3,)), IntBox(2), {"network": []}, backend="torch")
+    zeros = np.zeros(3)
+    agent.observe(zeros, 0, np.array([1.0]), np.array([False]), np.bool_(True), zeros)
+    assert agent.inserted == 1
+    for reward, terminated, words in (
+        ([1.0, 2.0], False, "one number"),
+        ("1", False, "one number"),
+        (np.nan, False, "not finite"),
+        (1.0, [True, False], "one bool each"),
+        (1.0, 0.5, "one bool each"),
+    ):
+        with pytest.raises(ExecutionError, match=words):
+            agent.observe(zeros, 0, reward, terminated, False, zeros)
+    assert agent.inserted == 1

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rlweave.components import GaussianNoise, NoisyAction, OrnsteinUhlenbeckNoise
-from rlweave.errors import ConfigError, SpaceError
+from rlweave.components.action_noise import make_noise
+from rlweave.errors import ConfigError, SpaceError, SpecError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 from tests.components.gradient_probes import BACKENDS
@@ -95,3 +96,9 @@ def test_what_is_refused():
         GaussianNoise(SPACE, -0.1)
     with pytest.raises(ConfigError, match="rate"):
         OrnsteinUhlenbeckNoise(SPACE, rate=0.0)
+
+
+@pytest.mark.parametrize("spec", [{"type": "dense", "units": 3}, {"deviation": 0.2}], ids=["a layer", "no type"])
+def test_a_spec_of_something_else_names_the_kinds_of_noise(spec):
+    with pytest.raises(SpecError, match=r"\['gaussian_noise', 'ornstein_uhlenbeck_noise'\]"):
+        make_noise(spec, FloatBox(-1.0, 1.0))

@@ -13,6 +13,7 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.elements import add_axis, first_row
 from rlweave.agents.minibatches import RowMinibatches, SequenceMinibatches
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
+from rlweave.agents.stepping import carried
 from rlweave.components import Policy, RunningNormalization, ValueFunction
 from rlweave.components.memories.trajectory_columns import TrajectoryColumns
 from rlweave.components.network import mlp
@@ -193,7 +194,7 @@ class ActorCriticAgent(Agent):
     ) -> tuple[Any, dict[str, Any], Any]:
         """As `Agent.act`; log-probabilities `log_probs` (B,) are stored with the step."""
         self.check_masks(observations)
-        memory = self._memory(observations, recurrent_state, episode_start) if self.recurrent else {}
+        memory = carried(self, observations, recurrent_state, episode_start) if self.recurrent else {}
         actions, log_probs, after = self.actor.act(
             observations, *memory.values(), explore=explore, preprocess=preprocess
         )

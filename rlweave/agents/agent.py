@@ -14,7 +14,7 @@ from rlweave.agents.acting import ActingChoice, choose_actor
 from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.networks import with_networks
-from rlweave.agents.stepping import StepDriver, greedy_player, rows_of
+from rlweave.agents.stepping import StepDriver, greedy_player
 from rlweave.backends import get_backend
 from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.action_leaves import ANY_KIND
@@ -265,18 +265,6 @@ class Agent(ModelExchange, KeepsMemory, ABC):
     def initial_state(self, num_envs: int) -> Any:
         """The recurrent state at the start of an episode: zeros, nested (B, ...); () without memory."""
         return self.recurrent_space.with_batch_rank().zeros(num_envs)
-
-    def _memory(self, observations: Any, recurrent_state: Any, episode_start: Any) -> dict[str, Any]:
-        """What recurrent networks act from, by name; it is stored with the step.
-
-        Without a state episodes begin; with a state alone they go on.
-        """
-        if isinstance(recurrent_state, tuple) and not recurrent_state:
-            recurrent_state = self.initial_state(rows_of(observations))
-            episode_start = np.ones(rows_of(observations), np.bool_)
-        elif episode_start is None:
-            episode_start = np.zeros(rows_of(observations), np.bool_)
-        return {"recurrent_state": recurrent_state, "episode_start": episode_start}
 
     def greedy_player(self) -> Callable[[Any, Any], Any]:
         """What plays greedily: a function of observations (B, ...) and episode starts, bool (B,), to actions (B, ...).

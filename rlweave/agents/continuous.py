@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import ReplayAgent, ReplayConfig
+from rlweave.agents.stepping import carried
 from rlweave.components import mlp
 from rlweave.components.action_leaves import FLOATS
 from rlweave.components.action_masks import check_mask_leaf
@@ -77,7 +78,7 @@ class ContinuousAgent(ReplayAgent):
     ) -> tuple[Any, dict[str, Any], Any]:
         if not explore:
             return self.actor.act_greedily(observations), {}, recurrent_state
-        noise = self._memory(observations, recurrent_state, episode_start) if self._keeps_noise else {}
+        noise = carried(self, observations, recurrent_state, episode_start) if self._keeps_noise else {}
         actions, after = self.actor.act(observations, *noise.values())
         return actions, {}, after
 

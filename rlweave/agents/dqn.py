@@ -16,7 +16,7 @@ from rlweave.agents.agent import Batch, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent, ReplayConfig, ReplayGraph
 from rlweave.agents.sequences import SequenceAccumulator, sequence_space
-from rlweave.agents.stepping import rows_of
+from rlweave.agents.stepping import carried, rows_of
 from rlweave.components import DQNLoss, DuelingPolicy, EpsilonGreedy, NStepAccumulator, QPolicy, SequenceDQNLoss
 from rlweave.components.action_leaves import COUNTABLE
 from rlweave.components.network import mlp
@@ -367,7 +367,7 @@ class DQN(ReplayAgent):
         preprocess: bool = True,
     ) -> tuple[Any, dict[str, Any], Any]:
         self.check_masks(observations)
-        memory = self._memory(observations, recurrent_state, episode_start) if self.recurrent else {}
+        memory = carried(self, observations, recurrent_state, episode_start) if self.recurrent else {}
         if not explore:
             actions, after = self.actor.act_greedily(observations, *memory.values())
         else:

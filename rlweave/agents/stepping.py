@@ -222,6 +222,24 @@ def greedy_player(agent: Stepped) -> Callable[[Any, Any], Any]:
     return play
 
 
+def carried(agent: Stepped, observations: Any, recurrent_state: Any, episode_start: Any) -> dict[str, Any]:
+    """What an agent that carries a state acts from, by name: without a state episodes begin, with one alone they go on.
+
+    Args:
+        agent: The agent.
+        observations: Nested (B, ...).
+        recurrent_state: Nested (B, ...); () for none.
+        episode_start: Bool (B,), or None.
+    """
+    if isinstance(recurrent_state, tuple) and not recurrent_state:
+        rows = rows_of(observations)
+        recurrent_state = agent.recurrent_space.with_batch_rank().zeros(rows)
+        episode_start = np.ones(rows, np.bool_)
+    elif episode_start is None:
+        episode_start = np.zeros(rows_of(observations), np.bool_)
+    return {"recurrent_state": recurrent_state, "episode_start": episode_start}
+
+
 class RecurrentStates:
     """Recurrent states of environments by name. One that is not known starts an episode.
 

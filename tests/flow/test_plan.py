@@ -408,12 +408,11 @@ def test_a_handler_of_the_programs_own_is_left_alone() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_leaving_a_run_early_gives_ctrl_c_back() -> None:
-    found = signal.getsignal(signal.SIGINT)
+def test_leaving_a_run_early_gives_ctrl_c_back(ctrl_c: Any) -> None:
     for _ in ppo(workers(1), FakeLearner()).run():
-        assert signal.getsignal(signal.SIGINT) is not found
+        assert signal.getsignal(signal.SIGINT) is not ctrl_c
         break
-    assert signal.getsignal(signal.SIGINT) is found
+    assert signal.getsignal(signal.SIGINT) is ctrl_c
 
 
 def test_closing_ends_the_actors_and_the_plan() -> None:

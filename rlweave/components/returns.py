@@ -180,7 +180,7 @@ class GeneralizedAdvantageEstimation(Component):
             PROBABILITY.check(name, value, scope)
         self.discount, self.lambda_ = float(discount), float(lambda_)
 
-    @graph_fn(differentiable=False, returns=2)
+    @graph_fn(differentiable=False, looks_ahead=True, returns=2)
     def estimate(
         self, rewards: Array, values: Array, next_values: Array, terminated: Array, truncated: Array
     ) -> tuple[Array, Array]:

@@ -125,7 +125,7 @@ class VTrace(Component):
         self.discount, self.lambda_ = float(discount), float(lambda_)
         self.rho_clip, self.c_clip, self.policy_rho_clip = rho_clip, c_clip, policy_rho_clip
 
-    @graph_fn(differentiable=False, returns=3)
+    @graph_fn(differentiable=False, looks_ahead=True, returns=3)
     def estimate(
         self,
         target_log_probs: Array,

@@ -7,7 +7,8 @@ the differentiated path with the arrays that its nodes have read.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,32 @@ from rlweave.tree import flatten_tree, leaves_of, tree_leaves, tree_map
 
 Environment = dict[int, Any]
 
+#: Looks at a node with the arrays of its inputs, in order, before it runs; what it returns is called with those of its
+#: results after.
+Watcher = Callable[[Node, list[Any]], Callable[[list[Any]], None]]
+
 
 class EagerExecutor(GraphExecutor):
-    """An executor whose API methods run in Python, node by node; slow, and open to debuggers."""
+    """An executor whose API methods run in Python, node by node; slow, and open to debuggers and checks."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.linker.functional = False
+        #: Set by `watched`.
+        self._watcher: Watcher | None = None
 
     def add_method(self, name: str) -> None:
         object.__setattr__(self, name, _EagerMethod(self, name))
+
+
+@contextmanager
+def watched(executor: EagerExecutor, watcher: Watcher) -> Iterator[None]:
+    """Has a function look at every node that runs, those in bodies of loops and conditions too."""
+    executor._watcher = watcher
+    try:
+        yield
+    finally:
+        executor._watcher = None
 
 
 class _EagerMethod:
@@ -120,6 +137,7 @@ class Interpreter:
     def __init__(self, executor: EagerExecutor, arrays: Environment) -> None:
         self.executor, self.backend, self.linker, self.arrays = executor, executor.backend, executor.linker, arrays
         self.runtime = executor.backend.runtime()
+        self._in_vmap = False
         #: By identity of a node: the arrays of the variables that it has read, by path.
         self._read: dict[int, dict[str, Any]] = {}
 
@@ -137,6 +155,9 @@ class Interpreter:
             environment: Arrays by value id.
             recorded: Arrays of variables to read instead of the store's (replays).
         """
+        watcher, after = self.executor._watcher, None
+        if watcher is not None and recorded is None and not self._in_vmap:
+            after = watcher(node, [self.array(value, environment) for value in node.inputs()])
         if isinstance(node, Gradients):
             result = self.gradient(node, environment)
         else:
@@ -145,6 +166,8 @@ class Interpreter:
                 self._read[id(node)] = {cell.path: cell.value for cell in cells}
             result = self._run(node, environment)
         _place(node.result, result, environment)
+        if after is not None:
+            after([environment[id(value)] for value in node.values()])
 
     def _run(self, node: Node, environment: Environment) -> Any:
         if isinstance(node, Call):
@@ -169,9 +192,13 @@ class Interpreter:
             value, axis = next((v, a) for arg, a in axes if a is not None for v in leaves_of(arg, Value))
             size = self.array(value, environment).shape[axis]
         body = node.body
-        return self.runtime["vmap"](
-            lambda *rows: self.run_graph(body, rows, environment), node.in_axes, size, arguments
-        )
+        self._in_vmap = True
+        try:
+            return self.runtime["vmap"](
+                lambda *rows: self.run_graph(body, rows, environment), node.in_axes, size, arguments
+            )
+        finally:
+            self._in_vmap = False
 
     def _call(self, node: Call, environment: Environment) -> Any:
         for path, value in node.substitution.items():

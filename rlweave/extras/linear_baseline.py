@@ -85,4 +85,5 @@ def _features(observations: Any, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np
 def _residuals(features: npt.NDArray[np.float64], returns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Returns (T,) less their least-squares fit by features (T, F)."""
     normal = features.T @ features + _RIDGE * np.eye(features.shape[1])
-    return returns - features @ np.linalg.solve(normal, features.T @ returns)
+    # features of very different sizes are singular in spite of the ridge
+    return returns - features @ np.linalg.lstsq(normal, features.T @ returns, rcond=None)[0]

@@ -119,11 +119,12 @@ class GraphFunction(_Declared):
         host: bool,
         returns: int | None,
         mixes_batch: bool,
+        looks_ahead: bool,
         differentiable: bool,
         spaces: str | None,
     ) -> None:
         super().__init__(function, flatten=flatten, split=split, with_key=with_key)
-        self.host, self.returns, self.mixes_batch = host, returns, mixes_batch
+        self.host, self.returns, self.mixes_batch, self.looks_ahead = host, returns, mixes_batch, looks_ahead
         self.differentiable, self.spaces = differentiable, spaces
 
     @overload
@@ -216,6 +217,7 @@ def graph_fn(
     host: bool = False,
     returns: int | None = None,
     mixes_batch: bool = False,
+    looks_ahead: bool = False,
     differentiable: bool = True,
     spaces: str | None = None,
 ) -> Any:
@@ -231,6 +233,7 @@ def graph_fn(
         returns: Number of results, where it cannot be read from the return statements.
         mixes_batch: The body reduces or mixes across the batch (as into (B, B) arrays); replicas run it once, on the
             full batch.
+        looks_ahead: Results at a time step depend on later steps, as returns do; `rlweave check` refuses it elsewhere.
         differentiable: False: gradients stop here (synchronization, optimizers, memories).
         spaces: Name of a method with the same parameters that takes the input spaces and returns the result
             spaces; skips abstract evaluation. The body is not traced, so it is assumed to write every variable of the
@@ -246,6 +249,7 @@ def graph_fn(
             host=host,
             returns=returns,
             mixes_batch=mixes_batch,
+            looks_ahead=looks_ahead,
             differentiable=differentiable,
             spaces=spaces,
         )

@@ -207,6 +207,7 @@ class Call(Node):
         op: Name of the operator that it calls, if it calls one.
         relabels: It returns its argument with other ranks.
         mixes_batch: Rows of the batch may depend on each other.
+        looks_ahead: Results at a time step may depend on later ones.
         declared_spaces: Its result spaces are declared, not inferred, and its effects are unknown.
         aliased_writes: Paths of the variables that it assigns an array which something else may hold.
         integer_writes: Paths of variables without a gradient.
@@ -222,6 +223,7 @@ class Call(Node):
     op: str | None = None
     relabels: bool = False
     mixes_batch: bool = False
+    looks_ahead: bool = False
     declared_spaces: bool = False
     aliased_writes: tuple[str, ...] = ()
     integer_writes: tuple[str, ...] = ()

@@ -173,6 +173,7 @@ class Trace:
             differentiable=declared.differentiable,
             device=device,
             mixes_batch=declared.mixes_batch or component.mixes_batch,
+            looks_ahead=declared.looks_ahead,
         )
         self._substitute(node)
         self.session.infer(node, declared)

@@ -95,13 +95,13 @@ class SequenceDQNLoss(DQNLoss):
         losses = self._losses(chosen, targets, rewards, weights)
         return self._mean(losses, mask), self._priorities(self._sizes(chosen, targets, rewards), mask)
 
-    @graph_fn(differentiable=False)
+    @graph_fn(differentiable=False, looks_ahead=True)
     def _cut(self, truncated: Any, mask: Any) -> Any:
         """Windows end before the padding, too."""
         padding_follows = ops.concat([ops.logical_not(mask[1:]), ops.zeros_like(mask[:1])], axis=0)
         return ops.logical_or(truncated, padding_follows)
 
-    @graph_fn(differentiable=False)
+    @graph_fn(differentiable=False, looks_ahead=True)
     def _sequence_target(
         self, rewards: Any, terminated: Any, truncated: Any, target_q_next: Any, online_q_next: Any
     ) -> Any:

@@ -1,0 +1,96 @@
+"""`check`: all checks of one component."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlweave.errors import RlweaveError
+from rlweave.graph import Component
+from rlweave.spaces import Space
+from rlweave.testing.checks.findings import Cause, Done, Finding, Report
+from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
+from rlweave.testing.checks.rows import batch_independence, batch_order
+from rlweave.testing.checks.subject import Subject
+from rlweave.testing.checks.time import causality
+from rlweave.testing.descriptors import Descriptor
+
+#: Every check of a component, in the order in which they are made.
+CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
+    batch_independence,
+    batch_order,
+    causality,
+    finite_at_edges,
+    no_wide_floats,
+    inputs_unchanged,
+)
+
+
+def check(target: Descriptor | Component | type[Component], input_spaces: Mapping[str, Space] | None = None) -> Report:
+    """Checks a component, with no test written for it.
+
+    Args:
+        target: A descriptor; or a component, its class if it needs no arguments, or its class if that has a class
+            method `descriptor()`.
+        input_spaces: Space of each API input, by parameter name or "method.parameter"; of a descriptor its own.
+
+    Returns:
+        What was found; `report.ok` where there is nothing.
+    """
+    descriptor = described(target, input_spaces)
+    with np.errstate(all="ignore"):  # what is not finite is a finding
+        return _checked(descriptor)
+
+
+def _checked(descriptor: Descriptor) -> Report:
+    report = Report(descriptor.name)
+    subject = Subject(descriptor)
+    try:
+        subject.situations()
+    except RlweaveError as error:
+        report.findings.append(_failure(descriptor, error))
+        return report
+    for make in CHECKS:
+        start = time.perf_counter()
+        try:
+            found = _distinct(make(subject))
+        except RlweaveError as error:
+            found = [_failure(descriptor, error)]
+        report.findings += found
+        name = make.__name__.replace("_", " ")
+        report.done.append(Done(name, len(subject.situations()), round(time.perf_counter() - start, 3)))
+    return report
+
+
+def described(target: Any, input_spaces: Mapping[str, Space] | None) -> Descriptor:
+    """The descriptor of what `check` is given."""
+    if isinstance(target, Descriptor):
+        return target
+    if isinstance(target, type) and hasattr(target, "descriptor"):
+        found: Descriptor = target.descriptor()
+        return found
+    cls = target if isinstance(target, type) else type(target)
+    make = target if isinstance(target, type) else lambda: copy.deepcopy(target)
+    return Descriptor(cls.__name__, cls, make, dict(input_spaces or {}))
+
+
+def _failure(descriptor: Descriptor, error: RlweaveError) -> Finding:
+    """A component that cannot be built or called, as a finding."""
+    seen = f"{error.what}; {error.received}" if error.received else error.what
+    fix = error.fix or "see the error"
+    if "batch axis twice" in seen:
+        cause = Cause.BATCH_TWICE
+    elif "read-only" in seen:  # what the build tries a function on
+        cause, fix = Cause.INPUT_CHANGED, CHANGE_A_COPY
+    else:
+        cause = Cause.CANNOT_BUILD
+    return Finding("build", error.where or descriptor.name, seen, cause, fix)
+
+
+def _distinct(found: Iterator[Finding]) -> list[Finding]:
+    """One finding for each place and cause."""
+    return list({(finding.where, finding.cause): finding for finding in reversed(list(found))}.values())[::-1]

@@ -1,0 +1,121 @@
+"""Numbers: finite at the edges, of the right width, and nothing changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rlweave.spaces import Box
+from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.recording import Recording, Step
+from rlweave.testing.checks.subject import Situation, Subject
+
+#: A number that is large for an observation or a reward, and whose square float32 still holds.
+HUGE = 1e4
+
+CHANGE_A_COPY = "compute a new array (x = x + 1 in place of x += 1); ops.set_at gives a changed copy"
+
+
+def finite_at_edges(subject: Subject) -> Iterator[Finding]:
+    """Inputs are all zero, lowest, highest, huge, equal in all rows; one row; results stay finite."""
+    for situation in subject.situations():
+        for edge, value in EDGES.items():
+            changed = {}
+            for path, space in situation.inputs.items():
+                array = np.asarray(situation.flat[path])
+                if array.dtype.kind == "f" and array.size:
+                    changed[path] = value(space, array)
+            if changed and np.isfinite(np.concatenate([x.ravel() for x in situation.flat.values() if _float(x)])).all():
+                yield from _first_not_finite(situation, situation.run(changed), f"float inputs {edge}")
+        yield from _first_not_finite(situation, situation.base, "sampled inputs")
+    for situation in subject.situations(1):
+        yield from _first_not_finite(situation, situation.base, "a batch of one row")
+
+
+def _float(array: np.ndarray) -> bool:
+    return np.asarray(array).dtype.kind == "f"
+
+
+def _limits(space: Box, array: np.ndarray, which: str) -> np.ndarray:
+    """The bound of a box, or a huge number where there is none."""
+    bound = space.low if which == "low" else space.high
+    assert bound is not None
+    huge = -HUGE if which == "low" else HUGE
+    clipped = np.clip(np.nan_to_num(bound, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE) if bound.size else bound
+    return np.broadcast_to(np.where(np.isfinite(bound), clipped, huge).astype(array.dtype), array.shape).copy()
+
+
+def _zeros(space: Box, array: np.ndarray) -> np.ndarray:
+    low, high = _limits(space, array, "low"), _limits(space, array, "high")
+    return np.clip(np.zeros_like(array), low, high)
+
+
+def _equal(space: Box, array: np.ndarray) -> np.ndarray:
+    first = array[(0,) * space.ranks]
+    return np.broadcast_to(first, array.shape).copy()
+
+
+EDGES: dict[str, Callable[[Box, np.ndarray], np.ndarray]] = {
+    "all zero": _zeros,
+    "at their lower bounds": lambda space, array: _limits(space, array, "low"),
+    "at their upper bounds": lambda space, array: _limits(space, array, "high"),
+    "equal in all rows": _equal,
+}
+
+
+def _first_not_finite(situation: Situation, recording: Recording, inputs: str) -> Iterator[Finding]:
+    for step in recording.steps:
+        fine = all(_is_finite(leaf.array) for leaf in step.inputs.values()) and all(map(_is_finite, step.read.values()))
+        for name, array in _made(step):
+            if fine and not _is_finite(array):
+                bad = array.reshape(-1)[~np.isfinite(array.reshape(-1))][0]
+                yield Finding(
+                    "finite at the edges",
+                    step.where,
+                    f"{situation.where} with {inputs}: {name} has {bad}",
+                    Cause.NOT_FINITE,
+                    "keep logarithms, divisions and roots away from 0 and exponentials from large numbers: "
+                    "ops.log_softmax, ops.maximum(x, 1e-8), ops.clip",
+                )
+                return
+
+
+def _made(step: Step) -> list[tuple[str, np.ndarray]]:
+    results = [(f"its result {name!r}" if name else "its result", leaf.array) for name, leaf in step.outputs.items()]
+    return results + [(f"variable {path}", array) for path, array in step.written.items()]
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+
+
+def no_wide_floats(subject: Subject) -> Iterator[Finding]:
+    """What is computed from float32 and smaller integers stays float32."""
+    for situation in subject.situations():
+        for step in situation.base.steps:
+            given = [leaf.array.dtype for leaf in step.inputs.values()] + [array.dtype for array in step.read.values()]
+            for name, array in _made(step):
+                if array.dtype == np.float64 and np.dtype(np.float64) not in given:
+                    yield Finding(
+                        "dtypes",
+                        step.where,
+                        f"{situation.where}: {name} is float64, of inputs {sorted({str(d) for d in given})}",
+                        Cause.WIDE_FLOATS,
+                        'keep constants in float32: ops.asarray(x, "float32"); a NumPy array or scalar of float64 '
+                        "widens all it meets",
+                    )
+
+
+def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
+    """No graph function writes into the arrays that it is given."""
+    for situation in subject.situations():
+        for step in situation.base.steps:
+            if step.changed:
+                yield Finding(
+                    "inputs unchanged",
+                    step.where,
+                    f"{situation.where}: it wrote into {', '.join(map(repr, step.changed))}",
+                    Cause.INPUT_CHANGED,
+                    CHANGE_A_COPY,
+                )

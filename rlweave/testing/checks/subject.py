@@ -1,0 +1,172 @@
+"""What is checked: a component with inputs, and the calls of one round, each with the state that it begins from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from rlweave.extensions.eager import EagerExecutor
+from rlweave.graph import GraphExecutor
+from rlweave.graph.ir import RANDOM_PATHS, Graph, Value, all_nodes
+from rlweave.spaces import Box
+from rlweave.testing.checks.axes import Along, replaced
+from rlweave.testing.checks.recording import Recording, record
+from rlweave.testing.descriptors import TIME_STEPS, Descriptor
+from rlweave.testing.parity import build_described
+from rlweave.tree import flatten_tree, unflatten_like
+
+#: Rows of the batch in most checks: a number that no small component has as a feature size.
+ROWS = 5
+
+
+@dataclass
+class Situation:
+    """A call of an API method, ready to be made again with other inputs.
+
+    Args:
+        subject: Whose method it is.
+        method: The API method.
+        arguments: Its inputs, nested.
+        others: Inputs of the same shapes, sampled anew.
+        static: Its static arguments.
+        state: What the executor held before, by path.
+        sizes: Sizes of the ranks "B" and "T".
+    """
+
+    subject: Subject
+    method: str
+    arguments: dict[str, Any]
+    others: dict[str, Any]
+    static: Mapping[str, Any]
+    state: dict[str, np.ndarray]
+    sizes: dict[str, int]
+
+    @property
+    def where(self) -> str:
+        """Component path and method."""
+        return f"{self.subject.root_path}.{self.method}"
+
+    @cached_property
+    def inputs(self) -> dict[str, Box]:
+        """Spaces of the inputs, with their ranks, by path."""
+        root = self.subject.eager.root
+        spaces = self.subject.descriptor.inputs(root, self.method)
+        leaves = ((name, path, leaf) for name, space in spaces.items() for path, leaf in space.flatten().items())
+        return {f"{name}/{path}".rstrip("/"): leaf for name, path, leaf in leaves}
+
+    @cached_property
+    def flat(self) -> dict[str, np.ndarray]:
+        """The inputs by path."""
+        return flatten_tree(self.arguments)
+
+    @cached_property
+    def flat_others(self) -> dict[str, np.ndarray]:
+        """The other inputs by path."""
+        return flatten_tree(self.others)
+
+    @property
+    def graph(self) -> Graph:
+        """The traced method."""
+        return self.subject.graph_of(self.method, self.static)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the method draws random numbers."""
+        return any(path in RANDOM_PATHS for node in all_nodes(self.graph) for path in node.reads)
+
+    @property
+    def outputs(self) -> dict[str, Box]:
+        """Spaces of the results, by path."""
+        flat = flatten_tree(self.graph.outputs)
+        return {path: value.space for path, value in flat.items() if isinstance(value, Value)}
+
+    @cached_property
+    def base(self) -> Recording:
+        """The call as it is."""
+        return self.run({})
+
+    def run(self, changed: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray] | None = None) -> Recording:
+        """Makes the call with some inputs changed, from the state before it.
+
+        Args:
+            changed: Arrays by path.
+            state: Another state to begin from.
+        """
+        arguments = unflatten_like(self.arguments, {**self.flat, **changed})
+        return record(self.subject.eager, self.method, {**arguments, **self.static}, state or self.state)
+
+    def with_index(self, along: Along, index: int, names: list[str] | None = None) -> dict[str, np.ndarray]:
+        """The inputs that have a rank, with one row (or time step) sampled anew.
+
+        Args:
+            along: Batch or time.
+            index: Which.
+            names: Paths of the inputs; None: all.
+        """
+        found = {}
+        for path, space in self.inputs.items():
+            if names is None or path in names:
+                array = np.asarray(self.flat[path])
+                new = replaced(space, array, np.asarray(self.flat_others[path]), along, index, self.sizes)
+                if new is not array:
+                    found[path] = new
+        return found
+
+
+class Subject:
+    """A component that is checked.
+
+    Args:
+        descriptor: How to make and call it.
+    """
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.descriptor = descriptor
+        self.situations = cache(self._situations)
+
+    @cached_property
+    def eager(self) -> EagerExecutor:
+        """It, built on its reference backend, in portable random mode, to run node by node."""
+        executor = build_described(self.descriptor, self.descriptor.reference, mode="eager")
+        assert isinstance(executor, EagerExecutor)
+        return executor
+
+    @cached_property
+    def compiled(self) -> GraphExecutor:
+        """It, built on its reference backend."""
+        return build_described(self.descriptor, self.descriptor.reference)
+
+    @property
+    def root_path(self) -> str:
+        """Path of the root component."""
+        return self.eager.root.path
+
+    def graph_of(self, method: str, static: Mapping[str, Any]) -> Graph:
+        """A traced method."""
+        found = [graph for (name, _), graph in self.eager.graphs.items() if name == method]
+        return next((graph for graph in found if all(graph.static.get(k) == v for k, v in static.items())), found[0])
+
+    def _situations(self, rows: int = ROWS, seed: int = 0) -> list[Situation]:
+        """The calls of one round, in order, each from the state that the ones before it left; of each method the last.
+
+        Args:
+            rows: Rows of the batch.
+            seed: Seeds inputs.
+        """
+        return list({situation.method: situation for situation in self._round(rows, seed)}.values())
+
+    def _round(self, rows: int, seed: int) -> Iterator[Situation]:
+        executor, descriptor = self.eager, self.descriptor
+        state = build_described(descriptor, descriptor.reference).state_dict()
+        for method in descriptor.methods(executor.root):
+            one, other = (descriptor.sample(executor.root, method, rows, seed=s) for s in (seed, seed + 1))
+            static = descriptor.static.get(method, {})
+            situation = Situation(self, method, one, other, static, state, {"B": rows, "T": TIME_STEPS})
+            yield situation
+            executor.load_state_dict(state)
+            executor.execute(method, **one, **static)
+            state = executor.state_dict()

@@ -2,10 +2,11 @@
 
 `ComponentTest` builds any component alone. A `Descriptor` says how, so that the checks of `rlweave.testing.parity` can
 run over a whole registry (`rlweave.testing.component_descriptors` for the library's own). `check` finds the silent bugs
-of a component with no test written for it.
+of a component with no test written for it, `check_env` those of an environment.
 """
 
 from rlweave.testing.checks.checking import check
+from rlweave.testing.checks.environments import check_env
 from rlweave.testing.checks.findings import Cause, Finding, Report
 from rlweave.testing.component_test import ComponentTest
 from rlweave.testing.descriptors import Descriptor, Registry, components_of
@@ -19,6 +20,7 @@ __all__ = [
     "Registry",
     "Report",
     "check",
+    "check_env",
     "components_of",
     "eager_parity",
     "gradient_parity",

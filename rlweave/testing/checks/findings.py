@@ -68,12 +68,18 @@ class Cause(Enum):
     # environments
     OUTSIDE_OF_SPACE = "an observation does not lie in the observation space"
     OBSERVATION_CHANGES_LATER = "an observation array is changed after it was handed out"
+    INFO_CHANGES_LATER = "an info is changed after it was handed out"
     SEED_IGNORED = "the same seed does not repeat an episode"
+    EPISODES_REPEAT = "every reset begins the same episode"
+    ENVIRONMENTS_SHARE = "two environments in one process share what should be each one's own"
     NEVER_RESET = "an episode goes on where the one before it ended"
     BAD_REWARD = "a reward is not one finite number"
     BAD_ENDS = "terminated and truncated are not what they say"
     TIME_LIMIT_AS_TERMINATION = "a time limit is reported as a terminal state"
+    BAD_MASK = "an action mask does not fit the actions"
     NOTHING_ALLOWED = "an action mask allows nothing"
+    ACTION_IGNORED = "no action has an effect"
+    FINAL_OBSERVATION_LOST = "the first observation of the next episode stands in the place of the last of an episode"
     COUNTED_TWICE = "a step is counted twice, or not at all, where an episode ends"
     ADVICE = "it will train better otherwise"
 

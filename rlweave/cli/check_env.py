@@ -1,0 +1,36 @@
+"""`rlweave check-env`: an environment, checked for silent bugs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from rlweave.cli.console import output
+from rlweave.cli.settings import ImportOption
+from rlweave.strict_json import to_json
+
+
+def check_env(
+    env: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV", help="Id of Gymnasium, module:function, module:Class, or a module of PettingZoo's kind."
+        ),
+    ],
+    seed: Annotated[int, typer.Option(help="Seed of the environment and of the random actions.")] = 0,
+    steps: Annotated[int, typer.Option(help="Random steps; the other checks repeat the first of them.")] = 1000,
+    imports: ImportOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Checks an environment: spaces, rewards, seeds, resets, ends, masks, memory. Ends with 1 if it finds something."""
+    from rlweave import testing
+
+    report = testing.check_env(env, seed, steps)
+    if as_json:
+        typer.echo(to_json(report.to_data()))
+    else:
+        output().print(escape(str(report)))
+    sys.exit(0 if report.ok else 1)

@@ -1,0 +1,297 @@
+"""Environments of all kinds behind the few calls that the checks make: reset, step, draw an action."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import traceback
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+import rlweave
+from rlweave.envs.contract import reset_values, step_values
+from rlweave.envs.object_state import NotData
+from rlweave.envs.restoring import restore
+from rlweave.envs.saving import save_environment
+from rlweave.errors import EnvError, RlweaveError
+from rlweave.testing.checks.environments.values import leaves
+
+_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (gymnasium, rlweave, np))
+
+
+class CallFailed(Exception):  # noqa: N818 (it is caught where the finding is made)
+    """A call of an environment raised an error.
+
+    Args:
+        call: The call: "reset", "step", "construction" or "close".
+        error: What it raised.
+    """
+
+    def __init__(self, call: str, error: BaseException) -> None:
+        super().__init__(f"{call} raised {type(error).__name__}: {error}")
+        self.call, self.error = call, error
+
+    @property
+    def place(self) -> str:
+        """The innermost line outside of libraries: file, line and function."""
+        frames = traceback.extract_tb(self.error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))] or list(frames)
+        return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
+
+    @property
+    def seen(self) -> str:
+        """What it raised, on one line."""
+        if isinstance(self.error, RlweaveError):
+            received = f": {self.error.received}" if self.error.received else ""
+            return f"{self.error.what}{received}"
+        return f"{self.call}() raised {type(self.error).__name__}: {' '.join(str(self.error).split())}"
+
+    @property
+    def fix(self) -> str:
+        """What the error itself says about it."""
+        own = self.error.fix if isinstance(self.error, RlweaveError) else ""
+        return own or "correct it there; the same seed and actions repeat it"
+
+
+@contextlib.contextmanager
+def calling(call: str) -> Iterator[None]:
+    """Turns what an environment raises into `CallFailed`, and keeps its warnings to itself.
+
+    Raises:
+        CallFailed: It raised an error, or ended the program.
+    """
+    logger = logging.getLogger("gymnasium")
+    level = logger.level
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)
+            yield
+    except (CallFailed, NotData):
+        raise
+    except (Exception, SystemExit) as error:
+        raise CallFailed(call, error) from error
+    finally:
+        logger.setLevel(level)
+
+
+@dataclass
+class Outcome:
+    """What a reset or a step gave, as it was handed out; in vector environments for all rows, else for one.
+
+    Attributes:
+        observation: The observation.
+        info: The info.
+        reward: The reward; None after a reset, as `terminated` and `truncated`.
+        terminated: Whether a terminal state was reached.
+        truncated: Whether the episode was cut.
+    """
+
+    observation: Any
+    info: Any
+    reward: Any = None
+    terminated: Any = None
+    truncated: Any = None
+
+    def data(self) -> dict[str, Any]:
+        """All but the info, for comparisons."""
+        return {
+            "observation": self.observation,
+            "reward": self.reward,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+        }
+
+
+@dataclass
+class Part:
+    """What one agent gets, or all rows of a vector environment.
+
+    Attributes:
+        name: Of the agent; empty where there is one.
+        outcome: What it got.
+        observation_space: Gymnasium's space of the observation.
+        action_space: Gymnasium's space of one action, of one row.
+        rows: Number of environments, in a vector environment.
+    """
+
+    name: str
+    outcome: Outcome
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    rows: int | None = None
+
+
+class Player(ABC):
+    """One environment.
+
+    Args:
+        env: The environment.
+    """
+
+    #: Whether `reset` takes a seed at any time.
+    seeds_resets = True
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    @abstractmethod
+    def reset(self, seed: int | None) -> Outcome:
+        """Begins an episode."""
+
+    @abstractmethod
+    def step(self, action: Any) -> Outcome:
+        """Takes an action."""
+
+    @abstractmethod
+    def parts(self, outcome: Outcome) -> Iterator[Part]:
+        """What an outcome holds, agent by agent."""
+
+    @abstractmethod
+    def draw(self, draw: Drawing, outcome: Outcome) -> Any:
+        """A random action that is allowed after an outcome."""
+
+    @abstractmethod
+    def ended(self, outcome: Outcome) -> bool:
+        """Whether a reset has to come next."""
+
+    def save(self) -> Any:
+        """All that later steps depend on.
+
+        Raises:
+            NotData: It cannot be saved.
+        """
+        with calling("get_state"):
+            return save_environment(self.env)
+
+    def load(self, state: Any) -> None:
+        """Takes over a state; the environment was reset before.
+
+        Raises:
+            NotData: It does not fit.
+        """
+        with calling("set_state"):
+            restore(state, self.env)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        with contextlib.suppress(Exception), calling("close"):
+            self.env.close()
+
+
+class Drawing:
+    """Random actions: even ones, and ones that are held for a while, as these come further.
+
+    Args:
+        seed: Seeds them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng([seed, 1])
+        self._spaces: dict[str, gymnasium.Space[Any]] = {}
+        self._held: dict[str, Any] = {}
+        self._number = 0
+
+    def next_step(self) -> None:
+        """Begins the draws of another step."""
+        self._number += 1
+        if not self._holds() or self.rng.random() < 0.1:
+            self._held.clear()
+
+    def _holds(self) -> bool:
+        """Every other 50 steps."""
+        return self._number // 50 % 2 == 1
+
+    def action(self, name: str, space: gymnasium.Space[Any], mask: Any = None) -> Any:
+        """An action of a space; under a mask an allowed one."""
+        if mask is not None and isinstance(space, spaces.Discrete):
+            allowed = np.flatnonzero(np.asarray(mask))
+            return space.start + self.rng.choice(allowed) if len(allowed) else self._sample(name, space)
+        if name not in self._held:
+            self._held[name] = self._sample(name, space)
+        return copy.deepcopy(self._held[name])
+
+    def _sample(self, name: str, space: gymnasium.Space[Any]) -> Any:
+        if name not in self._spaces:  # a copy: environments may draw from theirs
+            self._spaces[name] = copy.deepcopy(space)
+            self._spaces[name].seed(int(self.rng.integers(2**31)))
+        return self._spaces[name].sample()
+
+
+class SinglePlayer(Player):
+    """An environment of Gymnasium."""
+
+    def reset(self, seed: int | None) -> Outcome:
+        with calling("reset"):
+            return Outcome(*reset_values(self.env.reset(seed=seed)))
+
+    def step(self, action: Any) -> Outcome:
+        with calling("step"):
+            observation, reward, terminated, truncated, info = step_values(self.env.step(action))
+        return Outcome(observation, info, reward, terminated, truncated)
+
+    def parts(self, outcome: Outcome) -> Iterator[Part]:
+        yield Part("", outcome, self.env.observation_space, self.env.action_space)
+
+    def draw(self, draw: Drawing, outcome: Outcome) -> Any:
+        draw.next_step()
+        return draw.action("", self.env.action_space, usable_mask(outcome, self.env.action_space))
+
+    def ended(self, outcome: Outcome) -> bool:
+        return is_true(outcome.terminated) or is_true(outcome.truncated)
+
+
+def mask_of(observation: Any, info: Any) -> Any:
+    """The mask of actions that came with an observation: the leaf or the info "action_mask"; None: there is none."""
+    for place in (observation, info):
+        for path, leaf in leaves(place):
+            if path.rpartition("/")[2] == "action_mask":
+                return leaf
+    return None
+
+
+def usable_mask(outcome: Outcome, space: gymnasium.Space[Any]) -> Any:
+    """A mask that fits the actions."""
+    mask = mask_of(outcome.observation, outcome.info)
+    fits = isinstance(space, spaces.Discrete) and mask is not None and np.shape(mask) == (int(space.n),)
+    return mask if fits else None
+
+
+def is_true(flag: Any) -> bool:
+    """A flag, whatever its type; what is none is False here."""
+    try:
+        return bool(np.asarray(flag).any())
+    except (TypeError, ValueError):
+        return False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is checked.
+
+    Attributes:
+        name: Of the environment, for the report.
+        make: Makes a new one; the same one again where only an object was given.
+        repeats: Whether `make` makes new ones.
+        limit: The time limit that the registration declares.
+    """
+
+    name: str
+    make: Callable[[], Player]
+    repeats: bool = True
+    limit: int | None = None
+
+
+def refuse(what: str, received: str, fix: str) -> EnvError:
+    """An error about what is to be checked."""
+    return EnvError(what, where="check_env", received=received, fix=fix)

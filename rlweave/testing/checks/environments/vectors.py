@@ -1,0 +1,113 @@
+"""Vector environments, Gymnasium's and rlweave's own, for the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from rlweave.envs.gymnasium_vector import autoreset_mode
+from rlweave.envs.object_state import NotData
+from rlweave.envs.vector_env import VectorEnv
+from rlweave.spaces.gymnasium_spaces import to_gymnasium
+from rlweave.testing.checks.environments.players import Drawing, Outcome, Part, Player, calling
+
+
+class GymVectorPlayer(Player):
+    """A vector environment of Gymnasium; where its autoreset is disabled, ended rows are reset before the next step.
+
+    Args:
+        env: The vector environment.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        with calling("construction"):
+            self.mode = autoreset_mode(env)
+        self.rows = int(env.num_envs)
+        self._ended = np.zeros(self.rows, np.bool_)
+
+    def reset(self, seed: int | None) -> Outcome:
+        self._ended = np.zeros(self.rows, np.bool_)
+        with calling("reset"):
+            observation, info = self.env.reset(seed=seed)
+        return Outcome(observation, info)
+
+    def step(self, action: Any) -> Outcome:
+        with calling("step"):
+            if self.mode is AutoresetMode.DISABLED and self._ended.any():
+                self.env.reset(options={"reset_mask": self._ended.copy()})
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        ended = np.asarray(terminated) | np.asarray(truncated)
+        self._ended = ended if ended.shape == (self.rows,) and ended.dtype == np.bool_ else np.zeros_like(self._ended)
+        return Outcome(observation, info, reward, terminated, truncated)
+
+    def parts(self, outcome: Outcome) -> Iterator[Part]:
+        yield Part("", outcome, self.env.observation_space, self.env.single_action_space, self.rows)
+
+    def draw(self, draw: Drawing, outcome: Outcome) -> Any:
+        draw.next_step()
+        return draw.action("", self.env.action_space)
+
+    def ended(self, outcome: Outcome) -> bool:
+        return False  # rows are reset one by one
+
+
+class OwnVectorPlayer(Player):
+    """One of rlweave's own vector environments.
+
+    Args:
+        env: The vector environment.
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        super().__init__(env)
+        self.rows = env.num_envs
+        self._observations = batched(env.observation_space, self.rows)
+        self._actions = batched(env.action_space, self.rows)
+        self._action = to_gymnasium(env.action_space)
+
+    def reset(self, seed: int | None) -> Outcome:
+        with calling("reset"):
+            return Outcome(self.env.reset(seed=seed), {})
+
+    def step(self, action: Any) -> Outcome:
+        with calling("step"):
+            result = self.env.step(action)
+        rest = {
+            "next_observations": result.next_observations,
+            "valid": result.valid,
+            "episode_start": result.episode_start,
+            "infos": list(result.infos),
+        }
+        return Outcome(result.observations, rest, result.rewards, result.terminated, result.truncated)
+
+    def parts(self, outcome: Outcome) -> Iterator[Part]:
+        yield Part("", outcome, self._observations, self._action, self.rows)
+
+    def draw(self, draw: Drawing, outcome: Outcome) -> Any:
+        draw.next_step()
+        return draw.action("", self._actions)
+
+    def ended(self, outcome: Outcome) -> bool:
+        return False
+
+    def save(self) -> Any:
+        with calling("save_state"):
+            state = self.env.save_state()
+        if state is None:
+            raise NotData(self.env.unsaved_because)
+        return state
+
+    def load(self, state: Any) -> None:
+        with calling("load_state"):
+            self.env.load_state(state)
+
+
+def batched(space: Any, rows: int) -> gymnasium.Space[Any]:
+    """Gymnasium's space of rows of one of rlweave's spaces."""
+    return batch_space(to_gymnasium(space), rows)

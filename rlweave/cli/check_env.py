@@ -26,9 +26,9 @@ def check_env(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Checks an environment: spaces, rewards, seeds, resets, ends, masks, memory. Ends with 1 if it finds something."""
-    from rlweave import testing
+    from rlweave.testing.checks import environments  # no other command needs it
 
-    report = testing.check_env(env, seed, steps)
+    report = environments.check_env(env, seed, steps)
     if as_json:
         typer.echo(to_json(report.to_data()))
     else:

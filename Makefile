@@ -21,7 +21,7 @@ export OMP_NUM_THREADS ?= 1
 XLA_QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
   --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
-.PHONY: help train test lint doctest fast slow learning bench browser clean
+.PHONY: help train test lint doctest fast slow learning mutants bench browser clean
 
 help:  ## Lists the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ learning: $(VENV)/.installed-bench  ## Learning with all seeds; writes curves an
 	$(BIN)/python benchmarks/learning.py --output docs
 	$(BIN)/python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2 --jobs 1 --until-clear
 	$(BIN)/python benchmarks/learning_mujoco.py
+
+mutants: $(VENV)/.installed-dev  ## Slips in components and graphs that no test notices, into docs/; goes on where it was cut.
+	XLA_FLAGS="$(XLA_QUICK) $${XLA_FLAGS:-}" nice -n 10 $(BIN)/python -m tools.mutation --resume
 
 bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a table each.
 	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole \

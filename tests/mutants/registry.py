@@ -1,0 +1,13 @@
+"""All mutants of components, losses and agents."""
+
+from tests.mutants import distributions, exploration, losses, memories, networks, normalization, returns
+
+COMPONENTS = (
+    *losses.MUTANTS,
+    *returns.MUTANTS,
+    *networks.MUTANTS,
+    *distributions.MUTANTS,
+    *exploration.MUTANTS,
+    *memories.MUTANTS,
+    *normalization.MUTANTS,
+)

@@ -13,6 +13,7 @@ from rlweave.errors import RlweaveError
 from rlweave.graph import Component
 from rlweave.spaces import Space
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
+from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
 from rlweave.testing.checks.rows import batch_independence, batch_order
 from rlweave.testing.checks.subject import Subject
@@ -27,6 +28,8 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     finite_at_edges,
     no_wide_floats,
     inputs_unchanged,
+    unused_inputs,
+    unused_variables,
 )
 
 

@@ -46,6 +46,7 @@ for _name, _memory in _MEMORIES.items():
         calls=("insert", "size", "sample", "update_priorities", "sample"),
         static={"sample": {"batch_size": 5}},
         adapt=_existing_records,
+        unused={} if "prioritized" in _name else {"update_priorities": ("indices", "td_errors")},
         gradients=(),
     )
 

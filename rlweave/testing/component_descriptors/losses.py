@@ -189,6 +189,7 @@ add(
     lambda: RunningNormalization(),
     {"inputs": Dict(x=floats(3), kind=ints(3)), "update.mask": bools()},
     calls=("call", "update", "call"),
+    unused={"update": ("inputs/kind",)},  # integers pass through as they are
 )
 
 _ROLLOUT: dict[str, Any] = {"add_batch_rank": 3, "add_time_rank": True}

@@ -12,7 +12,7 @@ import numpy as np
 from rlweave.agents.elements import add_axis, finite, first_row, fitted, flag, is_single, same, stack
 from rlweave.errors import ExecutionError
 from rlweave.spaces import Space
-from rlweave.tree import tree_map
+from rlweave.tree import tree_leaves, tree_map
 
 Names = Sequence[Any]
 Step = dict[str, Any]
@@ -268,7 +268,7 @@ class RecurrentStates:
 
 
 def rows_of(structure: Any) -> int:
-    """Leading size of a nested batch."""
-    while isinstance(structure, dict | tuple | list):
-        structure = next(iter(structure.values() if isinstance(structure, dict) else structure))
+    """Leading size of a nested batch; containers in it may be empty."""
+    if isinstance(structure, dict | tuple | list):
+        structure = tree_leaves(structure)[0]
     return int(structure.shape[0])

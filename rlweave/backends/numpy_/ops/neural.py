@@ -50,7 +50,9 @@ def linear(
     if rows or x.ndim == 2:
         result = x.dot(kernel)
     else:
-        result = x.reshape((-1, x.shape[-1])).dot(kernel).reshape((*x.shape[:-1], kernel.shape[-1]))
+        # the number of rows is written out, as of arrays of size 0 there is no telling what -1 is
+        leading = x.shape[:-1]
+        result = x.reshape((math.prod(leading), x.shape[-1])).dot(kernel).reshape((*leading, kernel.shape[-1]))
     if bias is not None:
         result += bias
     if activation == "relu":  # what acting in single microseconds asks for

@@ -19,6 +19,7 @@ from rlweave.backends import get_backend
 from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.action_leaves import ANY_KIND
 from rlweave.components.action_masks import check_allowed
+from rlweave.components.leaf_encoding import check_observations
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
@@ -81,6 +82,8 @@ class Agent(ModelExchange, KeepsMemory, ABC):
     on_policy: ClassVar[bool] = False
     #: Why it cannot learn from single steps, and what to do instead; None: it can.
     no_single_steps: ClassVar[tuple[str, str] | None] = None
+    #: Why its networks carry no state from step to step, and what to do instead; None: they may.
+    no_recurrent_networks: ClassVar[tuple[str, str] | None] = None
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class Agent(ModelExchange, KeepsMemory, ABC):
                 fix=f"pass a {self.config_class.__name__}",
             )
         self.config: Any = with_networks(config, self.observation_space)
+        check_observations(self.observation_space, self.name)
         self._boundary = ActionBoundary(self.action_space, self.name, self.action_kinds)
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
@@ -119,7 +123,11 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         #: Environment steps at which the training pauses next, to report, evaluate or save.
         self.pauses_at: float = math.inf
         #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
-        self.recurrent = is_recurrent(getattr(self.config, "network", None))
+        network = getattr(self.config, "network", None)
+        self.recurrent = is_recurrent(network)
+        if self.recurrent and self.no_recurrent_networks is not None:
+            what, fix = self.no_recurrent_networks
+            raise ConfigError(what, where=f"{self.name}, network", received=repr(network), fix=fix)
         self._driver = StepDriver(self)
 
     def check_masks(self, observations: Any) -> None:

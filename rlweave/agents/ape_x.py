@@ -18,9 +18,8 @@ from rlweave.agents.dqn import DQN, DQNConfig, DQNGraph
 from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import PrioritizedReplay
 from rlweave.components.exploration import ape_x_epsilons
-from rlweave.components.network import is_recurrent
 from rlweave.components.schedules import make_schedule, shared_out
-from rlweave.errors import ConfigError, ExecutionError
+from rlweave.errors import ExecutionError
 from rlweave.graph import api
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
@@ -119,6 +118,10 @@ class ApeX(DQN):
         "the memory of Ape-X is in shards, which belong to a plan",
         "train it with rlweave.algorithms.ape_x, pass a batch to update, or use DQN, which has a memory",
     )
+    no_recurrent_networks: ClassVar[tuple[str, str]] = (
+        "Ape-X takes no recurrent networks",
+        "use layers without a state, or DQN, which stores sequences for them",
+    )
     config_class = ApeXConfig  # type: ignore[assignment]
     config: ApeXConfig  # type: ignore[assignment]
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values", "td_errors")
@@ -132,14 +135,6 @@ class ApeX(DQN):
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        settings = config.to_data() if isinstance(config, ApeXConfig) else dict(config or {})
-        if is_recurrent(settings.get("network")):
-            raise ConfigError(
-                "Ape-X takes no recurrent networks",
-                where="network",
-                received=repr(settings["network"]),
-                fix="use DQN, which stores sequences for them",
-            )
         super().__init__(observation_space, action_space, config, backend=backend, seed=seed)  # type: ignore[arg-type]
         self.trained_samples = 0
 

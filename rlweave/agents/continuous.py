@@ -53,6 +53,10 @@ class ContinuousAgent(ReplayAgent):
     """
 
     action_kinds = FLOATS
+    no_recurrent_networks: ClassVar[tuple[str, str] | None] = (
+        "actor and critics of SAC, TD3 and DDPG carry no state from step to step",
+        "use dense layers, or an algorithm that takes recurrent networks for any action, such as PPO",
+    )
 
     def graph_arguments(self) -> dict[str, Any]:
         if self.config.mask_leaf is not None:  # refused: there is no choice among floats

@@ -35,10 +35,11 @@ def with_networks(config: ConfigT, observation_space: Space) -> ConfigT:
     if "image_network" not in type(config).model_fields:
         return config
     given: Any = config
-    leaves = list(observation_space.flatten().values())
+    by_path = observation_space.flatten()
+    leaves = list(by_path.values())
     images = [leaf for leaf in leaves if leaf.is_image]
     if given.image_network != []:
-        _refuse_unknown_layouts(leaves, bool(given.image_network) and not images)
+        _refuse_unknown_layouts(by_path, bool(given.image_network) and not images)
     update: dict[str, Any] = {}
     if given.image_network is None:
         update["image_network"] = default_image_network(images) if images else []
@@ -60,19 +61,20 @@ def with_networks(config: ConfigT, observation_space: Space) -> ConfigT:
     return config.model_copy(update=update)
 
 
-def _refuse_unknown_layouts(leaves: list[Any], missing: bool) -> None:
+def _refuse_unknown_layouts(leaves: dict[str, Any], missing: bool) -> None:
     """Refuses to feed pixels to dense layers without a word: what looks like an image has to be declared.
 
     Args:
-        leaves: Spaces of the leaves of an observation.
+        leaves: Spaces of the leaves of an observation, by path.
         missing: Whether an image network was asked for, and nothing is declared as an image.
     """
-    unknown = [leaf for leaf in leaves if not leaf.is_image and (missing or _looks_like_image(leaf))]
+    unknown = [path for path, leaf in leaves.items() if not leaf.is_image and (missing or _looks_like_image(leaf))]
     if unknown:
+        path = unknown[0]
         raise ConfigError(
             "where images have their channels is not known, and is never guessed",
-            where="image_layout",
-            received=repr(unknown[0]),
+            where="image_layout" + (f", observation {path!r}" if path else ""),
+            received=repr(leaves[path]),
             fix="--set image_layout=channels_last for (height, width, channels), channels_first for (channels, height, "
             "width), frames_first for stacked frames in grey (in Python, layout= of the space); or "
             "agent.image_network=[] to take pixels as numbers",

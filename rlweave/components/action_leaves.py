@@ -24,13 +24,15 @@ FLOATS = frozenset({"normal"})
 ANY_KIND = COUNTABLE | FLOATS
 
 _FIXES = {
+    ANY_KIND: ("no policy gives such an action", "use IntBox, BoolBox or FloatBox"),
     COUNTABLE: (
         "Q-values need actions that can be counted",
         "use IntBox or BoolBox actions, or an algorithm for any, such as PPO",
     ),
     FLOATS: ("this policy gives floats only", "use FloatBox actions, or an algorithm for any, such as PPO"),
-    ANY_KIND: ("no policy gives such an action", "use IntBox, BoolBox or FloatBox"),
 }
+
+_KINDS: dict[type[Box], str] = {BoolBox: "bernoulli", IntBox: "categorical", FloatBox: "normal"}
 
 OWN_DTYPES = {"categorical": "int32", "bernoulli": "bool", "normal": "float32"}
 """What a policy's own numbers are, by kind of leaf."""
@@ -173,36 +175,52 @@ def action_leaves(
     space = as_space(space)
     leaves = []
     for path, leaf in space.flatten().items():
-        at = f"{where}, action {path!r}" if path else where
-        if isinstance(leaf, BoolBox) and "bernoulli" in kinds:
-            leaves.append(ActionLeaf(path, "bernoulli", leaf.feature_shape))
-        elif isinstance(leaf, IntBox) and "categorical" in kinds:
-            low, last = leaf.low.astype(object).reshape(-1), leaf.last.astype(object).reshape(-1)
-            if not np.all(leaf.bounded) or any(b - a >= MAX_ACTIONS for a, b in zip(low, last, strict=True)):
-                raise SpaceError(
-                    f"an integer action needs a range of at most {MAX_ACTIONS} values",
-                    where=at,
-                    received=repr(leaf),
-                    fix="IntBox(n) is {0..n-1}",
-                )
-            if any(a < _INT32.min or b > _INT32.max for a, b in zip(low, last, strict=True)):
-                raise SpaceError(
-                    "an integer action lies outside of int32",
-                    where=at,
-                    received=repr(leaf),
-                    fix="count from 0, IntBox(n), and add the offset in the environment, as Discrete(n, start) does",
-                )
-            first, final = tuple(int(n) for n in low), tuple(int(n) for n in last)
-            leaves.append(ActionLeaf(path, "categorical", leaf.feature_shape, first, final))
-        elif isinstance(leaf, FloatBox) and "normal" in kinds:
-            bottom, top = tuple(float(x) for x in leaf.low.flat), tuple(float(x) for x in leaf.high.flat)
-            leaves.append(ActionLeaf(path, "normal", leaf.feature_shape, bottom, top))
-        else:
-            what, fix = _FIXES[kinds]
+        at = f"{where}, action {path!r}" if path else f"{where}, action"
+        kind = next((kind for box, kind in _KINDS.items() if isinstance(leaf, box)), None)
+        if kind not in kinds:
+            what, fix = _FIXES[ANY_KIND if kind is None else kinds]
             raise SpaceError(what, where=at, received=repr(leaf), fix=fix)
+        leaves.append(ActionLeaf(path, kind, leaf.feature_shape, *_bounds(leaf, at)))
     if not leaves:
-        raise SpaceError("an action space without actions", where=where, received=repr(space), fix="IntBox(n), say")
+        raise SpaceError(
+            "an action space without actions", where=f"{where}, action", received=repr(space), fix="IntBox(n), say"
+        )
+    if kinds == COUNTABLE and not any(leaf.size for leaf in leaves):
+        raise SpaceError(
+            "Q-values need an action with at least one component",
+            where=f"{where}, action {leaves[0].path!r}" if leaves[0].path else f"{where}, action",
+            received=repr(space),
+            fix="IntBox(n), say, or an algorithm for any, such as PPO",
+        )
     return tuple(leaves)
+
+
+def _bounds(leaf: Box, at: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Lowest and highest value by dimension; two empty tuples for booleans.
+
+    Raises:
+        SpaceError: Integers that are too many to list, or beyond int32.
+    """
+    if isinstance(leaf, FloatBox):
+        return tuple(float(x) for x in leaf.low.flat), tuple(float(x) for x in leaf.high.flat)
+    if not isinstance(leaf, IntBox):
+        return (), ()
+    low, last = leaf.low.astype(object).reshape(-1), leaf.last.astype(object).reshape(-1)
+    if not np.all(leaf.bounded) or any(b - a >= MAX_ACTIONS for a, b in zip(low, last, strict=True)):
+        raise SpaceError(
+            f"an integer action needs a range of at most {MAX_ACTIONS} values",
+            where=at,
+            received=repr(leaf),
+            fix="IntBox(n) is {0..n-1}",
+        )
+    if any(a < _INT32.min or b > _INT32.max for a, b in zip(low, last, strict=True)):
+        raise SpaceError(
+            "an integer action lies outside of int32",
+            where=at,
+            received=repr(leaf),
+            fix="count from 0, IntBox(n), and add the offset in the environment, as Discrete(n, start) does",
+        )
+    return tuple(int(n) for n in low), tuple(int(n) for n in last)
 
 
 def as_space(space: Space | Mapping[str, Any]) -> Space:

@@ -34,8 +34,9 @@ def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], observation_sp
         raise SpecError(
             "actions can be masked where one of N is chosen",
             where=where,
-            received=f"mask_leaf={mask_leaf!r} with {len(leaves)} action leaves",
-            fix="an action space IntBox(n), or no mask_leaf",
+            received=f"mask_leaf={mask_leaf!r}, action leaves "
+            + ", ".join(f"{leaf.path!r} ({leaf.kind} {leaf.shape})" for leaf in leaves),
+            fix="an action space IntBox(n) and an algorithm for it, such as PPO or DQN; or no mask_leaf",
         )
     if observation_space is None:
         return

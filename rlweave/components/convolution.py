@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.encoders import channels_last
 from rlweave.components.initializers import InitializerSpec, make_initializer
 from rlweave.components.layers import FUSED, apply_activation, checked_activation, float_features
+from rlweave.components.leaf_encoding import channels_last
 from rlweave.errors import BuildError, SpecError, nearest
 from rlweave.graph import Component, graph_fn, register
 from rlweave.spaces.box import LAYOUTS

@@ -13,7 +13,6 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.components import Policy
 from rlweave.components.network import mlp
-from rlweave.errors import ConfigError
 from rlweave.extras.evolution import EvolutionStrategy, NoiseTable
 from rlweave.extras.policy_variants import PolicyVariants
 from rlweave.graph import Component, api, graph_fn
@@ -199,6 +198,10 @@ class ES(Agent):
         "play a generation with perturb() and act_perturbed(), as rlweave.extras.es does, and pass its "
         "offsets and returns to update()",
     )
+    no_recurrent_networks: ClassVar[tuple[str, str] | None] = (
+        "perturbed policies carry no state from step to step",
+        "use layers without a state, such as dense, or an algorithm that takes recurrent networks, such as PPO",
+    )
     config_class = ESConfig
     config: ESConfig
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "perturb", "act_perturbed")
@@ -214,13 +217,6 @@ class ES(Agent):
         seed: int = 0,
     ) -> None:
         super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
-        if self.recurrent:
-            raise ConfigError(
-                "perturbed policies carry no state from step to step",
-                where="network",
-                received=str(self.config.network),
-                fix="use layers without a state, such as dense",
-            )
         self.num_envs = num_envs
 
     def arguments(self) -> dict[str, Any]:

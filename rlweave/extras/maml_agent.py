@@ -21,6 +21,7 @@ from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from rlweave.spaces import BoolBox, Dict, FloatBox, Space
+from rlweave.tree import tree_leaves
 
 
 class MAMLConfig(AgentConfig):
@@ -247,6 +248,10 @@ class MAML(Agent):
         "meta-learning needs batches of tasks, before and after adaptation",
         "collect rollouts with act(), adapt() and act_adapted(), as rlweave.extras.maml does; pass them to update()",
     )
+    no_recurrent_networks: ClassVar[tuple[str, str] | None] = (
+        "recurrent networks cannot be adapted here",
+        "use layers without a state, such as dense, or an algorithm that takes recurrent networks, such as PPO",
+    )
     config_class = MAMLConfig
     config: MAMLConfig
 
@@ -262,13 +267,6 @@ class MAML(Agent):
     ) -> None:
         super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         self.tasks = tasks
-        if self.recurrent:
-            raise ConfigError(
-                "recurrent networks cannot be adapted here",
-                where="network",
-                received=str(self.config.network),
-                fix="use layers without a state, such as dense",
-            )
         for where, name in (("backend", backend), ("agent.acting_backend", self.config.acting_backend)):
             if name not in ("torch", "jax", None):
                 raise ConfigError(
@@ -412,6 +410,5 @@ class MAML(Agent):
 
 def _rows(structure: Any) -> int:
     """The number of rows in nested arrays (T, N, ...), T of each of N tasks."""
-    while isinstance(structure, dict | tuple | list):
-        structure = next(iter(structure.values() if isinstance(structure, dict) else structure))
-    return int(structure.shape[0] * structure.shape[1])
+    first = tree_leaves(structure)[0]
+    return int(first.shape[0] * first.shape[1])

@@ -3,7 +3,7 @@ import pytest
 
 from rlweave import ops
 from rlweave.components import Dense, ObservationEncoder, mlp
-from rlweave.components.encoders import MAX_CATEGORIES
+from rlweave.components.leaf_encoding import MAX_CATEGORIES
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, build, from_spec, graph_fn, to_spec
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, TextBox, Tuple

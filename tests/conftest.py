@@ -50,6 +50,11 @@ def pytest_addoption(parser):
         metavar="N",
         help="how many seeds each learning test runs: seeds 0 to N-1 (default: 1)",
     )
+    parser.addoption(
+        "--full-zoo",
+        action="store_true",
+        help="every agent with every pair of an observation and an action space (about an hour on one core)",
+    )
 
 
 def pytest_generate_tests(metafunc):
@@ -58,8 +63,11 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("learning_seed", range(metafunc.config.getoption("--learning-seeds")))
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """What takes long runs last, so that a fault shows early; and the longest of it first, so that no core waits."""
+    if not config.getoption("--full-zoo"):
+        config.hook.pytest_deselected(items=[item for item in items if "full_zoo" in item.keywords])
+        items[:] = [item for item in items if "full_zoo" not in item.keywords]
     for item in items:
         if hasattr(item, "callspec") and "tensorflow" in map(str, item.callspec.params.values()):
             if importlib.util.find_spec("tensorflow") is None and "test_packaging" not in item.nodeid:

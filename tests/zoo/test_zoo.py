@@ -1,0 +1,145 @@
+"""Every agent lives with every space that it can take, and says of the others why not and what can.
+
+Whole rows of the table here: every agent with every observation space, and with every action space. Of the whole
+product (with recurrent networks and masks too) a sample; `--full-zoo` has all of it.
+"""
+
+import itertools
+import random
+
+import pytest
+
+from rlweave.components.action_leaves import FLOATS
+from rlweave.errors import RlweaveError
+from tests.zoo.lives import KINDS, Cell, live, refusal
+from tests.zoo.spaces import ACTIONS, OBSERVATIONS, REFUSED_ACTIONS, REFUSED_OBSERVATIONS
+
+#: One for each way in which agents read observations and learn; the others go in `slow`.
+FIRST = ("ppo", "dqn", "sac", "es", "maml")
+RECURRENT = tuple(name for name, kind in KINDS.items() if kind.recurrent)
+#: How many cells of the product are lived through, besides the rows.
+SAMPLED = {"torch": 80, "jax": 12}
+
+
+def usual_actions(kind):
+    """Actions that an agent takes: those that masks are for, if it can."""
+    return "discrete with start" if "categorical" in KINDS[kind].actions else "nested floats"
+
+
+def settle(cell, backend, directory):
+    """Lives in a cell, or is refused as the table says."""
+    refused = refusal(cell)
+    if refused is None:
+        live(cell, backend, directory)
+    else:
+        check_refused(refused, cell)
+
+
+def check_refused(refused, cell):
+    """The error comes before anything is built, and its four parts name the leaf, the reason and what can be taken."""
+    with pytest.raises(RlweaveError) as caught:
+        cell.construct().check_components()
+    error = caught.value
+    assert refused.why in error.what
+    assert refused.leaf in f"{error.where} {error.received}"
+    assert error.where
+    assert error.received
+    assert refused.instead in error.fix
+
+
+def late(kinds, first=FIRST):
+    """Parameters by agent; all but the first ones are slow."""
+    return [pytest.param(kind, marks=() if kind in first else pytest.mark.slow) for kind in kinds]
+
+
+@pytest.mark.parametrize("observations", OBSERVATIONS)
+@pytest.mark.parametrize("kind", late(KINDS, first=("ppo", "dqn", "sac")))
+def test_every_agent_takes_every_observation_space(kind, observations, tmp_path):
+    settle(Cell(kind, OBSERVATIONS[observations], ACTIONS[usual_actions(kind)]), "torch", tmp_path)
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("kind", late(KINDS))
+def test_every_agent_takes_every_action_space_or_says_what_does(kind, actions, tmp_path):
+    settle(Cell(kind, OBSERVATIONS["vector"], ACTIONS[actions]), "torch", tmp_path)
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("kind", late(KINDS, first=("dqn", "sac", "es")))
+def test_recurrent_networks_with_every_action_space(kind, actions, tmp_path):
+    settle(Cell(kind, OBSERVATIONS["number"], ACTIONS[actions], recurrent=True), "torch", tmp_path)
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_with_every_action_space(kind, actions, tmp_path):
+    settle(Cell(kind, OBSERVATIONS["flag"], ACTIONS[actions], masked=True), "torch", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "observations"),
+    [
+        # every space once, and every agent
+        pytest.param(kind, name, marks=() if number % 5 == 0 else pytest.mark.slow)
+        for number, (name, kind) in enumerate(zip(OBSERVATIONS, itertools.cycle(RECURRENT), strict=False))
+    ],
+)
+def test_masks_and_recurrent_networks_with_every_observation_space(kind, observations, tmp_path):
+    actions = ACTIONS["discrete with start"]
+    settle(Cell(kind, OBSERVATIONS[observations], actions, recurrent=True, masked=True), "torch", tmp_path)
+
+
+@pytest.mark.parametrize("name", REFUSED_OBSERVATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_observations_that_nobody_takes_are_refused(kind, name):
+    refused = REFUSED_OBSERVATIONS[name]
+    check_refused(refused, Cell(kind, refused.space, ACTIONS[usual_actions(kind)]))
+
+
+@pytest.mark.parametrize("name", REFUSED_ACTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_actions_that_nobody_takes_are_refused(kind, name):
+    refused = REFUSED_ACTIONS[name]
+    cell = Cell(kind, OBSERVATIONS["vector"], refused.space)
+    takes_floats_only = KINDS[kind].actions == FLOATS and "integers" in name
+    check_refused(refusal(cell) if takes_floats_only else refused, cell)
+
+
+def product(kind, observations):
+    """All cells of an agent and an observation space."""
+    for actions, recurrent, masked in itertools.product(ACTIONS, (False, True), (False, True)):
+        yield Cell(kind, OBSERVATIONS[observations], ACTIONS[actions], recurrent, masked)
+
+
+def sample(number):
+    """Cells of the whole product in which somebody lives, and their names; the same ones always."""
+    rng, found = random.Random(0), []
+    while len(found) < number:
+        names = rng.choice(list(KINDS)), rng.choice(list(OBSERVATIONS)), rng.choice(list(ACTIONS))
+        recurrent, masked = rng.random() < 0.5, rng.random() < 0.3
+        cell = Cell(names[0], OBSERVATIONS[names[1]], ACTIONS[names[2]], recurrent, masked)
+        if refusal(cell) is None:
+            how = ["recurrent"] * recurrent + ["masked"] * masked
+            found.append(pytest.param(cell, id="-".join([*names, *how])))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", sample(SAMPLED["torch"]))
+def test_a_sample_of_the_whole_product(cell, tmp_path):
+    live(cell, "torch", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", sample(SAMPLED["jax"]))
+def test_a_sample_of_the_whole_product_on_jax(cell, tmp_path):
+    live(cell, "jax", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.full_zoo
+@pytest.mark.parametrize("observations", OBSERVATIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_whole_product(kind, observations, tmp_path):
+    for number, cell in enumerate(product(kind, observations)):
+        settle(cell, "torch", tmp_path / str(number))

@@ -12,6 +12,8 @@ import numpy as np
 from rlweave.errors import RlweaveError
 from rlweave.graph import Component
 from rlweave.spaces import Space
+from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
+from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
@@ -25,6 +27,10 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     batch_independence,
     batch_order,
     causality,
+    episode_boundaries,
+    terminal_states,
+    bootstrapping,
+    own_steps,
     finite_at_edges,
     no_wide_floats,
     inputs_unchanged,

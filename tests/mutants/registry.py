@@ -1,6 +1,6 @@
 """All mutants of components, losses and agents."""
 
-from tests.mutants import distributions, exploration, losses, memories, networks, normalization, returns
+from tests.mutants import agents, distributions, exploration, losses, memories, networks, normalization, returns
 
 COMPONENTS = (
     *losses.MUTANTS,
@@ -11,3 +11,5 @@ COMPONENTS = (
     *memories.MUTANTS,
     *normalization.MUTANTS,
 )
+
+AGENTS = agents.MUTANTS

@@ -17,7 +17,9 @@ from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
+from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
 from rlweave.testing.checks.rows import batch_independence, batch_order
+from rlweave.testing.checks.shared_draws import numbers_used_once, rows_draw_apart
 from rlweave.testing.checks.subject import Subject
 from rlweave.testing.checks.time import causality
 from rlweave.testing.descriptors import Descriptor
@@ -36,6 +38,10 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     inputs_unchanged,
     unused_inputs,
     unused_variables,
+    repeatability,
+    draws_count,
+    rows_draw_apart,
+    numbers_used_once,
 )
 
 
@@ -95,6 +101,12 @@ def _failure(descriptor: Descriptor, error: RlweaveError) -> Finding:
         cause = Cause.BATCH_TWICE
     elif "read-only" in seen:  # what the build tries a function on
         cause, fix = Cause.INPUT_CHANGED, CHANGE_A_COPY
+    elif (
+        "then stays the same" in seen or "then stay the same" in seen
+    ):  # random numbers and clocks that the build refuses
+        cause, fix = Cause.RANDOMNESS_OUTSIDE, FROM_THE_GRAPH
+    elif "attribute" in seen and "was set" in seen:
+        cause = Cause.INCOMPLETE_STATE
     else:
         cause = Cause.CANNOT_BUILD
     return Finding("build", error.where or descriptor.name, seen, cause, fix)

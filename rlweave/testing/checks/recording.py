@@ -47,6 +47,7 @@ class Step:
         read: The variables that it reads, before, by path.
         written: The variables that it writes, after, by path.
         changed: Names of the inputs that it changed in place.
+        drew: It drew random numbers.
     """
 
     node: Node
@@ -55,6 +56,7 @@ class Step:
     outputs: dict[str, Leaf] = field(default_factory=dict)
     written: dict[str, np.ndarray] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
+    drew: bool = False
 
     @property
     def where(self) -> str:
@@ -106,15 +108,21 @@ def record(
     def variables(paths: tuple[str, ...]) -> dict[str, np.ndarray]:
         return {path: copied(cells[path].value) for path in paths if path not in RANDOM_PATHS}
 
+    def random_states(node: Node) -> list[np.ndarray]:
+        return [copied(cells[path].value) for path in node.reads if path in RANDOM_PATHS]
+
     def watch(node: Node, arrays: list[Any]) -> Callable[[list[Any]], None]:
         values = node.inputs()
         named = zip(input_names(node), values, arrays, strict=True)
         step = Step(node, {name: Leaf(v, v.space, copied(x)) for name, v, x in named}, variables(node.reads))
+        random_before = random_states(node)
 
         def after(results: list[Any]) -> None:
             pairs = zip(_result_names(node), node.values(), results, strict=True)
             step.outputs = {name: Leaf(value, value.space, copied(array)) for name, value, array in pairs}
             step.written = variables(node.writes)
+            states = zip(random_before, random_states(node), strict=True)
+            step.drew = not all(same_array(before, now) for before, now in states)
             again = zip(step.inputs.items(), arrays, strict=True)
             step.changed = tuple(name for (name, leaf), array in again if not same_array(leaf.array, copied(array)))
             steps.append(step)

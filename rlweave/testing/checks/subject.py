@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from rlweave.extensions.eager import EagerExecutor
 from rlweave.graph import GraphExecutor
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Value, all_nodes
-from rlweave.spaces import Box
+from rlweave.spaces import Box, Dim
 from rlweave.testing.checks.axes import Along, replaced
 from rlweave.testing.checks.recording import Recording, record
 from rlweave.testing.descriptors import TIME_STEPS, Descriptor
@@ -89,6 +89,20 @@ class Situation:
         """The call as it is."""
         return self.run({})
 
+    @property
+    def open_inputs(self) -> dict[str, int]:
+        """Axis of the rows, by path of the inputs that have one whose length is open."""
+        found = {path: open_rows(space) for path, space in self.inputs.items()}
+        return {path: axis for path, axis in found.items() if axis is not None}
+
+    def rows(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+        """The inputs with some of their rows, which may repeat, in place of all; {} where the batch size is fixed."""
+        return {path: np.take(np.asarray(self.flat[path]), indices, axis) for path, axis in self.open_inputs.items()}
+
+    def seeded(self, seed: int) -> dict[str, np.ndarray]:
+        """The state before the call, with other random numbers to come."""
+        return {**self.state, **self.subject.random_state(seed)}
+
     def run(self, changed: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray] | None = None) -> Recording:
         """Makes the call with some inputs changed, from the state before it.
 
@@ -134,6 +148,12 @@ class Situation:
                 if new is not array:
                     found[path] = new
         return found
+
+
+def open_rows(space: Box) -> int | None:
+    """The axis of the rows, where it is the batch alone and of any length."""
+    axes = [axis for axis, dim in enumerate(space.axes) if isinstance(dim, Dim) and dim == Dim(("B",))]
+    return axes[0] if len(axes) == 1 else None
 
 
 class Subject:
@@ -194,6 +214,11 @@ class Subject:
         self.eager.execute(last.method, **last.arguments, **last.static)
         return list(self.round(seed=1, state=self.eager.state_dict()))
 
+    @cached_property
+    def start(self) -> dict[str, np.ndarray]:
+        """What it holds once it is built."""
+        return build_described(self.descriptor, self.descriptor.reference).state_dict()
+
     @property
     def root_path(self) -> str:
         """Path of the root component."""
@@ -222,7 +247,7 @@ class Subject:
             state: What the round begins from; None: what a build begins with.
         """
         executor, descriptor = self.eager, self.descriptor
-        state = build_described(descriptor, descriptor.reference).state_dict() if state is None else state
+        state = self.start if state is None else state
         for method in descriptor.methods(executor.root):
             one, other = (descriptor.sample(executor.root, method, rows, seed=s) for s in (seed, seed + 1))
             static = descriptor.static.get(method, {})

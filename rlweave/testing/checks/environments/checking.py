@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave.testing.checks.environments.advice import advise
+from rlweave.testing.checks.environments.autoreset import check_rows
 from rlweave.testing.checks.environments.effects import check_effects
 from rlweave.testing.checks.environments.ends import check_ends
+from rlweave.testing.checks.environments.in_graph import GraphPlayer
 from rlweave.testing.checks.environments.inspection import Inspection
 from rlweave.testing.checks.environments.memory import check_memory
-from rlweave.testing.checks.environments.players import Player, SinglePlayer, refuse
+from rlweave.testing.checks.environments.players import Player, SinglePlayer, quiet, refuse
 from rlweave.testing.checks.environments.repeating import check_repeats, check_saved_state
+from rlweave.testing.checks.environments.several_agents import ParallelPlayer, check_agents
 from rlweave.testing.checks.environments.sources import subject_of
+from rlweave.testing.checks.environments.vectors import GymVectorPlayer, OwnVectorPlayer
 from rlweave.testing.checks.environments.watching import speed, watch
-from rlweave.testing.checks.findings import Report
+from rlweave.testing.checks.findings import Cause, Report
 
 
 def check_env(env: Any, seed: int = 0, steps: int = 1000) -> Report:
@@ -43,7 +47,7 @@ def check_env(env: Any, seed: int = 0, steps: int = 1000) -> Report:
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise refuse("a seed is a whole number from 0 on", f"seed={seed!r}", "leave it out: 0")
     inspection = Inspection(subject_of(env), seed, steps)
-    with inspection.check("construction"):
+    with quiet(), inspection.check("construction"):
         _check(inspection, inspection.subject.make())
     return inspection.finish()
 
@@ -54,12 +58,17 @@ def _check(inspection: Inspection, player: Player) -> None:
     advise(inspection, player)
     if inspection.subject.repeats:
         player.close()
-    if not inspection.events:
+    if inspection.found(Cause.CANNOT_RUN):
+        inspection.skip("everything else", "it failed")
         return
     repeats = check_repeats(inspection)
     again = repeats and inspection.subject.repeats
     if isinstance(player, SinglePlayer):
         check_ends(inspection, repeats)
+    elif isinstance(player, (GymVectorPlayer, OwnVectorPlayer, GraphPlayer)):
+        check_rows(inspection, player, again)
+    elif isinstance(player, ParallelPlayer):
+        check_agents(inspection)
     if again:
         check_effects(inspection)
         check_saved_state(inspection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from dataclasses import dataclass
 
 from rlweave.testing.checks.environments.inspection import Event, Inspection, replay
 from rlweave.testing.checks.environments.players import CallFailed, Drawing, Outcome
@@ -19,25 +19,25 @@ def check_effects(inspection: Inspection) -> None:
         steps = [index for index, event in enumerate(inspection.replayed) if not event.is_reset]
         chosen = sorted({steps[len(steps) * point // _POINTS] for point in range(_POINTS)})
         chosen += [index - 1 for index in _resets(inspection.replayed)[:_POINTS] if index]  # last steps of episodes
-        lags = []
+        effects = []
         for index in chosen:
-            lag = _lag(inspection, index)
-            if lag == 0:
+            effect = _effect(inspection, index)
+            effects += [] if effect is None else [effect]
+            if effect is not None and effect.lag == 0:
                 return
-            lags.append(lag)
-        seen = [lag for lag in lags if lag is not None]
-        if not seen and lags:
+        lags = [effect.lag for effect in effects if effect.lag is not None]
+        if effects and not any(effect.any for effect in effects):
             inspection.note(
                 check,
                 Cause.ACTION_IGNORED,
-                f"at {len(lags)} steps another action was taken: no observation, reward or end within {_FURTHER} steps "
-                "differed",
+                f"at {len(effects)} steps another action was taken: no observation, reward or end within {_FURTHER} "
+                "steps differed",
                 "use the action that step() is given; look for a name that is overwritten",
             )
-        elif len(seen) > 1 and set(seen) == {1}:
+        elif len(lags) > 1 and set(lags) == {1}:
             inspection.advise(
                 "observations are new",
-                f"another action at {len(seen)} steps changed no observation of the same step, but those of the next",
+                f"another action at {len(lags)} steps changed no observation of the same step, but those of the next",
                 "compute the observation after the state has moved on, not before; a delay that is meant is fine",
             )
 
@@ -46,32 +46,44 @@ def _resets(events: list[Event]) -> list[int]:
     return [index for index, event in enumerate(events) if event.is_reset]
 
 
-def _lag(inspection: Inspection, index: int) -> int | None:
-    """How many steps after another action an observation differs; 0 where a reward or an end does, None: never."""
-    events = inspection.replayed
+@dataclass
+class Effect:
+    """What another action changed.
+
+    Attributes:
+        any: Whether anything: an observation, a reward, an end.
+        lag: Steps until an observation did; None: none did.
+    """
+
+    any: bool = False
+    lag: int | None = None
+
+
+def _effect(inspection: Inspection, index: int) -> Effect | None:
+    """Takes another action and goes on as before; None: no other one was drawn."""
+    events, found = inspection.replayed, Effect()
     player = inspection.subject.make()
     last = Outcome(None, None)
     try:
         for _, _, outcome in replay(player, events[:index]):
             last = outcome
         drawing = Drawing(inspection.seed + 1 + index)
-        tried = (player.draw(drawing, last) for _ in range(_TRIES))
-        other = next((action for action in tried if difference(action, events[index].action) is not None), None)
+        drawn = (player.draw(drawing, last) for _ in range(_TRIES))
+        other = next((action for action in drawn if difference(action, events[index].action) is not None), None)
         if other is None:
             return None
         for lag, event in enumerate(events[index : index + _FURTHER]):
             if event.is_reset:
-                return None
+                break
             outcome = player.step(copied(event.action if lag else other))
+            found.any = found.any or difference(event.outcome.data(), outcome.data()) is not None
             if difference(event.outcome.observation, outcome.observation) is not None:
-                return lag
-            if difference(event.outcome.data(), outcome.data()) is not None:
-                return 0
+                found.lag = lag
+                break
             if player.ended(outcome):
-                return None
-        return None
+                break
     except CallFailed:
-        return 0
+        found.any = True
     finally:
-        with contextlib.suppress(Exception):
-            player.close()
+        player.close()
+    return found

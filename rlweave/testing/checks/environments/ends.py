@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rlweave.testing.checks.environments.inspection import Event, Inspection, replay
-from rlweave.testing.checks.environments.players import CallFailed, Drawing, Outcome, Player, SinglePlayer, is_true
+from rlweave.testing.checks.environments.players import Drawing, Outcome, Player, SinglePlayer, is_true
 from rlweave.testing.checks.environments.shared_state import own_parts
-from rlweave.testing.checks.environments.values import difference
+from rlweave.testing.checks.environments.values import copied, difference
 from rlweave.testing.checks.findings import Cause
 
 _LIMITS: tuple[str, ...] = (
@@ -25,7 +25,7 @@ _LIMITS: tuple[str, ...] = (
 )
 _LIMITS += ("episode_steps", "num_steps", "horizon", "time_limit", "step_limit", "steps_limit")
 #: Episodes and actions that are tried to tell a clock from a part of the task.
-_EPISODES, _ACTIONS = 3, 4
+_EPISODES, _ACTIONS, _AHEAD, _SHORT = 3, 9, 10**6, 6
 
 
 @dataclass(frozen=True)
@@ -121,75 +121,102 @@ def _check_declared_limit(inspection: Inspection, episodes: list[Played]) -> Non
         )
 
 
+@dataclass(frozen=True)
+class Clock:
+    """A counter that alone decides whether an episode terminates.
+
+    Attributes:
+        name: The attribute.
+        seen: What was done, and what happened.
+        pays: Whether the reward depends on it, too.
+    """
+
+    name: str
+    seen: str
+    pays: bool
+
+
 def _check_clock(inspection: Inspection, episodes: list[Played]) -> None:
-    """Sets counters back before the last step of terminated episodes: does the episode go on, all else being equal?"""
-    candidates = sorted((episode for episode in episodes if episode.terminated), key=lambda episode: -episode.length)
-    alone, told = [], False
-    for episode in candidates[:_EPISODES]:
-        for name, same in _clocks(inspection, episode):
-            alone.append((name, episode.length, same))
-    for name, length, same in alone:
-        if same and all(other for one, _, other in alone if one == name) and not told:
-            told = True
-            inspection.note(
-                "time limits",
-                Cause.TIME_LIMIT_AS_TERMINATION,
-                f"an episode terminated at step {length}; with {name} set back by one step before, the same action led "
-                "to the same observation and reward, and the episode went on: the clock alone ended it",
-                f"return truncated=True where {name} reaches its limit, and terminated only for what the task ends by; "
-                "else the value of the last state is learned as 0",
-            )
-    if alone and not told:
-        name, length, _ = alone[0]
+    """Looks for counters that terminate episodes, all else being equal.
+
+    They are set back before last steps, and far ahead in the middle of an episode. A counter that is observed, or that
+    changes the reward, is a part of the task.
+    """
+    terminated = sorted((episode for episode in episodes if episode.terminated), key=lambda episode: -episode.length)
+    clocks = []
+    try:
+        for episode in terminated[:_EPISODES]:
+            clocks += list(_clocks(inspection, episode.begin, episode.end, ahead=False))
+        longest = max(episodes, key=lambda episode: episode.length)
+        if not clocks and longest.length > _SHORT:
+            clocks += list(_clocks(inspection, longest.begin, longest.end - longest.length // 2, ahead=True))
+    except Exception as error:  # of copying, or of an environment that no such number can be given to
+        inspection.skip("clocks in the attributes", f"{type(error).__name__}: {error}"[:200])
+    pay = {clock.name for clock in clocks if clock.pays}
+    clock = next((clock for clock in clocks if clock.name not in pay), None)
+    if clock is not None:
+        inspection.note(
+            "time limits",
+            Cause.TIME_LIMIT_AS_TERMINATION,
+            clock.seen,
+            f"return truncated=True where {clock.name} reaches its limit, and terminated only for what the task ends "
+            "by; else the value of the last state is learned as 0",
+        )
+    elif clocks:
         inspection.advise(
             "time limits",
-            f"{name} alone ended an episode at step {length}, and changed its reward, but no observation shows it",
+            f"{clocks[0].name} alone ends episodes and changes the reward, and no observation shows it",
             "add the time that is left to the observation, or use a policy with a memory",
         )
 
 
-def _clocks(inspection: Inspection, episode: Played) -> Iterator[tuple[str, bool]]:
-    """Counters that alone decide on the end of an episode, and whether the reward stays without them."""
+def _clocks(inspection: Inspection, begin: int, end: int, ahead: bool) -> Iterator[Clock]:
+    """Counters that alone decide whether the step of an event terminates.
+
+    Args:
+        inspection: With the events.
+        begin: The reset before.
+        end: The event.
+        ahead: Whether counters are set far ahead, which ends an episode that goes on; else back, which lets one go on.
+    """
     player = inspection.subject.make()
     events = inspection.events
     history: list[dict[str, Any]] = []
     last = Outcome(None, None)
-    for number, _, outcome in replay(player, events[: episode.end]):
-        if number >= episode.begin:
+    for number, _, outcome in replay(player, events[:end]):
+        if number >= begin:
             history.append(_numbers(player))
         last = outcome
-    try:
-        actions = _some_actions(inspection, player, events[episode.end].action, last)
-        for name, by in _counters(history).items():
-            results = [_without(player, action, name, by) for action in actions]
-            decided = [result for result in results if result is not None]
-            if decided and all(goes_on for goes_on, _ in decided):
-                yield name, all(same for _, same in decided)
-    except (CallFailed, TypeError, NotImplementedError, RecursionError, ValueError, AttributeError) as error:
-        inspection.skip("clocks in the attributes", f"the environment cannot be copied: {error}"[:200])
-    finally:
-        player.close()
-
-
-def _some_actions(inspection: Inspection, player: Player, first: Any, last: Outcome) -> list[Any]:
     drawing = Drawing(inspection.seed + 1)
-    return [first, *(player.draw(drawing, last) for _ in range(3 * (_ACTIONS - 1)))]
+    actions = [events[end].action, *(player.draw(drawing, last) for _ in range(_ACTIONS))]
+    moved, does = (_AHEAD, "terminated") if ahead else (-1, "went on")
+    for name, by in _counters(history).items():
+        results = [_with_clock(player, action, name, moved * by) for action in actions]
+        told = [(decides, same) for decides, same, terminates in results if terminates is not ahead]
+        if told and all(decides for decides, _ in told):
+            set_to = "set far ahead" if ahead else "set back by one step"
+            yield Clock(
+                name,
+                f"with {name} {set_to} before step {end - begin} of an episode, the same action led to the same "
+                f"observation and reward, and the episode {does}: the clock alone decides",
+                not all(same for _, same in told),
+            )
+    player.close()
 
 
-def _without(player: Player, action: Any, name: str, by: float) -> tuple[bool, bool] | None:
-    """Takes the last step twice, the second time with a counter set back.
+def _with_clock(player: Player, action: Any, name: str, by: Any) -> tuple[bool, bool, bool]:
+    """Takes a step twice, the second time with a counter set.
 
     Returns:
-        Whether the episode then goes on, with the same observation, and whether the reward is the same; None where it
-        does not terminate with this action.
+        Whether only then the episode terminates (or only else), with the same observation; whether the reward is the
+        same; whether it terminates without that.
     """
     one, other = (SinglePlayer(copy.deepcopy(player.env)) for _ in range(2))
     _set(other, name, by)
-    ended, outcome = one.step(copy.deepcopy(action)), other.step(copy.deepcopy(action))
-    if not is_true(ended.terminated):
-        return None
-    goes_on = not is_true(outcome.terminated) and difference(ended.observation, outcome.observation) is None
-    return goes_on, difference(ended.reward, outcome.reward) is None
+    first, second = one.step(copied(action)), other.step(copied(action))
+    decides = is_true(first.terminated) != is_true(second.terminated)
+    same = difference(first.observation, second.observation) is None
+    return decides and same, difference(first.reward, second.reward) is None, is_true(first.terminated)
 
 
 def _numbers(player: Player) -> dict[str, Any]:
@@ -220,7 +247,7 @@ def _set(player: Player, name: str, by: Any) -> None:
     plain = name.removeprefix("self.")
     for part in own_parts(player.env):
         if plain in getattr(part, "__dict__", {}):
-            part.__dict__[plain] -= by
+            part.__dict__[plain] += by
 
 
 def _check_own_reset(inspection: Inspection, episode: Played) -> None:
@@ -241,7 +268,7 @@ def _check_own_reset(inspection: Inspection, episode: Played) -> None:
     for part in own_parts(player.env):
         if hasattr(part, "__dict__"):
             part.__dict__["reset"] = counted(part.reset)
-    player.step(inspection.events[episode.end].action)
+    player.step(copied(inspection.events[episode.end].action))
     for part in own_parts(player.env):
         getattr(part, "__dict__", {}).pop("reset", None)
     player.close()

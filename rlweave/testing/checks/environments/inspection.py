@@ -182,7 +182,7 @@ def first_difference(
             if found is not None:
                 return Difference(number, f"{place_of(events, number)}: {told(found)}")
     except CallFailed as failure:
-        number += 1
+        number = min(number + 1, len(events) - 1)
         return Difference(number, f"{place_of(events, number)}: {failure.seen}, which it did not the first time")
     return None
 

@@ -45,7 +45,9 @@ class CallFailed(Exception):  # noqa: N818 (it is caught where the finding is ma
     def place(self) -> str:
         """The innermost line outside of libraries: file, line and function."""
         frames = traceback.extract_tb(self.error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))] or list(frames)
+        own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
+        if not own and not isinstance(self.error, RlweaveError):
+            own = list(frames)
         return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
 
     @property
@@ -63,24 +65,34 @@ class CallFailed(Exception):  # noqa: N818 (it is caught where the finding is ma
         return own or "correct it there; the same seed and actions repeat it"
 
 
-@contextlib.contextmanager
-def calling(call: str) -> Iterator[None]:
-    """Turns what an environment raises into `CallFailed`, and keeps its warnings to itself.
+class calling:  # noqa: N801 (it is used as a function)
+    """Turns what an environment raises into `CallFailed`; a class, as a generator takes as long as a small step.
 
-    Raises:
-        CallFailed: It raised an error, or ended the program.
+    Args:
+        call: The call.
     """
+
+    def __init__(self, call: str) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (Exception, SystemExit)) and not isinstance(error, (CallFailed, NotData)):
+            raise CallFailed(self._call, error) from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the warnings of environments to itself: steps that nobody takes on purpose cause some."""
     logger = logging.getLogger("gymnasium")
     level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            logger.setLevel(logging.ERROR)
             yield
-    except (CallFailed, NotData):
-        raise
-    except (Exception, SystemExit) as error:
-        raise CallFailed(call, error) from error
     finally:
         logger.setLevel(level)
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlweave.envs.parallel_api import first_observations, five_mappings
-from rlweave.testing.checks.environments.players import Drawing, Outcome, Part, Player, calling, usable_mask
+from rlweave.testing.checks.environments.inspection import Inspection, place_of
+from rlweave.testing.checks.environments.players import Drawing, Outcome, Part, Player, calling, is_true, usable_mask
+from rlweave.testing.checks.findings import Cause
 
 
 class ParallelPlayer(Player):
@@ -47,3 +49,61 @@ class ParallelPlayer(Player):
 
     def ended(self, outcome: Outcome) -> bool:
         return not self.env.agents
+
+
+def check_agents(inspection: Inspection) -> None:
+    """Checks who is there: agents that ended are gone, and who is there gets an observation, a reward and flags."""
+    check = "agents come and go"
+    with inspection.check(check):
+        _check_spaces(inspection)
+        gone: set[str] = set()
+        for number, event in enumerate(inspection.events):
+            outcome = event.outcome
+            if event.is_reset:
+                gone = set()
+                continue
+            place = place_of(inspection.events, number)
+            ended = {
+                agent
+                for agent in outcome.observation
+                if is_true(outcome.terminated.get(agent)) or is_true(outcome.truncated.get(agent))
+            }
+            for name in ("reward", "terminated", "truncated"):
+                missing = [agent for agent in event.action if agent not in getattr(outcome, name)]
+                if missing:
+                    seen = f"{place}: agent {missing[0]!r} took an action, and there is no {name} of it"
+                    inspection.note(check, Cause.BAD_ENDS, seen, f"return {name} of all who acted", key=name)
+            again = gone & event.action.keys()
+            if again:
+                inspection.note(
+                    check,
+                    Cause.BAD_ENDS,
+                    f"{place}: agent {min(again)!r} ended before, and is still in env.agents",
+                    "take who is terminated or truncated out of self.agents in the same step",
+                )
+            gone |= ended
+        if not any(event.is_reset for event in inspection.events[1:]):
+            inspection.advise(
+                "episodes end",
+                f"no episode ended within {len(inspection.events) - 1} random steps",
+                "truncate all agents after a number of steps, unless it is meant to go on for ever",
+            )
+
+
+def _check_spaces(inspection: Inspection) -> None:
+    """The parallel API promises the same space object at each call."""
+    player = inspection.subject.make()
+    for agent in inspection.events[0].outcome.observation:
+        for name in ("observation_space", "action_space"):
+            with calling(name):
+                first, second = (getattr(player.env, name)(agent) for _ in range(2))
+            if first is not second:
+                inspection.note(
+                    "spaces are kept",
+                    Cause.SEED_IGNORED,
+                    f"{name}({agent!r}) makes a new space at each call, so a seed that it is given is lost",
+                    "make the spaces in __init__, and return those",
+                    key=name,
+                )
+    if inspection.subject.repeats:
+        player.close()

@@ -10,7 +10,9 @@ import numpy as np
 
 from rlweave.envs.object_state import attributes_of
 from rlweave.envs.ownership import parts_of
-from rlweave.testing.checks.environments.values import copied, difference, shown
+from rlweave.graph import Component
+from rlweave.graph.variable import Variable
+from rlweave.testing.checks.environments.values import copied, difference, leaves, shown
 
 _LIBRARIES = ("gymnasium", "builtins", "abc", "typing", "numpy", "pettingzoo", "enum")
 
@@ -43,6 +45,8 @@ def shared_state(env: Any) -> dict[str, Any]:
 
 def _data(value: Any) -> Any:
     """A copy of plain data; None of anything else."""
+    if any(isinstance(leaf, Component | Variable) for _, leaf in leaves(value)):
+        return None
     if isinstance(value, (set, frozenset)):
         return sorted(map(repr, value))
     if isinstance(value, np.random.Generator):

@@ -54,7 +54,7 @@ def check_env(env: Any, seed: int = 0, steps: int = 1000) -> Report:
 
 def _check(inspection: Inspection, player: Player) -> None:
     watch(inspection, player)
-    speed(inspection)
+    speed(inspection, player)
     advise(inspection, player)
     if inspection.subject.repeats:
         player.close()

@@ -77,8 +77,8 @@ def check_ends(inspection: Inspection, repeats: bool) -> None:
         inspection.advise(
             "episodes end",
             f"no episode ended within {steps} random steps",
-            "give it a time limit (register it with max_episode_steps, or wrap it in gymnasium.wrappers.TimeLimit), "
-            "unless it is meant to go on for ever",
+            "play longer (steps=...); if it has no end, give it a time limit: register it with max_episode_steps, or wrap "
+            "it in gymnasium.wrappers.TimeLimit",
         )
         return
     lengths = [episode.length for episode in episodes]

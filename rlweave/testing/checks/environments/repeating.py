@@ -35,7 +35,10 @@ _OWN_STREAM = (
 def check_repeats(inspection: Inspection) -> bool:
     """Checks that the same seed and actions give the same episodes; says whether other checks can build on that."""
     if not inspection.subject.repeats:
-        inspection.skip("two environments of one seed", "an object was given; pass what makes it: a class or function")
+        inspection.skip(
+            "two environments of one seed",
+            "an object was given that cannot be copied: pass its class, or a function that makes it",
+        )
         return _check_same_object(inspection)
     with inspection.check("the same seed repeats"), _random_state_kept():
         player = inspection.subject.make()

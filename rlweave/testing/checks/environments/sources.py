@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 from collections.abc import Callable
@@ -9,9 +10,11 @@ from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import TimeLimit
 
 from rlweave.envs.contract import check_environment
 from rlweave.envs.in_graph import GraphEnvironment
+from rlweave.envs.ownership import parts_of
 from rlweave.envs.parallel_api import OWN, resolve_parallel
 from rlweave.envs.registration import resolve
 from rlweave.envs.vector_env import VectorEnv
@@ -39,7 +42,7 @@ def subject_of(source: Any) -> Subject:
     if isinstance(source, EnvSpec):
         return _registered(source)
     if callable(getattr(source, "step", None)) and not isinstance(source, type):
-        return Subject(f"a {type(source).__name__}", lambda: player_of(source), repeats=False)
+        return _object(source)
     if callable(source):
         return _made_by(getattr(source, "__qualname__", None) or type(source).__name__, source)
     raise refuse(
@@ -47,6 +50,19 @@ def subject_of(source: Any) -> Subject:
         f"{source!r:.100} (of type {type(source).__name__})",
         "pass an id such as 'CartPole-v1', a class, a function that returns an environment, or 'module:function'",
     )
+
+
+def _object(env: Any) -> Subject:
+    """An environment itself: copies of it are played, where it can be copied."""
+    spec = getattr(env, "spec", None)
+    name = spec.id if isinstance(spec, EnvSpec) else f"a {type(getattr(env, 'unwrapped', env)).__name__}"
+    limits = (part.spec.max_episode_steps for part in parts_of(env) if isinstance(part, TimeLimit) and part.spec)
+    limit = next(limits, None)
+    try:
+        copied = copy.deepcopy(env)
+    except Exception:  # a simulator, a socket, a process
+        return Subject(name, lambda: player_of(env), repeats=False, limit=limit)
+    return Subject(name, lambda: player_of(copy.deepcopy(copied)), limit=limit)
 
 
 def _named(name: str) -> Subject:

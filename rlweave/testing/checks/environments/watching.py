@@ -162,15 +162,17 @@ def _check_mask(inspection: Inspection, part: Part, whose: str, ended: bool) -> 
         inspection.note("masks allow something", Cause.NOTHING_ALLOWED, seen, fix)
 
 
-def speed(inspection: Inspection) -> None:
+def speed(inspection: Inspection, player: Player) -> None:
     """Notes how fast the environment is."""
     steps = [event.seconds for event in inspection.events if not event.is_reset]
     resets = [event.seconds for event in inspection.events if event.is_reset]
     total = math.fsum(steps)
     if not steps or total <= 0:
         return
+    number = next(player.parts(inspection.events[0].outcome)).rows
+    rows = "" if number is None else f" of {number} rows each"
     rate, reset = len(steps) / total, 1000 * math.fsum(resets) / max(len(resets), 1)
-    inspection.report.facts["speed"] = f"{_rounded(rate)} steps/s; a reset takes {reset:.2g} ms"
+    inspection.report.facts["speed"] = f"{_rounded(rate)} steps/s{rows}; a reset takes {_rounded(reset)} ms"
 
 
 def _rounded(rate: float) -> str:

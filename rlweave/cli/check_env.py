@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from rlweave.cli.console import output
 from rlweave.cli.settings import ImportOption
+from rlweave.errors import ConfigError, EnvError
 from rlweave.strict_json import to_json
 
 
@@ -28,7 +29,10 @@ def check_env(
     """Checks an environment: spaces, rewards, seeds, resets, ends, masks, memory. Ends with 1 if it finds something."""
     from rlweave.testing.checks import environments  # no other command needs it
 
-    report = environments.check_env(env, seed, steps)
+    try:
+        report = environments.check_env(env, seed, steps)
+    except EnvError as error:  # there is nothing to check; what an environment raises is a finding
+        raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
     if as_json:
         typer.echo(to_json(report.to_data()))
     else:

@@ -46,13 +46,13 @@ def test_the_report_as_json(rlweave):
     [
         (["CartPol-v1"], "did you mean 'CartPole-v1'?"),
         (["nowhere:Env"], "the module of an environment cannot be imported"),
-        (["tests.cli.conftest:Result"], "the function that was given cannot be called without arguments"),
+        (["tests.cli.conftest:Result"], "what makes the environment needs arguments"),
         (["CartPole-v1", "--steps", "0"], "a number of steps is a whole number above zero"),
     ],
 )
 def test_bad_input_is_an_error_with_its_fix(rlweave, words, says):
     result = rlweave("check-env", *words)
-    assert result.code
+    assert result.code == 2
     assert says in result.err
     assert "fix:" in result.err
     assert result.out == ""

@@ -1,9 +1,17 @@
 """`check_env` finds nothing in environments that are right."""
 
-import pytest
+import random
 
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlweave.envs import make_env
 from rlweave.errors import EnvError
-from rlweave.testing import check_env
+from rlweave.testing import Cause, check_env
+from tests.mutants.environments import GlobalRandom, KeepsSpeed, OwnGenerator, SharedByClass, Sled, TimeIsTerminal
 
 OWN = [
     "rlweave/GridWorld-v0",
@@ -51,6 +59,80 @@ def test_what_is_no_environment_is_refused(what, says):
         check_env(what)
     assert says in str(caught.value)
     assert "fix:" in str(caught.value)
+
+
+VECTORS = {
+    "next-step": lambda: SyncVectorEnv([cart_pole] * 3),
+    "same-step": lambda: SyncVectorEnv([cart_pole] * 3, autoreset_mode=AutoresetMode.SAME_STEP),
+    "disabled": lambda: SyncVectorEnv([cart_pole] * 3, autoreset_mode=AutoresetMode.DISABLED),
+    "arrays": lambda: CartPoleVectorEnv(3),
+    "own": lambda: make_env("CartPole-v1", 3),
+}
+
+
+def cart_pole():
+    return gymnasium.make("CartPole-v1")
+
+
+@pytest.mark.parametrize("kind", VECTORS)
+def test_nothing_is_found_in_right_vector_environments(kind):
+    report = check_env(VECTORS[kind], steps=150)
+    assert report.ok, str(report)
+    assert "ended in 3 rows" in report.facts["episodes"]
+    assert {"autoreset", "rows are apart"} <= {done.check for done in report.done}
+
+
+def test_an_object_is_checked_by_its_copies():
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=5)
+    env.step(1)
+    before = env.unwrapped.state
+    report = check_env(env, steps=100)
+    assert report.ok, str(report)
+    assert "two environments side by side" in {done.check for done in report.done}
+    assert env.unwrapped.state is before
+
+
+def test_of_an_object_that_cannot_be_copied_less_is_checked():
+    class Simulator(Sled):
+        def __deepcopy__(self, memo):
+            raise TypeError("a simulator")
+
+    report = check_env(Simulator(), steps=100)
+    assert report.ok, str(report)
+    assert "cannot be copied" in report.left_out["two environments of one seed"]
+    assert "the same seed repeats" in {done.check for done in report.done}
+
+
+def test_a_finding_in_the_wild():
+    """MountainCarContinuous of Gymnasium returns its state itself."""
+    report = check_env("MountainCarContinuous-v0", steps=100)
+    (finding,) = [finding for finding in report if not finding.is_advice]
+    assert finding.cause is Cause.SHARED_MEMORY
+    assert finding.check == "writing into observations"
+
+
+def test_global_generators_stay_as_they_were():
+    before = np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    report = check_env(OwnGenerator, steps=50)
+    assert [finding.cause for finding in report] == [Cause.SEED_IGNORED]
+    assert np.array_equal(np.random.get_state()[1], before[0])  # noqa: NPY002
+    assert random.getstate() == before[1]
+
+
+def test_the_cause_is_named_in_the_users_words():
+    told = {kind: str(check_env(kind, steps=300)) for kind in (GlobalRandom, KeepsSpeed, SharedByClass, TimeIsTerminal)}
+    assert "replace np.random.*: draw every random number from self.np_random" in told[GlobalRandom]
+    assert "self.speed is " in told[KeepsSpeed]
+    assert "SharedByClass.shared was changed meanwhile" in told[SharedByClass]
+    assert "return truncated=True where self.steps reaches its limit" in told[TimeIsTerminal]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ALE/Pong-v5", "HalfCheetah-v5", "InvertedPendulum-v5", "Humanoid-v5"])
+def test_nothing_is_found_in_larger_environments(name):
+    report = check_env(name, steps=200)
+    assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("options", [{"steps": 0}, {"steps": True}, {"seed": -1}, {"seed": 0.5}])

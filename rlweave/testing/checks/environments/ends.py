@@ -77,8 +77,8 @@ def check_ends(inspection: Inspection, repeats: bool) -> None:
         inspection.advise(
             "episodes end",
             f"no episode ended within {steps} random steps",
-            "play longer (steps=...); if it has no end, give it a time limit: register it with max_episode_steps, or wrap "
-            "it in gymnasium.wrappers.TimeLimit",
+            "play longer (steps=...); if it has no end, give it a time limit: register it with max_episode_steps, or "
+            "wrap it in gymnasium.wrappers.TimeLimit",
         )
         return
     lengths = [episode.length for episode in episodes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -97,6 +98,16 @@ def _registered(spec: EnvSpec) -> Subject:
 
 def _made_by(name: str, factory: Callable[..., Any]) -> Subject:
     arguments = {"num_envs": _GRAPH_ENVS} if _is_graph_class(factory) else {}
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        raise refuse(
+            f"what makes the environment needs arguments: {error}",
+            name,
+            "write a function without arguments that makes it, or pass functools.partial(it, ...)",
+        ) from None
+    except ValueError:
+        pass  # it has no signature that can be looked at
 
     def make() -> Player:
         with calling("construction"):

@@ -235,7 +235,13 @@ MUTANTS = (
     mutant(RewardClipping, RewardsClippedInPlace, Cause.INPUT_CHANGED, {"rewards": floats()}),
     mutant(RewardClipping, RewardsInABufferThatIsUsedAgain, Cause.SHARED_MEMORY, {"rewards": floats()}),
     mutant(ScaledPixels, PixelsScaledInPlace, Cause.INPUT_CHANGED, {"observations": floats(4, low=0.0, high=255.0)}),
-    mutant(StepCounter, StepCounterInAnAttribute, Cause.INCOMPLETE_STATE, {"rewards": floats()}),
+    mutant(
+        StepCounter,
+        StepCounterInAnAttribute,
+        Cause.INCOMPLETE_STATE,
+        {"rewards": floats()},
+        unused={"count": ("rewards",)},  # only how many there are
+    ),
     mutant(
         TimeStamps,
         TimeStampsInFloats,

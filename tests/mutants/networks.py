@@ -137,7 +137,7 @@ class TrajectoryAttention(Component):
 
     def __init__(self) -> None:
         super().__init__("attention")
-        self.queries, self.keys = Dense(4, scope="queries"), Dense(4, scope="keys")
+        self.queries, self.keys = Dense(4, scope="queries"), Dense(4, use_bias=False, scope="keys")
 
     @api
     def call(self, observations: Any) -> Any:

@@ -279,7 +279,7 @@ MUTANTS = (
     mutant(
         RunningReturn,
         RunningReturnOfSeveralEpisodes,
-        Cause.CROSSES_EPISODES,
+        Cause.STATE_NOT_RESET,
         {"rewards": steps(), "terminated": flags(), "truncated": flags(), "state": floats()},
     ),
     mutant(

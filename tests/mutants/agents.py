@@ -271,7 +271,7 @@ class SACThatScalesActionsTwice(SAC):
 
 
 class SACThatDoesNotScaleActions(SAC):
-    """Tianshou #588 and #771: actions squashed to [-1, 1] went into a larger box as they were."""
+    """Tianshou #771 asks about it: actions squashed to [-1, 1] go into a larger box as they are."""
 
     def env_actions(self, actions: Any) -> Any:
         return actions

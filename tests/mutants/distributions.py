@@ -59,7 +59,7 @@ class TanhNormalWithJacobianTwice(TanhNormal):
 
 
 class TanhNormalWithJacobianAdded(TanhNormal):
-    """RLax #11: the logarithm of the slope was added where it is to be subtracted."""
+    """What RLax #11 suspected: the logarithm of the slope is added where it is to be subtracted."""
 
     def _log_slope(self, u: Any) -> Any:
         return -super()._log_slope(u)
@@ -99,7 +99,7 @@ class ClippedActionsAreStored(ClippedNormal):
 
 
 class TanhNormalWithPlainLogarithm(TanhNormal):
-    """autonomous-learning-library #139: log(1 - tanh(u)^2) of a tanh that has rounded to 1."""
+    """autonomous-learning-library #139: log(1 - a^2) of an action at its bound, or beyond, is no number."""
 
     def _log_slope(self, u: Any) -> Any:
         return math.log(self.scale) + ops.log(1.0 - ops.square(ops.tanh(u)))

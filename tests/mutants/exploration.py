@@ -170,7 +170,7 @@ class HostNoise(Component):
 
 
 class HostNoiseOfItsOwnGenerator(HostNoise):
-    """SB3's action noise draws from NumPy's global state: a seed of the agent does not reach it."""
+    """SB3's action noise draws from NumPy's global state, which no saved model holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ SETTINGS = {"deviation": 0.3}
 
 
 class AnnealedByAGlobal(Annealed):
-    """sbx #45: what a compiled update reads from outside stays as it was when it was compiled."""
+    """As in TensorFlow #24610: what a traced function reads from outside stays as it was at the trace."""
 
     def _deviation(self, time_step: Any) -> Any:
         return SETTINGS["deviation"]

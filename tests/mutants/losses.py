@@ -233,7 +233,7 @@ class WeightedLoss(Component):
 
 
 class WeightsBeforeSquaring(WeightedLoss):
-    """A slip of many prioritized DQNs (ptan #36 has its twin): weights multiply the error, and are squared with it."""
+    """Weights in a wrong place, as in ptan #36: here they multiply the error, and are squared with it."""
 
     @graph_fn
     def loss(self, q_values: Any, actions: Any, returns: Any, weights: Any) -> Any:

@@ -313,7 +313,7 @@ class GaussianHead(Component):
 
 
 class DeviationThatIsNotUsed(GaussianHead):
-    """mgail #2: what looks like a deviation that is learned was a fixed one."""
+    """mgail #2 asks it of a policy: whether what looks like a learned deviation is a fixed one."""
 
     @graph_fn(returns=2)
     def _parameters(self, mean: Any) -> Any:

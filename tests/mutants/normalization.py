@@ -127,6 +127,45 @@ class CodebookBehindStraightThrough(Codebook):
         return inputs + ops.stop_gradient(nearest - inputs)
 
 
+class GoalDistance(Component):
+    """How far a state is from its goal."""
+
+    def __init__(self) -> None:
+        super().__init__("goal-distance")
+
+    @graph_fn
+    def call(self, positions: Any, goals: Any) -> Any:
+        return ops.sqrt(ops.sum(ops.square(positions - goals), -1) + 1e-8)
+
+
+class GoalDistanceAtTheGoal(GoalDistance):
+    """pytorch #2421, jax #21723: the gradient of a norm is NaN where the norm is zero, as at a goal that is reached."""
+
+    @graph_fn
+    def call(self, positions: Any, goals: Any) -> Any:
+        return ops.sqrt(ops.sum(ops.square(positions - goals), -1))
+
+
+class PositiveRoot(Component):
+    """Roots of what is positive; zero otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__("positive-root")
+
+    @graph_fn
+    def call(self, inputs: Any) -> Any:
+        positive = inputs > 0.0
+        return ops.where(positive, ops.sqrt(ops.where(positive, inputs, 1.0)), 0.0)
+
+
+class RootBehindWhere(PositiveRoot):
+    """pytorch #187297, tinygrad #12409: what where() does not choose still sends NaN into the gradient."""
+
+    @graph_fn
+    def call(self, inputs: Any) -> Any:
+        return ops.where(inputs > 0.0, ops.sqrt(inputs), 0.0)
+
+
 class SequenceWhitening(Component):
     """Observations of a trajectory, centered by the mean of what came before and of themselves."""
 
@@ -163,6 +202,8 @@ MUTANTS = (
         Cause.UNNEEDED_DECLARATION,
         {"observations": floats(4), "rewards": floats()},
     ),
+    mutant(GoalDistance, GoalDistanceAtTheGoal, Cause.NOT_FINITE, {"positions": floats(2), "goals": floats(2)}),
+    mutant(PositiveRoot, RootBehindWhere, Cause.NOT_FINITE, {"inputs": floats(3)}),
     mutant(Codebook, CodebookBehindStraightThrough, Cause.NOT_TRAINED, {"inputs": floats(3)}),
     mutant(SequenceWhitening, SequenceWhiteningByTheWhole, Cause.LOOKS_AHEAD, {"observations": steps(3)}),
 )

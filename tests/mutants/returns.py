@@ -89,7 +89,7 @@ class LastStepBootstrapsFromItself(Advantages):
 
 
 class EndsAreOneStepLate(Advantages):
-    """Baselines' discount_with_dones once had it ("fixed off by one bug"): the done of the wrong step cuts the sum."""
+    """ "fixed off by one bug", says Baselines' discount_with_dones: the done of the wrong step cut the sum."""
 
     def _ended(self, terminated: Any, truncated: Any) -> Any:
         ended = ops.logical_or(terminated, truncated)
@@ -97,7 +97,7 @@ class EndsAreOneStepLate(Advantages):
 
 
 class RewardOfTheStepBefore(Advantages):
-    """SuperSuit #116 was such a stagger: what was stored of a step stood one row late against the actions."""
+    """SuperSuit #116 was such a stagger, of observations against actions; here the reward comes a row late."""
 
     def _rewards(self, rewards: Any) -> Any:
         return ops.concat([ops.zeros_like(rewards[:1]), rewards[:-1]], axis=0)

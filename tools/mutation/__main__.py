@@ -22,7 +22,7 @@ from typing import Any
 
 from tools.mutation import report, running, selection
 from tools.mutation.edits import Mutant, mutants_of, sample
-from tools.mutation.running import Baseline, Pool
+from tools.mutation.running import Killers, Measured, Pool
 
 SEED = 0
 PER_FILE = 8
@@ -66,17 +66,15 @@ class Baselines:
         self.pool = pool
         self.kept = Kept(state / "baselines.jsonl", "file")
 
-    def of(self, file: str) -> Baseline:
-        """Of the tests that belong to a source file."""
-        tests = {}
-        for name in selection.tests_of(file):
-            tests |= self._measured(name, partial(running.time_tests, name))["tests"]
-        checks = self._measured(selection.CONFORMANCE, running.time_conformance)["checks"]
-        module = file.removesuffix(".py").replace("/", ".")
-        covering = {name: check["seconds"] for name, check in checks.items() if module in check["modules"]}
-        return Baseline(_quick(tests), _quick(covering))
+    def of(self, mutant: Mutant) -> Killers:
+        """The tests that belong to the file of a mutant and reach its function."""
+        tests: dict[str, Measured] = {}
+        for name in selection.tests_of(mutant.file):
+            tests |= self._measured(name, partial(running.time_tests, name))
+        checks = self._measured(selection.CONFORMANCE, running.time_conformance)
+        return Killers(_reaching(mutant, tests), _reaching(mutant, checks))
 
-    def _measured(self, name: str, job: running.Job) -> dict[str, Any]:
+    def _measured(self, name: str, job: running.Job) -> dict[str, Measured]:
         fingerprint = selection.fingerprint([name])
         if self.kept.lines.get(name, {}).get("fingerprint") != fingerprint:
             print(f"{name}, with nothing changed", flush=True)
@@ -84,11 +82,18 @@ class Baselines:
             if failed := result.get("by") or result["failed"]:
                 sys.exit(f"{name} fails with nothing changed: {failed}")
             self.kept.add({"file": name, "fingerprint": fingerprint, **result})
-        return self.kept.lines[name]
+        measured: dict[str, Measured] = self.kept.lines[name]["tests"]
+        return measured
 
 
-def _quick(seconds: dict[str, float]) -> dict[str, float]:
-    return {name: took for name, took in seconds.items() if took <= selection.SLOWEST}
+def _reaching(mutant: Mutant, tests: dict[str, Measured]) -> dict[str, float]:
+    """Seconds of the quick tests that reach what a mutant changes: a function, or all of a file or class."""
+    place = f"{mutant.file}:{mutant.function}." if mutant.function else f"{mutant.file}:"
+    return {
+        name: test["seconds"]
+        for name, test in tests.items()
+        if test["seconds"] <= selection.SLOWEST and any(f"{reached}.".startswith(place) for reached in test["reaches"])
+    }
 
 
 def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
@@ -102,10 +107,13 @@ def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
         again = {m.id: m for m in mutants if not _is_known(m, results.lines.get(m.id), fingerprint, args)}
         if not again:
             continue
-        base = baselines.of(file)
-        print(f"[{number}/{len(chosen)}] {file}: {len(base.tests)} tests, {len(base.conformance)} conformance checks")
+        print(f"[{number}/{len(chosen)}] {file}", flush=True)
         source = (selection.ROOT / file).read_text()
-        work = ((m.id, partial(running.killer, file, m.apply(source), base), base.seconds) for m in again.values())
+        killers = {m.id: baselines.of(m) for m in again.values()}
+        work = (
+            (key, partial(running.killer, file, again[key].apply(source), found), found.seconds)
+            for key, found in killers.items()
+        )
         for key, result in pool.run(work):
             m = again[key]
             results.add({"id": key, "fingerprint": fingerprint, **result})

@@ -19,12 +19,13 @@ import signal
 import sys
 import time
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -42,14 +43,21 @@ MEMORY_LIMIT = 8 * 2**30
 Job = Callable[[], dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """What the tests of a file take when nothing is changed.
+class Measured(TypedDict):
+    """What a test is when nothing is changed.
 
-    Args:
-        tests: Seconds of each test, by its id.
-        conformance: Seconds of each conformance check, by its id.
+    Attributes:
+        seconds: Its seconds of CPU.
+        reaches: The functions of mutated files that it calls, as `file:Class.function`.
     """
+
+    seconds: float
+    reaches: list[str]
+
+
+@dataclass(frozen=True)
+class Killers:
+    """Tests and conformance checks that reach a function: seconds of each, by its id."""
 
     tests: dict[str, float]
     conformance: dict[str, float]
@@ -110,7 +118,7 @@ class _Tests:
 
     def __init__(self, wanted: dict[str, float] | None) -> None:
         self.wanted = wanted
-        self.seconds: dict[str, float] = {}
+        self.measured: dict[str, Measured] = {}
         self.failed: list[str] = []
         self.missing: set[str] = set()
 
@@ -127,14 +135,45 @@ class _Tests:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
-        start = time.process_time()
-        result = yield
-        self.seconds[item.nodeid] = round(time.process_time() - start, 3)
+        if self.wanted is not None:
+            return (yield)
+        with _measured() as measured:
+            result = yield
+        self.measured[item.nodeid] = measured
         return result
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
             self.failed.append(report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed.append(f"{report.nodeid} is not collected")
+
+
+@contextlib.contextmanager
+def _measured() -> Iterator[Measured]:
+    """Fills in what is measured inside of it when it ends."""
+    codes: set[types.CodeType] = set()
+
+    def profile(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    measured: Measured = {"seconds": 0.0, "reaches": []}
+    start = time.process_time()
+    sys.setprofile(profile)
+    try:
+        yield measured
+    finally:
+        sys.setprofile(None)
+        measured["seconds"] = round(time.process_time() - start, 3)
+        reached = {(code.co_filename.removeprefix(f"{selection.ROOT}/"), code.co_qualname) for code in codes}
+        measured["reaches"] = sorted(
+            f"{file}:{name.replace('.<locals>', '')}"
+            for file, name in reached
+            if file.startswith(tuple(selection.PACKAGES))
+        )
 
 
 def _is_quick(item: Any) -> bool:
@@ -149,7 +188,7 @@ def _run_tests(names: Iterable[str], wanted: dict[str, float] | None) -> _Tests:
         options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
         status = pytest.main([*options, *names], plugins=[plugin])
         if plugin.missing:
-            plugin.failed.append("collection")
+            plugin.failed.append(f"{min(plugin.missing)} is not collected")
         elif status not in (0, 5) and not plugin.failed:
             plugin.failed.append(f"pytest ends with status {int(status)}")
     return plugin
@@ -169,26 +208,20 @@ def _conformance() -> dict[str, tuple[Callable[..., None], Any]]:
 def time_tests(name: str) -> dict[str, Any]:
     """Runs all quick tests of a test file, with nothing changed; in a child."""
     tests = _run_tests([name], None)
-    return {"failed": tests.failed, "tests": tests.seconds}
+    return {"failed": tests.failed, "tests": tests.measured}
 
 
 def time_conformance() -> dict[str, Any]:
-    """Runs all quick conformance checks, with nothing changed, and says of which modules they are; in a child."""
-    checks, failed, modules = {}, [], {}
+    """Runs all quick conformance checks, with nothing changed; in a child."""
+    measured, failed = {}, []
     for name, (check, values) in _conformance().items():
-        descriptor, backend, _ = values
-        if not selection.is_quick(backend):
-            continue
-        if descriptor.name not in modules:
-            tree = descriptor.make().tree()
-            modules[descriptor.name] = sorted({cls.__module__ for part in tree for cls in type(part).__mro__})
-        start = time.process_time()
-        failed += [name] if _fails(check, values) else []
-        checks[name] = {"seconds": round(time.process_time() - start, 3), "modules": modules[descriptor.name]}
-    return {"failed": failed, "checks": checks}
+        if selection.is_quick(values[1]):
+            with _measured() as measured[name]:
+                failed += [name] if _fails(check, values) else []
+    return {"failed": failed, "tests": measured}
 
 
-def killer(file: str, text: str, known: Baseline) -> dict[str, Any]:
+def killer(file: str, text: str, known: Killers) -> dict[str, Any]:
     """Runs the tests of a file on a changed text; in a child.
 
     Returns:

@@ -12,7 +12,7 @@ CONFORMANCE = "tests/testing/test_conformance.py"
 #: Words in the name of a test that runs on a backend which compiles too long for hundreds of runs.
 SLOW_BACKENDS = ("jax", "tensorflow", "onnx")
 #: Tests that take more seconds than this are left out.
-SLOWEST = 5.0
+SLOWEST = 2.0
 
 _COMPONENTS, _AGENTS = "rlweave/components/", "rlweave/agents/"
 _CONTINUOUS = ("agents/test_continuous.py", "agents/test_action_spaces.py")

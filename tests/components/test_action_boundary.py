@@ -33,7 +33,8 @@ def test_floats(space, expected):
 
 
 @pytest.mark.parametrize(
-    "space", [FloatBox(-3.0, -1.0), FloatBox(-4.0, 4.0), FloatBox(2.0, 10.0), FloatBox(), FloatBox(0.1, 0.3, shape=(1,))]
+    "space",
+    [FloatBox(-3.0, -1.0), FloatBox(-4.0, 4.0), FloatBox(2.0, 10.0), FloatBox(), FloatBox(0.1, 0.3, shape=(1,))],
 )
 def test_back_again(space):
     own = np.linspace(-1.0, 1.0, 9, dtype=np.float32).reshape(9, *space.shape)

@@ -26,7 +26,10 @@ def test_deviation_and_limit(backend):
         assert noise.std() == pytest.approx(0.2, rel=0.05)
         assert abs(noise.mean()) < 0.02
     limited = ComponentTest(GaussianNoise(SPACE, 0.2, 0.3), {"actions": OWN}, backend).test("call", zeros())[0]
-    assert np.abs(limited["free"]).max() == pytest.approx(0.3)
+    assert (limited["free"].min(), limited["free"].max()) == (pytest.approx(-0.3), pytest.approx(0.3))
+    # the variance of a standard normal number that is clipped to [-1.5, 1.5] is 0.7784
+    assert limited["free"].std() == pytest.approx(0.2 * np.sqrt(0.7784), rel=0.05)
+    assert abs(limited["free"].mean()) < 0.02
     # clipped after the noise, where there are bounds
     ends = {name: np.ones_like(values) for name, values in zeros().items()}
     at_the_end = ComponentTest(GaussianNoise(SPACE, 0.2), {"actions": OWN}, backend).test("call", ends)[0]

@@ -5,7 +5,7 @@ import pytest
 from scipy import special, stats
 
 from rlweave.components import Beta
-from rlweave.components.beta import EDGE
+from rlweave.components.beta import EDGE, digamma, log_beta
 from rlweave.errors import SpecError
 from rlweave.spaces import FloatBox
 from rlweave.testing import ComponentTest
@@ -36,6 +36,16 @@ def test_closed_forms(backend):
     kl += (c - a + d - b) * special.digamma(a + b)
     test.test("kl", A, B, other_a, other_b, expected=kl, rtol=2e-4, atol=2e-3)
     test.test("mean", A, B, expected=a / (a + b))
+
+
+def test_special_functions_in_float64():
+    # what the series leave out: of digamma 1 / (240 x^8) from 6, of log B three times 1 / (1680 x^7) from 12
+    x = np.array([1e-3, 0.1, 0.5, 1.0, 2.0, 6.0, 6.5, 12.0, 100.0])
+    np.testing.assert_allclose(digamma(x), special.digamma(x), rtol=0, atol=3e-9)
+    a = np.array([0.2, 1.0, 11.0, 12.1, 12.1, 13.0, 500.0])
+    b = np.array([0.3, 4.0, 700.0, 12.1, 900.0, 14.0, 600.0])
+    np.testing.assert_allclose(log_beta(a, b), special.betaln(a, b), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(log_beta(b, a), special.betaln(a, b), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -103,6 +113,14 @@ def test_the_edges_are_finite(backend):
         total, found = input_gradients(Beta(), call, inputs, backend)
         assert np.isfinite(total)
         assert all(np.isfinite(gradient).all() for gradient in found.values())
+
+
+@pytest.mark.parametrize("backend", DIFFERENTIABLE)
+def test_samples_have_no_gradient(backend):
+    # that of the accepted proposal would be biased: whether it is accepted depends on the concentrations, too
+    inputs = {"a": [[2.0, 0.5]], "b": [[3.0, 0.5]]}
+    _, found = input_gradients(Beta(), lambda c, v: c.sample(v["a"], v["b"]), inputs, backend)
+    assert not any(gradient.any() for gradient in found.values())
 
 
 @pytest.mark.parametrize("bounds", [(1.0, 1.0), (2.0, 1.0), (float("-inf"), 1.0)])

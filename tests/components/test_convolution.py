@@ -42,6 +42,16 @@ def test_it_equals_loops(backend, stride, padding):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_an_activation_of_its_own_follows_the_convolution(backend, use_bias):
+    options = {"activation": "sigmoid", "bias_initializer": 0.1, "use_bias": use_bias}
+    test = ComponentTest(Conv2D(4, (3, 2), (2, 1), "same", **options), {"inputs": images(7, 6, 3)}, backend)
+    x = test.sample("inputs", 2)
+    outputs = convolved(x, test.variables()["kernel"], (2, 1), "same") + (0.1 if use_bias else 0.0)
+    test.test("call", x, expected=1 / (1 + np.exp(-outputs)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_leading_ranks_are_folded_and_unfolded(backend):
     flat = ComponentTest(Conv2D(2, 3), {"inputs": images(5, 5, 1)}, backend)
     deep = ComponentTest(Conv2D(2, 3), {"inputs": images(5, 5, 1, add_time_rank=True)}, backend)
@@ -112,6 +122,8 @@ def _kernel(backend, space):
         (lambda: Conv2D(2, 0), "kernel_size"),
         (lambda: Conv2D(2, 3, stride=(1, 2, 3)), "stride"),
         (lambda: Conv2D(2, 3, activation="rleu"), "relu"),
+        (lambda: Conv2D(2, 3, kernel_initializer="ortogonal"), "orthogonal"),
+        (lambda: Conv2D(2, 3, bias_initializer="ortogonal"), "orthogonal"),
     ],
 )
 def test_wrong_options_are_explained(make, hint):
@@ -125,6 +137,8 @@ def test_wrong_options_are_explained(make, hint):
         (FloatBox(shape=(4,), add_batch_rank=True), "three feature axes"),
         (IntBox(0, 256, shape=(8, 8, 1), dtype="uint8", layout="channels_last", add_batch_rank=True), "scales bytes"),
         (images(2, 2, 3), "larger than the image"),
+        (images(2, 8, 3), "larger than the image"),
+        (images(8, 2, 3), "larger than the image"),
     ],
 )
 def test_wrong_inputs_are_explained(space, hint):

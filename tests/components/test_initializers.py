@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rlweave.components.initializers import make_initializer, orthogonal_spec
-from rlweave.errors import SpecError
+from rlweave.errors import ConfigError, SpecError
 
 
 def drawn(spec, shape, activation=None):
@@ -16,6 +16,10 @@ def drawn(spec, shape, activation=None):
 def test_orthogonal_columns_have_the_gain_as_length():
     kernel = drawn(orthogonal_spec(0.5), (40, 7))
     np.testing.assert_allclose(kernel.T @ kernel, 0.25 * np.eye(7), atol=1e-12)
+
+
+def test_a_spec_without_a_gain_is_the_name():
+    np.testing.assert_array_equal(drawn({"type": "glorot_uniform"}, (5, 3)), drawn("glorot_uniform", (5, 3)))
 
 
 def test_a_gain_scales_any_named_initializer():
@@ -32,6 +36,12 @@ def test_numbers_and_arrays_pass():
     array = np.ones((2, 3))
     assert make_initializer(0.5) == 0.5
     assert make_initializer(array) is array
+
+
+@pytest.mark.parametrize("spec", [np.nan, np.inf, {"type": "orthogonal", "gain": np.nan}])
+def test_numbers_have_to_be_finite(spec):
+    with pytest.raises(ConfigError, match="initial value|gain"):
+        make_initializer(spec)
 
 
 @pytest.mark.parametrize(

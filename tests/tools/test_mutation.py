@@ -152,15 +152,15 @@ def test_slow_backends_are_left_out():
 def test_the_report_counts_what_is_killed():
     mutants = mutants_of("rlweave/components/loss.py", SOURCE)[:5]
     results = {
-        m.id: {"by": by} for m, by in zip(mutants, ["test_loss", "conformance: x", "crash", None, None], strict=True)
+        m.id: {"by": by} for m, by in zip(mutants, ["test_loss", "check: X in y", "crash", None, None], strict=True)
     }
     same = mutants[4]
     reasons = {(same.file, same.function, same.before, same.after): "the discount is never negative"}
     rows = report.rows(mutants, results, reasons)
-    assert [row.outcome for row in rows] == ["tests", "conformance", "limit", "survived", "equivalent"]
+    assert [row.outcome for row in rows] == ["tests", "check", "limit", "survived", "equivalent"]
     page = report.to_markdown(rows)
     assert "**3 of 5 mutants are killed: 60.0 %** (75.0 % of the 4 that are not equivalent)." in page
-    assert "| `components/loss.py` | 5 | 1 | 1 | 1 | 1 | 1 |" in page
+    assert "| `components/loss.py` | 5 | 1 |  | 1 | 1 | 1 | 1 |" in page
     assert page.index(mutants[3].id) < page.index(mutants[4].id) < page.index("the discount is never negative")
     assert [row["id"] for row in json.loads(report.to_json(rows))] == [m.id for m in mutants]
 

@@ -71,8 +71,9 @@ class Baselines:
         tests: dict[str, Measured] = {}
         for name in selection.tests_of(mutant.file):
             tests |= self._measured(name, partial(running.time_tests, name))
-        checks = self._measured(selection.CONFORMANCE, running.time_conformance)
-        return Killers(_reaching(mutant, tests), _reaching(mutant, checks))
+        conformance = self._measured(selection.CONFORMANCE, running.time_conformance)
+        checks = self._measured(selection.CHECK, running.time_checks)
+        return Killers(*(_reaching(mutant, killers) for killers in (tests, conformance, checks)))
 
     def _measured(self, name: str, job: running.Job) -> dict[str, Measured]:
         fingerprint = selection.fingerprint([name])
@@ -86,14 +87,15 @@ class Baselines:
         return measured
 
 
-def _reaching(mutant: Mutant, tests: dict[str, Measured]) -> dict[str, float]:
-    """Seconds of the quick tests that reach what a mutant changes: a function, or all of a file or class."""
+def _reaching(mutant: Mutant, tests: dict[str, Measured]) -> dict[str, Measured]:
+    """The quickest tests that reach what a mutant changes: a function, or all of a file or class."""
     place = f"{mutant.file}:{mutant.function}." if mutant.function else f"{mutant.file}:"
-    return {
-        name: test["seconds"]
+    reaching = {
+        name: {**test, "reaches": []}
         for name, test in tests.items()
-        if test["seconds"] <= selection.SLOWEST and any(f"{reached}.".startswith(place) for reached in test["reaches"])
+        if any(f"{reached}.".startswith(place) for reached in test["reaches"])
     }
+    return selection.quickest(reaching)
 
 
 def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
@@ -111,7 +113,7 @@ def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
         source = (selection.ROOT / file).read_text()
         killers = {m.id: baselines.of(m) for m in again.values()}
         work = (
-            (key, partial(running.killer, file, again[key].apply(source), found), found.seconds)
+            (key, partial(running.killer, file, again[key].apply(source), found, args.both), found.seconds)
             for key, found in killers.items()
         )
         for key, result in pool.run(work):
@@ -143,6 +145,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at once (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="keep the results of files that have not changed")
     parser.add_argument("--survivors", action="store_true", help="run what is not killed, once more")
+    parser.add_argument("--both", action="store_true", help="call `check` where a test fails, too")
     parser.add_argument("--state", type=Path, default=selection.ROOT / ".mutation", help="where results are kept")
     parser.add_argument("--report", action="store_true", help="run nothing, and write docs/ from what is kept")
     args = parser.parse_args()

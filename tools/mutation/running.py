@@ -49,23 +49,33 @@ class Measured(TypedDict):
     Attributes:
         seconds: Its seconds of CPU.
         reaches: The functions of mutated files that it calls, as `file:Class.function`.
+        found: Of `check`: the names of what it finds.
     """
 
     seconds: float
     reaches: list[str]
+    found: list[str]
 
 
 @dataclass(frozen=True)
 class Killers:
-    """Tests and conformance checks that reach a function: seconds of each, by its id."""
+    """What reaches a function, by id, the quickest first.
 
-    tests: dict[str, float]
-    conformance: dict[str, float]
+    Args:
+        tests: Tests.
+        conformance: Conformance checks.
+        checks: Descriptors that `check` is called with.
+    """
+
+    tests: dict[str, Measured]
+    conformance: dict[str, Measured]
+    checks: dict[str, Measured]
 
     @property
     def seconds(self) -> float:
         """Seconds of CPU of all."""
-        return sum(self.tests.values()) + sum(self.conformance.values()) + 5.0
+        every = (*self.tests.values(), *self.conformance.values(), *self.checks.values())
+        return sum(test["seconds"] for test in every) + 5.0
 
 
 def preload(directory: Path) -> None:
@@ -113,10 +123,10 @@ class _Tests:
     """A pytest plugin that chooses tests and notes what they take, and which of them fail.
 
     Args:
-        wanted: Seconds by id; None: all that are quick.
+        wanted: Those that run, by id, in their order within a file; None: all that are quick.
     """
 
-    def __init__(self, wanted: dict[str, float] | None) -> None:
+    def __init__(self, wanted: dict[str, Measured] | None) -> None:
         self.wanted = wanted
         self.measured: dict[str, Measured] = {}
         self.failed: list[str] = []
@@ -131,7 +141,8 @@ class _Tests:
         files = list(dict.fromkeys(item.nodeid.split("::")[0] for item in items))
         kept = [item for item in items if item.nodeid in wanted]
         self.missing = set(wanted) - {item.nodeid for item in kept}
-        items[:] = sorted(kept, key=lambda item: (files.index(item.nodeid.split("::")[0]), wanted[item.nodeid]))
+        order = list(wanted)
+        items[:] = sorted(kept, key=lambda item: (files.index(item.nodeid.split("::")[0]), order.index(item.nodeid)))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
@@ -160,7 +171,7 @@ def _measured() -> Iterator[Measured]:
         if event == "call":
             codes.add(frame.f_code)
 
-    measured: Measured = {"seconds": 0.0, "reaches": []}
+    measured: Measured = {"seconds": 0.0, "reaches": [], "found": []}
     start = time.process_time()
     sys.setprofile(profile)
     try:
@@ -181,7 +192,7 @@ def _is_quick(item: Any) -> bool:
     return not marked and selection.is_quick(item.nodeid)
 
 
-def _run_tests(names: Iterable[str], wanted: dict[str, float] | None) -> _Tests:
+def _run_tests(names: Iterable[str], wanted: dict[str, Measured] | None) -> _Tests:
     plugin = _Tests(wanted)
     if names := [name for name in names if wanted is None or any(test.startswith(name) for test in wanted)]:
         options = ["-q", "-x", "--hypothesis-seed=0", "-p", "no:cacheprovider", "-p", "no:xdist"]
@@ -221,24 +232,66 @@ def time_conformance() -> dict[str, Any]:
     return {"failed": failed, "tests": measured}
 
 
-def killer(file: str, text: str, known: Killers) -> dict[str, Any]:
+def time_checks() -> dict[str, Any]:
+    """Calls `check` with all descriptors of the library, with nothing changed; in a child."""
+    from rlweave.testing.component_descriptors import DESCRIPTORS
+
+    measured = {}
+    for descriptor in DESCRIPTORS:
+        with _measured() as measured[descriptor.name]:
+            found = _found(descriptor.name)
+        measured[descriptor.name]["found"] = found
+    return {"failed": [], "tests": measured}
+
+
+def _found(name: str) -> list[str]:
+    """Names of what `check` finds in a component, or of the error that it ends with."""
+    try:
+        from rlweave.testing import check
+        from rlweave.testing.component_descriptors import DESCRIPTORS
+
+        return sorted(finding.cause.name for finding in check(DESCRIPTORS[name]) if not finding.is_advice)
+    except Exception as error:
+        traceback.print_exc()
+        return [type(error).__name__]
+
+
+def killer(file: str, text: str, known: Killers, both: bool = False) -> dict[str, Any]:
     """Runs the tests of a file on a changed text; in a child.
 
+    Args:
+        file: The file.
+        text: What is in it.
+        known: The tests.
+        both: `check` is called where tests fail, too.
+
     Returns:
-        Under "by" what failed: the id of a test, or "conformance: " and the id of a check; None: nothing did.
+        Under "by" what failed: the id of a test, or "conformance: " and the id of a check, or "check: " and what was
+        found; None: nothing did. Under "check", if `check` was called, what it found.
     """
     sys.meta_path.insert(0, _Hook(file, text))
+    by = _failing_test(file, known)
+    if by is not None and not both:
+        return {"by": by}
+    for name, before in known.checks.items():
+        if new := [cause for cause in _found(name) if cause not in before["found"]]:
+            found = f"check: {new[0]} in {name}"
+            return {"by": found if by is None else by, "check": found}
+    return {"by": by, "check": None}
+
+
+def _failing_test(file: str, known: Killers) -> str | None:
     tests = _run_tests(selection.tests_of(file), known.tests)
     if tests.failed:
-        return {"by": tests.failed[0]}
+        return tests.failed[0]
     try:
         table = _conformance() if known.conformance else {}
     except Exception as error:
-        return {"by": f"conformance: {type(error).__name__} in a descriptor"}
-    for name in sorted(known.conformance, key=lambda name: known.conformance[name]):
+        return f"conformance: {type(error).__name__} in a descriptor"
+    for name in known.conformance:
         if name not in table or _fails(*table[name]):
-            return {"by": f"conformance: {name}"}
-    return {"by": None}
+            return f"conformance: {name}"
+    return None
 
 
 def _fails(check: Callable[..., None], values: Any) -> bool:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 #: What is mutated: all of the components, and the graphs of the agents.
 PACKAGES = {"rlweave/components": False, "rlweave/agents": True}
+CHECK = "rlweave/testing/checks/checking.py"
 CONFORMANCE = "tests/testing/test_conformance.py"
 #: Words in the name of a test that runs on a backend which compiles too long for hundreds of runs.
 SLOW_BACKENDS = ("jax", "tensorflow", "onnx")
 #: Tests that take more seconds than this are left out.
 SLOWEST = 2.0
+#: Seconds that the tests of one mutant may take together, and the conformance checks: those that are slower are left
+#: out, from the slowest on.
+MOST = 6.0
 
 _COMPONENTS, _AGENTS = "rlweave/components/", "rlweave/agents/"
 _CONTINUOUS = ("agents/test_continuous.py", "agents/test_action_spaces.py")
@@ -29,6 +34,11 @@ ALSO: dict[str, tuple[str, ...]] = {
     _COMPONENTS + "deterministic_policy.py": ("components/test_policies.py", *_CONTINUOUS),
     _COMPONENTS + "distributions.py": ("components/test_action_distribution.py",),
     _COMPONENTS + "encoders.py": ("components/test_network.py", "components/test_text.py", "agents/test_spaces.py"),
+    _COMPONENTS + "leaf_encoding.py": (
+        "components/test_encoders.py",
+        "components/test_text.py",
+        "agents/test_spaces.py",
+    ),
     _COMPONENTS + "initializers.py": ("components/test_layers.py",),
     _COMPONENTS + "memories/graph_n_step.py": (
         *("components/memories/test_n_step.py", "components/memories/test_graph_memories.py"),
@@ -86,17 +96,30 @@ def files() -> dict[str, bool]:
 
 
 def tests_of(file: str) -> list[str]:
-    """Test files of a source file, that of its name first."""
+    """Test files of a source file, that of its name first; of one that has none, all of its directory."""
     path = Path(file.removeprefix("rlweave/"))
     own = f"tests/{path.parent}/test_{path.name}"
     found = [own, *(f"tests/{name}" for name in ALSO.get(file, ()))]
-    return [name for name in dict.fromkeys(found) if (ROOT / name).exists()]
+    beside = sorted(str(test.relative_to(ROOT)) for test in (ROOT / "tests" / path.parent).glob("test_*.py"))
+    return [name for name in dict.fromkeys(found) if (ROOT / name).exists()] or beside
 
 
 def fingerprint(files: list[str]) -> str:
     """Changes with the files."""
     texts = [(ROOT / name).read_bytes() for name in files]
     return hashlib.sha1(b"\0".join(texts), usedforsecurity=False).hexdigest()[:10]
+
+
+def quickest(tests: dict[str, Any]) -> dict[str, Any]:
+    """The tests that together take no more than they may, the quickest first."""
+    chosen: dict[str, Any] = {}
+    total = 0.0
+    for name, test in sorted(tests.items(), key=lambda item: item[1]["seconds"]):
+        total += test["seconds"]
+        if test["seconds"] > SLOWEST or total > MOST:
+            break
+        chosen[name] = test
+    return chosen
 
 
 def is_quick(name: str) -> bool:

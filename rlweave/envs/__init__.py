@@ -1,8 +1,8 @@
-"""Environments behind one contract: adapters for Gymnasium and its vector environments, and three small tasks.
+"""Environments behind one contract: adapters for Gymnasium and its vector environments, and a few small tasks.
 
 `make_env` makes a `VectorEnv` from an id, a function or a vector environment. All kinds yield the same
-list of transitions: see `StepResult`. Importing this registers ``rlweave/GridWorld-v0``, ``rlweave/Catch-v0`` and
-``rlweave/CueRecall-v0``.
+list of transitions: see `StepResult`. Importing this registers ``rlweave/GridWorld-v0``, ``rlweave/Catch-v0``,
+``rlweave/CueRecall-v0`` and ``rlweave/MaskedRecall-v0``.
 """
 
 from rlweave.envs.async_env import AsyncEnv
@@ -13,6 +13,7 @@ from rlweave.envs.gridworld import GridWorld
 from rlweave.envs.gymnasium_vector import GymnasiumVectorEnv
 from rlweave.envs.hashed_text import HashedText, TextHashing
 from rlweave.envs.making import make_env
+from rlweave.envs.masked_recall import MaskedRecall
 from rlweave.envs.point_navigation import PointNavigation
 from rlweave.envs.registration import register_environments, resolve
 from rlweave.envs.seeding import EVALUATION_WORKER
@@ -34,6 +35,7 @@ __all__ = [
     "GridWorld",
     "GymnasiumVectorEnv",
     "HashedText",
+    "MaskedRecall",
     "PointNavigation",
     "SineTasks",
     "StepResult",

@@ -19,6 +19,7 @@ from rlweave.plugins import import_named
 GRID_WORLD_ID = "rlweave/GridWorld-v0"
 CATCH_ID = "rlweave/Catch-v0"
 CUE_RECALL_ID = "rlweave/CueRecall-v0"
+MASKED_RECALL_ID = "rlweave/MaskedRecall-v0"
 SINE_TASKS_ID = "rlweave/SineTasks-v0"
 POINT_NAVIGATION_ID = "rlweave/PointNavigation-v0"
 
@@ -31,6 +32,8 @@ def register_environments() -> None:
         gymnasium.register(CATCH_ID, "rlweave.envs.catch:Catch")
     if CUE_RECALL_ID not in gymnasium.registry:
         gymnasium.register(CUE_RECALL_ID, "rlweave.envs.cue_recall:CueRecall")
+    if MASKED_RECALL_ID not in gymnasium.registry:
+        gymnasium.register(MASKED_RECALL_ID, "rlweave.envs.masked_recall:MaskedRecall")
     if SINE_TASKS_ID not in gymnasium.registry:
         gymnasium.register(SINE_TASKS_ID, "rlweave.envs.sine_tasks:SineTasks")
     if POINT_NAVIGATION_ID not in gymnasium.registry:

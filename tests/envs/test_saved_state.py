@@ -193,7 +193,10 @@ def test_attributes_of_every_kind(environment: type[gymnasium.Env], vectorizatio
 
 NAMES = [
     *("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "FrozenLake-v1", "Blackjack-v1"),
-    *(f"rlweave/{name}-v0" for name in ("GridWorld", "Catch", "CueRecall", "SineTasks", "PointNavigation")),
+    *(
+        f"rlweave/{name}-v0"
+        for name in ("GridWorld", "Catch", "CueRecall", "MaskedRecall", "SineTasks", "PointNavigation")
+    ),
 ]
 
 

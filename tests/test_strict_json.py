@@ -27,7 +27,7 @@ def test_a_policy_that_nobody_played_is_null():
     def factory(seed, worker):
         return MultiAgentEnv([lambda: Scripted("ab", [[{"a": 0}, {"a": (1, 2.0, "T")}]])], apart, seed=seed)
 
-    play = dict.fromkeys("ab", lambda observations, start: np.zeros(len(start), np.int32))
+    play = dict.fromkeys("ab", lambda observations, start, acting: np.zeros(len(start), np.int32))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluation = evaluate_together(play, factory, 2, seed=0)

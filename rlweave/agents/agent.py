@@ -31,7 +31,6 @@ from rlweave.spaces import Space, Tuple
 Batch = Any
 Metrics = dict[str, Any]
 
-
 #: The `acting_backend` that is chosen by measuring.
 AUTO = "auto"
 
@@ -122,8 +121,8 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         self.env_steps = 0
         #: Environment steps at which the training pauses next, to report, evaluate or save.
         self.pauses_at: float = math.inf
-        #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
         network = getattr(self.config, "network", None)
+        #: Whether the networks carry a state from step to step; a layer such as an LSTM in `network` makes them.
         self.recurrent = is_recurrent(network)
         if self.recurrent and self.no_recurrent_networks is not None:
             what, fix = self.no_recurrent_networks
@@ -274,10 +273,11 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         """The recurrent state at the start of an episode: zeros, nested (B, ...); () without memory."""
         return self.recurrent_space.with_batch_rank().zeros(num_envs)
 
-    def greedy_player(self) -> Callable[[Any, Any], Any]:
+    def greedy_player(self) -> Callable[..., Any]:
         """What plays greedily: a function of observations (B, ...) and episode starts, bool (B,), to actions (B, ...).
 
-        Of recurrent networks it carries a state of its own, so nothing of the training is disturbed.
+        Of recurrent networks it carries a state of its own; where a third argument says which rows act, bool (B,),
+        that of the others stays.
         """
         return greedy_player(self)
 

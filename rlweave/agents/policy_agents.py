@@ -52,7 +52,7 @@ class PolicyAgents(Mapping[str, Agent]):
         for agent in self._agents.values():
             agent.check_components()
 
-    def greedy_players(self) -> dict[str, Callable[[Any, Any], Any]]:
+    def greedy_players(self) -> dict[str, Callable[..., Any]]:
         """What plays greedily, by policy: see `Agent.greedy_player`."""
         return {policy: agent.greedy_player() for policy, agent in self._agents.items()}
 

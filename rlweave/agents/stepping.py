@@ -208,18 +208,26 @@ class StepDriver:
             )
 
 
-def greedy_player(agent: Stepped) -> Callable[[Any, Any], Any]:
+def greedy_player(agent: Stepped) -> Callable[..., Any]:
     """See `Agent.greedy_player`."""
     state: Any = None
 
-    def play(observations: Any, episode_start: Any) -> Any:
+    def play(observations: Any, episode_start: Any, acting: Any = None) -> Any:
         nonlocal state
         if state is None:
             state = agent.recurrent_space.with_batch_rank().zeros(len(episode_start))
-        actions, _, state = agent.act(observations, state, episode_start, explore=False)
+        actions, _, after = agent.act(observations, state, episode_start, explore=False)
+        state = after if acting is None else rows_from(acting, after, state)
         return agent.env_actions(actions)
 
     return play
+
+
+def rows_from(chosen: np.ndarray, first: Any, second: Any) -> Any:
+    """The rows of one nested batch (B, ...) where `chosen`, bool (B,), is set, and of another where it is not."""
+    return tree_map(
+        lambda one, other: np.where(chosen.reshape(-1, *(1 for _ in other.shape[1:])), one, other), first, second
+    )
 
 
 def carried(agent: Stepped, observations: Any, recurrent_state: Any, episode_start: Any) -> dict[str, Any]:

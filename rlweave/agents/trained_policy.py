@@ -13,6 +13,7 @@ from gymnasium import spaces as gym
 from rlweave.agents.agent import Agent
 from rlweave.agents.deployed_policy import build_deployed
 from rlweave.agents.model_files import Weights
+from rlweave.agents.stepping import rows_from
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.infos import MASK
 from rlweave.errors import EnvError, ExecutionError
@@ -122,19 +123,21 @@ class TrainedPolicy:
         actions, after = self._act(observations, (before, start.reshape(count)), deterministic)
         return self._env_action(actions, rows), after
 
-    def player(self) -> Callable[[Any, Any], Any]:
+    def player(self) -> Callable[..., Any]:
         """What plays greedily with observations and actions as rlweave's environments have them; see `Act`.
 
-        It carries a recurrent state of its own.
+        It carries a recurrent state of its own; if a third argument, bool (B,), says which rows act, that of the others
+        stays.
         """
         state: Any = None
 
-        def play(observations: Any, episode_start: Any) -> Any:
+        def play(observations: Any, episode_start: Any, acting: Any = None) -> Any:
             nonlocal state
             if not self.recurrent:
                 return self._act(observations, (), True)[0]
             before = self.initial_state(len(episode_start)) if state is None else state
-            actions, state = self._act(observations, (before, episode_start), True)
+            actions, after = self._act(observations, (before, episode_start), True)
+            state = after if acting is None else rows_from(acting, after, before)
             return actions
 
         return play

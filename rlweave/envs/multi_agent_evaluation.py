@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from rlweave.envs.evaluation import MAX_EPISODE_STEPS, Act, Evaluation
+from rlweave.envs.agent_groups import BoolArray
+from rlweave.envs.batching import Batch
+from rlweave.envs.evaluation import MAX_EPISODE_STEPS, Evaluation
 from rlweave.envs.failures import environment_failure
 from rlweave.envs.multi_agent import AgentEpisode, MultiAgentEnv
 from rlweave.envs.seeding import EVALUATION_WORKER
 from rlweave.envs.steps import Episode
 from rlweave.errors import ConfigError
+
+GroupAct = Callable[[Batch, BoolArray, BoolArray], Batch]
+"""Maps observations (rows, *shape), episode starts (rows,) and which rows act (rows,) to actions (rows, *shape).
+
+Rows that do not act are not gone on with: a state that is carried from step to step stays there.
+"""
 
 
 class MultiAgentEnvFactory(Protocol):
@@ -22,7 +30,7 @@ class MultiAgentEnvFactory(Protocol):
 
 
 def evaluate_together(
-    players: Mapping[str, Act],
+    players: Mapping[str, GroupAct],
     env_factory: MultiAgentEnvFactory,
     episodes: int,
     seed: int | None = None,
@@ -32,7 +40,7 @@ def evaluate_together(
     """Plays a number of episodes with all policies on fresh copies, and closes them; see `evaluate`.
 
     Args:
-        players: By policy, maps ``(observations, episode_start)`` of its rows to actions.
+        players: By policy, maps ``(observations, episode_start, acting)`` of its rows to actions.
         env_factory: Called as ``env_factory(seed=seed, worker=EVALUATION_WORKER)``.
         episodes: Number of episodes in all; each copy plays a quota that is fixed beforehand.
         seed: Seed of the evaluation; None takes fresh entropy.
@@ -54,7 +62,7 @@ def evaluate_together(
             actions: dict[str, Any] = {}
             for name, group in env.groups.items():
                 if group.acting.any():
-                    actions[name] = players[name](group.observations_to_act_on(), group.episode_start)
+                    actions[name] = players[name](group.observations_to_act_on(), group.episode_start, group.acting)
             parts: dict[int, list[AgentEpisode]] = {}
             for part in env.step(actions).episodes:
                 parts.setdefault(part.env, []).append(part)

@@ -22,13 +22,12 @@ from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.envs import Evaluation
 from rlweave.envs.agent_groups import AgentGroup
-from rlweave.envs.evaluation import Act
 from rlweave.envs.multi_agent import MultiAgentEnv
-from rlweave.envs.multi_agent_evaluation import evaluate_together
+from rlweave.envs.multi_agent_evaluation import GroupAct, evaluate_together
 from rlweave.envs.parallel_api import make_parallel_env, resolve_parallel
 from rlweave.envs.seeding import derived_seed
 from rlweave.errors import ConfigError
-from rlweave.extras.multi_agent_worker import MultiAgentWorker, PackTrajectories
+from rlweave.extras.multi_agent_worker import MultiAgentWorker, PackSequences, PackTrajectories
 from rlweave.extras.policy_mapping import MappingRule, PolicyMapping
 from rlweave.flow import Operator, PolicyBatches, ReportMetrics, Stream, TrainOneStep, Union, WorkerGroup, Workers
 from rlweave.runs.metrics import Report
@@ -128,7 +127,7 @@ def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, s
     """The agent of a policy; not built yet.
 
     Raises:
-        ConfigError: It is recurrent, or its settings are wrong.
+        ConfigError: Its settings are wrong.
     """
     group = env.groups[policy]
     settings = agent_config(config, policy, group, len(env.agents))
@@ -142,13 +141,6 @@ def make_agent(config: MultiAgentTrainConfig, policy: str, env: MultiAgentEnv, s
         assert isinstance(settings, DQNConfig)
         agent = DQN(observation_space, group.action_space, settings, **kwargs)
     agent.made_for = describe_environment(config, group.gym_observation_space, group.gym_action_space)
-    if agent.recurrent:
-        raise ConfigError(
-            "recurrent networks do not learn side by side with other policies yet",
-            where=f"policies.{policy}.agent.network",
-            received="a recurrent layer",
-            fix="use layers without a state",
-        )
     return agent
 
 
@@ -274,7 +266,8 @@ class CountJointSteps(Operator):
 def ppo_branch(steps: Stream, workers: Workers, learner: PPOOfPolicy) -> Stream:
     """Steps packed into rollouts, then one update on each."""
     agent = learner.agent
-    packed = steps.for_each(PackTrajectories(agent.config.rollout_steps, agent.num_envs))
+    pack = PackSequences if agent.recurrent else PackTrajectories
+    packed = steps.for_each(pack(agent.config.rollout_steps, agent.num_envs))
     return packed.for_each(TrainOneStep(learner, workers)).named(f"train_{learner.policy}")
 
 
@@ -305,7 +298,7 @@ def multi_agent_plan(workers: RolloutWorkers, agents: PolicyAgents, counts: bool
 
 def evaluate_players(
     config: MultiAgentTrainConfig,
-    players: dict[str, Act],
+    players: dict[str, GroupAct],
     episodes: int,
     seed: int,
     mapping: PolicyMapping | None = None,

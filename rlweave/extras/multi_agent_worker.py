@@ -9,11 +9,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from rlweave.agents.actor_critic import with_initial_state
 from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
 from rlweave.agents.replay_agent import STEP_KEYS
+from rlweave.agents.stepping import rows_from
 from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.envs.agent_groups import AgentGroup, GroupStep
 from rlweave.envs.multi_agent import MultiAgentEnv
@@ -67,6 +69,10 @@ class PackTrajectories(Operator):
             if last is not None and envelope.sequence != last + 1:
                 envelope = envelope.carrying(beginning_anew(envelope.payload))
             self._kept.append(envelope)
+        return self._next_rollout()
+
+    def _next_rollout(self) -> Pulled:
+        """A rollout, if there are enough steps."""
         wanted = self.steps * self.columns
         if sum(kept.payload.num_steps for kept in self._kept) < wanted:
             return ABSORBED
@@ -74,10 +80,14 @@ class PackTrajectories(Operator):
 
     def _release(self, wanted: int, columns: int) -> Envelope:
         rows = SampleBatch.concat([kept.payload for kept in self._kept])
-        item = merge(self._kept, packed(rows.slice(0, wanted), columns), self.name, self._made)
-        self._made += 1
         rest = rows.slice(wanted, rows.num_steps)
-        self._kept = [self._kept[-1].carrying(rest.copy())] if rest.num_steps else []
+        return self._handed_on(packed(rows.slice(0, wanted), columns), rest.copy())
+
+    def _handed_on(self, rollout: SampleBatch, rest: SampleBatch) -> Envelope:
+        """A rollout of the steps that were kept; the rest of them stays."""
+        item = merge(self._kept, rollout, self.name, self._made)
+        self._made += 1
+        self._kept = [self._kept[-1].carrying(rest)] if rest.num_steps else []
         return item
 
     def flush(self) -> list[Envelope]:
@@ -88,6 +98,63 @@ class PackTrajectories(Operator):
     def note(self) -> str:
         """The shape of rollouts."""
         return f"steps={self.steps}, columns={self.columns}"
+
+
+class PackSequences(PackTrajectories):
+    """As `PackTrajectories`, for recurrent networks: each column is T steps of one row of the environments, in order.
+
+    Within a column each step goes on from the recurrent state of the one before, or begins an episode; so two rows
+    never share one. A rollout has the B columns that were complete first, of whichever rows. A row that makes fewer
+    steps than others hands in its columns later, and learns from actions of somewhat older weights; PPO's ratio
+    compares with the policy that acted. Steps that were interrupted (by lost items, or a new start) before they made a
+    column are left out.
+    """
+
+    def _next_rollout(self) -> Pulled:
+        if not self._kept:
+            return ABSORBED
+        rows = SampleBatch.concat([kept.payload for kept in self._kept])
+        complete, rest = whole_columns(rows[SLOT], rows[BEGINS], self.steps)
+        if len(complete) < self.columns:
+            return ABSORBED
+        waiting = np.sort(np.concatenate([*complete[self.columns :], rest]))
+        rollout = _at(rows, np.stack(complete[: self.columns], axis=1))
+        rollout = {key: value for key, value in rollout.items() if key not in (SLOT, BEGINS)}
+        item = SampleBatch(with_initial_state(rollout), "trajectories", ("initial_state",))
+        return self._handed_on(item, SampleBatch(_at(rows, waiting)))
+
+    def flush(self) -> list[Envelope]:
+        """Nothing: what is left is no whole column."""
+        return []
+
+
+def whole_columns(slots: np.ndarray, begins: np.ndarray, steps: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Which steps make columns of T consecutive steps of one row.
+
+    Args:
+        slots: Which row of the environments made each step, int (N,), in the order in which they were made.
+        begins: Where a step does not follow the one before of its row, bool (N,).
+        steps: T.
+
+    Returns:
+        The indices of the steps of each column, (T,), in the order in which they were complete; and of the steps that
+        may still become one, (M,).
+    """
+    complete: list[np.ndarray] = []
+    rest: list[np.ndarray] = []
+    for slot in np.unique(slots):
+        own = np.flatnonzero(slots == slot)
+        pieces = np.split(own, np.flatnonzero(begins[own]))
+        for piece in pieces:
+            complete += list(piece[: len(piece) // steps * steps].reshape(-1, steps))
+        last = pieces[-1]
+        rest.append(last[len(last) // steps * steps :])
+    return sorted(complete, key=lambda column: int(column[-1])), np.concatenate(rest)
+
+
+def _at(rows: SampleBatch, indices: np.ndarray) -> Rows:
+    """Steps at indices of any shape, by name."""
+    return {key: tree_map(operator.itemgetter(indices), value) for key, value in rows.data.items()}
 
 
 def beginning_anew(rows: SampleBatch) -> SampleBatch:
@@ -149,16 +216,18 @@ class Collector(ABC, Generic[AgentT]):
         """Drops the steps of all rows: no row continues an episode."""
         #: The last action of each row, with its observation and more, by name, (rows, ...).
         self._acted: Rows | None = None
+        #: Of recurrent networks: the state before the next step of each row, nested (rows, ...).
+        self._memory: Any = self.agent.initial_state(self.group.rows) if self.agent.recurrent else ()
         self._begins = np.ones(self.group.rows, np.bool_)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the episodes under way, between two items."""
-        return {"acted": self._acted, "begins": self._begins}
+        return {"acted": self._acted, "begins": self._begins, "memory": self._memory}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
         self.start()
-        self._acted, self._begins = state["acted"], state["begins"]
+        self._acted, self._begins, self._memory = state["acted"], state["begins"], state["memory"]
 
     def act(self) -> Any:
         """Actions (rows, ...) for the environment, for all rows that act."""
@@ -171,9 +240,14 @@ class Collector(ABC, Generic[AgentT]):
             _write_rows(self._acted, acted, self.group.acting)
         return self.agent.env_actions(chosen["actions"])
 
-    @abstractmethod
     def _choose(self, observations: Any) -> Rows:
         """Actions on observations (rows, ...), and what else to keep of them."""
+        if not self.agent.recurrent:
+            actions, extra, _ = self.agent.act(observations)
+        else:
+            actions, extra, after = self.agent.act(observations, self._memory, self.group.episode_start)
+            self._memory = rows_from(self.group.acting, after, self._memory)
+        return {"actions": actions, **extra}
 
     def take(self, step: GroupStep) -> int:
         """Takes over the results of a step, and returns how many transitions they completed."""
@@ -207,10 +281,6 @@ class TrajectoryCollector(Collector[PPO]):
         super().start()
         self._parts: list[SampleBatch] = []
 
-    def _choose(self, observations: Any) -> Rows:
-        actions, extra, _ = self.agent.act(observations)
-        return {"actions": actions, **extra}
-
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
         self._parts.append(SampleBatch({**transitions, SLOT: self._slots[rows], BEGINS: self._begins[rows]}))
 
@@ -221,7 +291,7 @@ class TrajectoryCollector(Collector[PPO]):
 
 
 class TransitionCollector(Collector[DQN]):
-    """Collects n-step transitions off policy."""
+    """Collects n-step transitions off policy, or sequences for recurrent networks."""
 
     def start(self) -> None:
         super().start()
@@ -238,20 +308,17 @@ class TransitionCollector(Collector[DQN]):
         for window, own in zip(self._windows, state["windows"], strict=True):
             window.load_state_dict(own)
 
-    def _choose(self, observations: Any) -> Rows:
-        actions, _, _ = self.agent.act(observations)
-        return {"actions": actions}
-
     def _keep(self, rows: np.ndarray, transitions: Rows) -> None:
         self._steps += len(rows)
         for index, row in enumerate(rows.tolist()):
             one = tree_map(operator.itemgetter(slice(index, index + 1)), transitions)
-            complete = self._windows[row].add(*(one[key] for key in STEP_KEYS))
+            memory = {key: value for key, value in one.items() if key not in STEP_KEYS}
+            complete = self._windows[row].add(*(one[key] for key in STEP_KEYS), **memory)
             if len(complete["rewards"]):
                 self._parts.append(SampleBatch(complete))
 
     def batch(self) -> SampleBatch:
-        """The n-step transitions (N, ...) that became complete."""
+        """The n-step transitions, or sequences, (N, ...) that became complete."""
         parts, steps = self._parts, self._steps
         self._parts, self._steps = [], 0
         return SampleBatch(SampleBatch.concat(parts).data if parts else {}, env_steps=steps)

@@ -144,7 +144,7 @@ def test_an_evaluation_that_never_ends_is_an_error():
         endless = [{"a": 0}, *[{"a": (1, 0.0, "")}] * 50]
         return MultiAgentEnv([lambda: Scripted(["a"], [endless])], apart, seed=seed, worker=worker)
 
-    play = {"a": lambda observations, episode_start: np.zeros(len(observations), np.int64)}
+    play = {"a": lambda observations, episode_start, acting: np.zeros(len(observations), np.int64)}
     with pytest.raises(EnvError, match="has not ended after 10 steps"):
         evaluate_together(play, factory, 1, seed=0, max_episode_steps=10)
     assert evaluate_together(play, factory, 1, seed=0).lengths.tolist() == [50]
@@ -175,7 +175,6 @@ def test_graphs_are_looked_at_policy_by_policy(trainers):
     [
         ({"policies__pair__agent__clip": -1.0}, "policies.pair.agent", "clip"),
         ({"policies__pair__agent__memory_capacity": 3}, "policies.pair.agent", "memory_capacity"),
-        ({"policies__single__agent__network": [{"type": "lstm", "units": 4}]}, "policies.single.agent", "recurrent"),
         ({"policies__single__agent__acting_backend": "auto"}, "policies.single.agent.acting_backend", "measured"),
         ({"mapping": {"cart_0": "pair"}}, "mapping", "no policy plays agent 'cart_1'"),
         ({"placement": "fused"}, "placement", "one policy"),

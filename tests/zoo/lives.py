@@ -15,6 +15,7 @@ from rlweave.agents.elements import stack
 from rlweave.agents.impala import IMPALA
 from rlweave.agents.ppo import PPO
 from rlweave.agents.sac import SAC
+from rlweave.agents.stepping import rows_from
 from rlweave.agents.td3 import DDPG, TD3
 from rlweave.components.action_leaves import ANY_KIND, COUNTABLE, FLOATS
 from rlweave.extras.es_agent import ES, Generation
@@ -57,7 +58,7 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "ppo": Kind(PPO, SEVERAL_EPOCHS),
+    "ppo": Kind(PPO, {**SEVERAL_EPOCHS, "normalize_observations": True}),
     "a2c": Kind(A2C, ROLLOUT),
     "a3c": Kind(A3C, ROLLOUT),
     "impala": Kind(IMPALA, ROLLOUT),
@@ -210,13 +211,6 @@ def learn_step_by_step(cell, agent, rng):
             agent.observe(one, action, rng.normal(), bool(ends[row]), False, then, env_id=row)
         observations = rows_from(ends, anew, following)
     return agent.update()
-
-
-def rows_from(chosen, first, second):
-    """Rows of one nested batch where `chosen`, bool (B,), else those of another."""
-    return tree_map(
-        lambda one, other: np.where(chosen.reshape(-1, *(1 for _ in other.shape[1:])), one, other), first, second
-    )
 
 
 def refusal(cell):

@@ -1,69 +1,12 @@
-"""Fault 21: nested, empty and zero-size spaces work in every agent."""
+"""Agents in loops of one's own: what is kept between calls, and what is given back."""
 
 import numpy as np
 import pytest
 
-from rlweave.agents import DQN, PPO
+from rlweave.agents import DQN
 from rlweave.errors import ExecutionError
-from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
+from rlweave.spaces import FloatBox, IntBox
 from rlweave.tree import tree_leaves as leaves
-
-#: Every kind of leaf and container at once; empty ones among them.
-STRANGE = Dict(
-    cards=Tuple(IntBox(32), IntBox(11), IntBox(2)),  # Blackjack
-    empty=Dict(),
-    nothing=Tuple(),
-    order=IntBox(50, shape=(4,), layout="tokens"),
-    outer=Dict(inner=Dict(speed=FloatBox(shape=(2,))), flag=BoolBox(shape=(2, 2))),
-    zero=FloatBox(shape=(0,)),
-)
-OBSERVATIONS = {
-    "text": STRANGE["order"],
-    "blackjack": STRANGE["cards"],
-    "strange": STRANGE,
-    "nothing but a zero": Dict(zero=FloatBox(shape=(0,))),
-}
-ACTIONS = {
-    PPO: Dict(
-        empty=Dict(), gear=IntBox(3), nothing=Tuple(), wheel=FloatBox(-1, 1, shape=(2,)), zero=FloatBox(shape=(0,))
-    ),
-    DQN: IntBox(3),
-}
-FEED_FORWARD = [{"type": "dense", "units": 4}]
-RECURRENT = [{"type": "lstm", "units": 4}]
-SETTINGS = {
-    PPO: {"rollout_steps": 6, "minibatches": 1, "epochs": 1, "normalize_observations": True},
-    DQN: {"learning_starts": 4, "batch_size": 4, "memory_capacity": 32, "unroll": 2, "burn_in": 1, "n_step": 1},
-}
-
-
-def cells():
-    for observations in OBSERVATIONS:
-        for backend in ("torch", "jax"):
-            name = f"{observations}-{{}}-{backend}"
-            yield pytest.param(observations, FEED_FORWARD, backend, id=name.format("feed-forward"))
-            if backend == "torch" or observations == "strange":  # which has all the others in it; JAX compiles for long
-                yield pytest.param(
-                    observations, RECURRENT, backend, id=name.format("recurrent"), marks=pytest.mark.slow
-                )
-
-
-@pytest.mark.parametrize(("observations", "network", "backend"), list(cells()))
-@pytest.mark.parametrize("kind", [PPO, DQN])
-def test_acting_observing_and_learning(kind, observations, network, backend):
-    space, rng = OBSERVATIONS[observations], np.random.default_rng(0)
-    agent = kind(space, ACTIONS[kind], {**SETTINGS[kind], "network": network}, backend=backend, seed=0)
-    state = space.sample(rng=rng)
-    for step in range(12):
-        action = agent.get_actions(state, env_ids=[0])
-        next_observation, ended = space.sample(rng=rng), step % 5 == 4
-        agent.observe(state, action, 1.0, ended, False, next_observation, env_id=0)
-        state = space.sample(rng=rng) if ended else next_observation
-        if step % 6 == 5:
-            metrics = agent.update()
-            assert all(np.isfinite(value) for value in metrics.values())
-    greedy = agent.get_actions(state, explore=False)
-    assert ACTIONS[kind].why_not(greedy) is None
 
 
 def test_steps_that_were_on_their_way_are_forgotten_with_a_load_and_with_new_episodes():

@@ -130,6 +130,13 @@ def test_a_sample_of_the_whole_product(cell, tmp_path):
     live(cell, "torch", tmp_path)
 
 
+@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["ppo", "dqn"])
+def test_every_kind_of_leaf_at_once_on_jax(kind, recurrent, tmp_path):
+    spaces = OBSERVATIONS["mixed"], ACTIONS[usual_actions(kind)]
+    settle(Cell(kind, *spaces, recurrent, masked=recurrent), "jax", tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", sample(SAMPLED["jax"]))
 def test_a_sample_of_the_whole_product_on_jax(cell, tmp_path):

@@ -207,6 +207,42 @@ class OneStepOld(Sled):
         return before, *rest
 
 
+class Fuel(Sled):
+    """The right one of the next: shows its fuel in a byte."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (2,), np.uint8)
+
+    def observe(self):
+        return np.clip([100 + 80 * self.position, 20 - 3 * self.steps], 0, 255).astype(np.uint8)
+
+
+class RunsOver(Fuel):
+    """gym-super-mario-bros #94: bytes that go below zero begin anew at 255."""
+
+    def observe(self):
+        return np.array([100 + 80 * self.position, 20 - 3 * self.steps]).astype(np.int64).astype(np.uint8)
+
+
+class TwoRunners(Sled):
+    """The right one of the next: an action of two parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def step(self, action):
+        return super().step(np.array([action[0] + 0.5 * action[1]]))
+
+
+class OneRunnerIsIgnored(TwoRunners):
+    """The second motor was never connected."""
+
+    def step(self, action):
+        return Sled.step(self, action[:1])
+
+
 # -- rewards and ends --------------------------------------------------------------------------------------------------
 
 
@@ -537,6 +573,8 @@ MUTANTS: tuple[EnvMutant, ...] = (
     EnvMutant(CountsFromZero, Floors, Cause.OUTSIDE_OF_SPACE),
     EnvMutant(ForgetsTheStartOfActions, Floors, Cause.CANNOT_RUN),
     EnvMutant(OneStepOld, Sled, Cause.ADVICE),
+    EnvMutant(RunsOver, Fuel, Cause.ADVICE),
+    EnvMutant(OneRunnerIsIgnored, TwoRunners, Cause.ADVICE),
     EnvMutant(RewardInArray, KeepsState, Cause.BAD_REWARD),
     EnvMutant(LogOfZero, RightLog, Cause.BAD_REWARD),
     EnvMutant(FlagsAreNumbers, Sled, Cause.BAD_ENDS),

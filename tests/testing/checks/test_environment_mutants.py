@@ -3,7 +3,7 @@
 import pytest
 
 from rlweave.testing import Cause, check_env
-from tests.mutants.environments import MUTANTS
+from tests.mutants.environments import MUTANTS, OneRunnerIsIgnored, OneStepOld, RunsOver
 
 STEPS = 300
 RIGHT = sorted({mutant.right for mutant in MUTANTS}, key=lambda kind: kind.__name__)
@@ -20,6 +20,18 @@ def test_each_bug_is_found_and_its_cause_named(mutant):
         assert finding.fix in text
         assert finding.where
         assert finding.seen
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (OneStepOld, "changed no observation of the same step, but those of the next"),
+        (RunsOver, "uint8 begins anew at its other end"),
+        (OneRunnerIsIgnored, "element 1 of the action was changed at"),
+    ],
+)
+def test_what_may_be_meant_is_advice(kind, says):
+    assert [says in finding.seen for finding in check_env(kind, steps=STEPS)] == [True]
 
 
 @pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.__name__)

@@ -36,6 +36,8 @@ def advise(inspection: Inspection, player: Player) -> None:
             for path, space in boxes(part.observation_space):
                 _on_leaf(inspection, whose, path, space, observed.get(path, []))
             _on_constants(inspection, whose, part, observed)
+            for path, values in observed.items():
+                _on_overflow(inspection, whose, path, values, [event.is_reset for event in events])
             _on_actions(inspection, whose, part)
             _on_rewards(inspection, whose, [outcome.reward for outcome in mine if outcome.reward is not None])
 
@@ -96,6 +98,28 @@ def _on_constants(inspection: Inspection, whose: str, part: Part, observed: dict
             seen = f"{whose}element{'s' if len(index) > 1 else ''} {shown(index)} of {at(path)}the observation "
             seen += f"never changed in {len(values)} steps"
             inspection.advise("observations change", seen, "look whether they are ever set; if so, leave them out")
+
+
+def _on_overflow(inspection: Inspection, whose: str, path: str, values: list[Any], resets: list[bool]) -> None:
+    """Small whole numbers that jump from one end of their type to the other, and go in small steps elsewhere."""
+    if len(values) != len(resets) or any(np.shape(value) != np.shape(values[0]) for value in values):
+        return
+    array = np.stack([np.asarray(value) for value in values])
+    if array.dtype.kind not in "iu" or array.dtype.itemsize > 2 or array.ndim > 2:
+        return
+    reach = int(np.iinfo(array.dtype).max) - int(np.iinfo(array.dtype).min)
+    moves = np.abs(np.diff(array.astype(np.int64).reshape(len(array), -1), axis=0))[~np.array(resets[1:])]
+    for element, own in enumerate(moves.T):
+        jumps, small = own > 0.75 * reach, (own > 0) & (own < 0.25 * reach)
+        if 0 < jumps.sum() <= small.sum() / 4 and (jumps | small | (own == 0)).all():
+            which = f"element {element} of " if array.ndim > 1 else ""
+            inspection.advise(
+                "numbers run over",
+                f"{whose}{which}{at(path)}the observation moves by at most {own[small].max()}, but {jumps.sum()} times "
+                f"by {own[jumps].min()} or more: {array.dtype} begins anew at its other end",
+                "compute in int32 or float32, and clip to the bounds before it becomes the small type",
+            )
+            return
 
 
 def _on_actions(inspection: Inspection, whose: str, part: Part) -> None:

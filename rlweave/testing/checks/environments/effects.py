@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from rlweave.testing.checks.environments.inspection import Event, Inspection, replay
 from rlweave.testing.checks.environments.players import CallFailed, Drawing, Outcome
-from rlweave.testing.checks.environments.values import copied, difference
+from rlweave.testing.checks.environments.values import at, below, copied, difference, leaves
 from rlweave.testing.checks.findings import Cause
 
-_POINTS, _FURTHER, _TRIES = 8, 40, 10
+_POINTS, _FURTHER, _TRIES, _PARTS = 8, 40, 10, 12
 
 
 def check_effects(inspection: Inspection) -> None:
@@ -24,6 +27,7 @@ def check_effects(inspection: Inspection) -> None:
             effect = _effect(inspection, index)
             effects += [] if effect is None else [effect]
             if effect is not None and effect.lag == 0:
+                _check_parts(inspection, [index for index in chosen if index in steps])
                 return
         lags = [effect.lag for effect in effects if effect.lag is not None]
         if effects and not any(effect.any for effect in effects):
@@ -59,8 +63,50 @@ class Effect:
     lag: int | None = None
 
 
-def _effect(inspection: Inspection, index: int) -> Effect | None:
-    """Takes another action and goes on as before; None: no other one was drawn."""
+def _check_parts(inspection: Inspection, points: list[int]) -> None:
+    """Changes one leaf or element of the action at a time: each should have an effect somewhere."""
+    first = inspection.replayed[points[0]].action
+    places = [(path, index) for path, leaf in leaves(first) for index in _elements(leaf)]
+    if not 1 < len(places) <= _PARTS:
+        return
+    for path, index in places:
+        effects = []
+        for point in points:
+            effect = _effect(inspection, point, (path, index))
+            effects += [] if effect is None else [effect]
+            if effect is not None and effect.any:
+                break
+        if len(effects) > 2 and not any(effect.any for effect in effects):
+            element = f"element {index} of " if index is not None else ""
+            inspection.advise(
+                "actions have an effect",
+                f"{element}{at(path)}the action was changed at {len(effects)} steps: no observation, reward or end "
+                f"within {_FURTHER} steps differed",
+                "read it in step(), or leave it out of the action space",
+            )
+
+
+def _elements(leaf: Any) -> list[int | None]:
+    return list(range(len(leaf))) if np.ndim(leaf) == 1 else [None]
+
+
+def _merged(action: Any, other: Any, place: tuple[str, int | None], path: str = "") -> Any:
+    """An action with one leaf or element of another one."""
+    if isinstance(action, dict):
+        return {key: _merged(child, other[key], place, below(path, key)) for key, child in action.items()}
+    if isinstance(action, (tuple, list)):
+        return tuple(_merged(one, other[i], place, below(path, i)) for i, one in enumerate(action))
+    if path != place[0]:
+        return copied(action)
+    if place[1] is None:
+        return copied(other)
+    mixed = np.array(action)
+    mixed[place[1]] = other[place[1]]
+    return mixed
+
+
+def _effect(inspection: Inspection, index: int, place: tuple[str, int | None] | None = None) -> Effect | None:
+    """Takes another action, or one with another leaf or element, and goes on as before; None: no other was drawn."""
     events, found = inspection.replayed, Effect()
     player = inspection.subject.make()
     last = Outcome(None, None)
@@ -68,8 +114,11 @@ def _effect(inspection: Inspection, index: int) -> Effect | None:
         for _, _, outcome in replay(player, events[:index]):
             last = outcome
         drawing = Drawing(inspection.seed + 1 + index)
+        taken = events[index].action
         drawn = (player.draw(drawing, last) for _ in range(_TRIES))
-        other = next((action for action in drawn if difference(action, events[index].action) is not None), None)
+        if place is not None:
+            drawn = (_merged(taken, action, place) for action in drawn)
+        other = next((action for action in drawn if difference(action, taken) is not None), None)
         if other is None:
             return None
         for lag, event in enumerate(events[index : index + _FURTHER]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlweave.envs.in_graph import GraphEnvironment
@@ -18,6 +18,8 @@ class GraphPlayer(Player):
     Args:
         env: The component.
     """
+
+    written_in: Mapping[str, str] = {"step": "transition", "reset": "initial", "get_state": "state_variables"}
 
     def __init__(self, env: GraphEnvironment) -> None:
         super().__init__(env)

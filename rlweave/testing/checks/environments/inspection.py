@@ -12,6 +12,14 @@ from rlweave.testing.checks.environments.players import CallFailed, Drawing, Out
 from rlweave.testing.checks.environments.values import copied, difference, shown
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 
+#: Findings that are about a reset, or about what is saved; the others are about steps.
+_WRITTEN_IN = {
+    Cause.SEED_IGNORED: "reset",
+    Cause.NEVER_RESET: "reset",
+    Cause.EPISODES_REPEAT: "reset",
+    Cause.DRAWN_ONCE: "reset",
+    Cause.INCOMPLETE_STATE: "get_state",
+}
 #: Steps that are played again by the checks which need it.
 REPLAYED = 250
 
@@ -51,6 +59,8 @@ class Inspection:
     report: Report = field(init=False)
     #: What happened, from a new environment on; filled by `tour`.
     events: list[Event] = field(default_factory=list)
+    #: The environment that was played first, for the places of findings.
+    player: Player | None = None
     _noted: dict[tuple[str, str], tuple[Finding, int]] = field(default_factory=dict)
     _done: dict[str, Done] = field(default_factory=dict)
 
@@ -70,12 +80,17 @@ class Inspection:
             cause: The likely cause.
             seen: What was done, and what was seen.
             fix: What to do about it.
-            where: Place; empty: the environment's name.
+            where: Place; empty: the method of the environment that it is about.
             key: What tells findings of one check and cause apart, such as a leaf.
         """
         place = (check, f"{cause.name} {key}")
-        finding, times = self._noted.get(place, (Finding(check, where or self.subject.name, seen, cause, fix), 0))
+        where = where or self._where(cause)
+        finding, times = self._noted.get(place, (Finding(check, where, seen, cause, fix), 0))
         self._noted[place] = finding, times + 1
+
+    def _where(self, cause: Cause) -> str:
+        place = "" if self.player is None else self.player.place(_WRITTEN_IN.get(cause, "step"))
+        return place if place and cause is not Cause.ADVICE else self.subject.name
 
     def found(self, cause: Cause) -> bool:
         """Whether something of a cause was found."""

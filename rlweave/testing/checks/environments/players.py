@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import logging
 import os
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ from rlweave.errors import EnvError, RlweaveError
 from rlweave.testing.checks.environments.values import leaves
 
 _LIBRARIES = tuple(str(Path(module.__file__ or "").parent) + os.sep for module in (gymnasium, rlweave, np))
+
+
+def _from_here(path: str) -> str:
+    """A path, from the current directory if it lies there."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path
 
 
 class CallFailed(Exception):  # noqa: N818 (it is caught where the finding is made)
@@ -48,7 +57,7 @@ class CallFailed(Exception):  # noqa: N818 (it is caught where the finding is ma
         own = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<"))]
         if not own and not isinstance(self.error, RlweaveError):
             own = list(frames)
-        return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
+        return f"{_from_here(own[-1].filename)}:{own[-1].lineno}, in {own[-1].name}" if own else ""
 
     @property
     def seen(self) -> str:
@@ -151,8 +160,8 @@ class Player(ABC):
         env: The environment.
     """
 
-    #: Whether `reset` takes a seed at any time.
-    seeds_resets = True
+    #: The methods of the environment in which steps and resets are written.
+    written_in: Mapping[str, str] = {"step": "step", "reset": "reset", "get_state": "get_state"}
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -176,6 +185,15 @@ class Player(ABC):
     @abstractmethod
     def ended(self, outcome: Outcome) -> bool:
         """Whether a reset has to come next."""
+
+    def place(self, call: str) -> str:
+        """Class, method, file and line of a call, as far as they are known."""
+        kind = type(getattr(self.env, "unwrapped", self.env))
+        function = inspect.unwrap(getattr(kind, self.written_in[call], kind))
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return ""
+        return f"{kind.__name__}.{function.__name__}, {_from_here(code.co_filename)}:{code.co_firstlineno}"
 
     def save(self) -> Any:
         """All that later steps depend on.

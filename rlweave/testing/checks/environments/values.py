@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.tree import tree_map
+
 #: Numbers that differ by less are equal: a library that adds up in several threads may round in another way.
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 _SHOWN_CHARACTERS = 60
@@ -108,8 +110,13 @@ def scribble(value: Any) -> bool:
 
 def shown(value: Any) -> str:
     """A value for a reader, on one line."""
-    text = " ".join(str(value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value).split())
+    plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    text = " ".join(str(tree_map(_short, plain) if isinstance(plain, (dict, list, tuple, float)) else plain).split())
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + " ..."
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def at(path: str) -> str:

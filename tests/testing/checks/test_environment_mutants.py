@@ -5,7 +5,7 @@ import pytest
 from rlweave.testing import Cause, check_env
 from tests.mutants.environments import MUTANTS, OneRunnerIsIgnored, OneStepOld, RunsOver
 
-STEPS = 300
+STEPS = 200
 RIGHT = sorted({mutant.right for mutant in MUTANTS}, key=lambda kind: kind.__name__)
 
 

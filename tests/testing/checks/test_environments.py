@@ -40,9 +40,9 @@ GYMNASIUM = [
 
 @pytest.mark.parametrize("name", OWN + GYMNASIUM)
 def test_nothing_is_found_in_right_environments(name):
-    report = check_env(name, steps=300)
+    report = check_env(name, steps=200)
     assert report.ok, str(report)
-    assert sum(done.times for done in report.done if done.check == "random steps") == 300
+    assert sum(done.times for done in report.done if done.check == "random steps") == 200
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_global_generators_stay_as_they_were():
 
 
 def test_the_cause_is_named_in_the_users_words():
-    told = {kind: str(check_env(kind, steps=300)) for kind in (GlobalRandom, KeepsSpeed, SharedByClass, TimeIsTerminal)}
+    told = {kind: str(check_env(kind, steps=200)) for kind in (GlobalRandom, KeepsSpeed, SharedByClass, TimeIsTerminal)}
     assert "replace np.random.*: draw every random number from self.np_random" in told[GlobalRandom]
     assert "self.speed is " in told[KeepsSpeed]
     assert "SharedByClass.shared was changed meanwhile" in told[SharedByClass]

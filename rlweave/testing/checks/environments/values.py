@@ -72,6 +72,11 @@ def difference(first: Any, second: Any, path: str = "") -> tuple[str, Any, Any] 
 def _equal(first: Any, second: Any) -> bool:
     if first is second and not is_array(first):
         return True
+    if type(first) is type(second) and isinstance(first, (bool, int, float, str)) and first == second:
+        return True  # most are, and NumPy takes longer to tell
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and first.dtype == second.dtype:
+        if first.shape == second.shape and first.dtype != object and first.tobytes() == second.tobytes():
+            return True
     if not (_is_data(first) and _is_data(second)):
         return type(first) is type(second)
     one, other = np.asarray(first), np.asarray(second)

@@ -74,9 +74,8 @@ def _equal(first: Any, second: Any) -> bool:
         return True
     if type(first) is type(second) and isinstance(first, (bool, int, float, str)) and first == second:
         return True  # most are, and NumPy takes longer to tell
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and first.dtype == second.dtype:
-        if first.shape == second.shape and first.dtype != object and first.tobytes() == second.tobytes():
-            return True
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and _same_bytes(first, second):
+        return True
     if not (_is_data(first) and _is_data(second)):
         return type(first) is type(second)
     one, other = np.asarray(first), np.asarray(second)
@@ -85,6 +84,11 @@ def _equal(first: Any, second: Any) -> bool:
     if one.dtype.kind in "fc" and other.dtype.kind in "fc":
         return bool(np.allclose(one, other, RELATIVE, ABSOLUTE, equal_nan=True))
     return bool(np.array_equal(one, other))
+
+
+def _same_bytes(first: np.ndarray, second: np.ndarray) -> bool:
+    alike = first.dtype == second.dtype != object and first.shape == second.shape
+    return alike and first.tobytes() == second.tobytes()
 
 
 def _is_data(value: Any) -> bool:

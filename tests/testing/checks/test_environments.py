@@ -1,5 +1,6 @@
 """`check_env` finds nothing in environments that are right."""
 
+import functools
 import random
 
 import gymnasium
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import NormalizeObservation
 
 from rlweave.envs import make_env
 from rlweave.errors import EnvError
@@ -110,6 +112,30 @@ def test_a_finding_in_the_wild():
     (finding,) = [finding for finding in report if not finding.is_advice]
     assert finding.cause is Cause.SHARED_MEMORY
     assert finding.check == "writing into observations"
+
+
+def test_running_statistics_of_a_wrapper_are_named_with_the_setting_that_replaces_them():
+    report = check_env(lambda: NormalizeObservation(gymnasium.make("Pendulum-v1")), steps=50)
+    (finding,) = [finding for finding in report if not finding.is_advice]
+    assert finding.cause is Cause.NEVER_RESET
+    assert "the wrapper NormalizeObservation keeps running statistics" in finding.seen
+    assert "agent.normalize_observations=true" in finding.fix
+
+
+def test_what_a_reset_gave_is_a_finding_about_the_reset():
+    report = check_env(functools.partial(StartsOutside), steps=50)
+    (finding,) = report
+    assert finding.where.startswith("StartsOutside.reset, ")
+    assert finding.seen.startswith("reset 1: the observation: 3.0 at [0], where -2.0 to 2.0 is declared")
+    assert report.subject.endswith("StartsOutside")
+
+
+class StartsOutside(Sled):
+    """The first observation is not like the others."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return np.array([3, 0], np.float32), {}
 
 
 def test_global_generators_stay_as_they_were():

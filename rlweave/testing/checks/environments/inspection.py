@@ -20,6 +20,8 @@ _WRITTEN_IN = {
     Cause.DRAWN_ONCE: "reset",
     Cause.INCOMPLETE_STATE: "get_state",
 }
+#: Findings in what the last call gave.
+_OF_OUTCOMES = (Cause.OUTSIDE_OF_SPACE, Cause.BAD_MASK, Cause.NOTHING_ALLOWED)
 #: Steps that are played again by the checks which need it.
 REPLAYED = 250
 
@@ -89,7 +91,10 @@ class Inspection:
         self._noted[place] = finding, times + 1
 
     def _where(self, cause: Cause) -> str:
-        place = "" if self.player is None else self.player.place(_WRITTEN_IN.get(cause, "step"))
+        call = _WRITTEN_IN.get(cause, "step")
+        if cause in _OF_OUTCOMES and self.events and self.events[-1].is_reset:
+            call = "reset"
+        place = "" if self.player is None else self.player.place(call)
         return place if place and cause is not Cause.ADVICE else self.subject.name
 
     def found(self, cause: Cause) -> bool:

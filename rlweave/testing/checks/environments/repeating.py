@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.envs.contract import refuse_running_statistics
 from rlweave.envs.object_state import NotData
+from rlweave.errors import EnvError
 from rlweave.testing.checks.environments.inspection import (
     Difference,
     Event,
@@ -149,15 +151,16 @@ def _explain_reset(inspection: Inspection, found: Difference) -> None:
         pass
     used.reset(seed)
     name = changed_attribute(player.env, used.env)
+    which, fix = f"; after the reset, {name}" if name else "", "have reset() set anew all that a step changes"
+    fix = f"{fix}: {name.split(' ')[0]}" if name else fix
+    try:
+        refuse_running_statistics(player.env)
+    except EnvError as error:
+        which, fix = f"; {error.what}", error.fix
     player.close()
     used.close()
-    which = f"; after the reset, {name}" if name else ""
-    inspection.note(
-        "a reset begins anew",
-        Cause.NEVER_RESET,
-        f"reset(seed={seed}) after some episodes, and the same actions: {found.text}{which}",
-        f"have reset() set anew all that a step changes{': ' + name.split(' ')[0] if name else ''}",
-    )
+    seen = f"reset(seed={seed}) after some episodes, and the same actions: {found.text}{which}"
+    inspection.note("a reset begins anew", Cause.NEVER_RESET, seen, fix)
 
 
 def _trace_after(inspection: Inspection, seed: int, number: int) -> list[Any]:

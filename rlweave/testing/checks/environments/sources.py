@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import inspect
 import sys
@@ -45,7 +46,8 @@ def subject_of(source: Any) -> Subject:
     if callable(getattr(source, "step", None)) and not isinstance(source, type):
         return _object(source)
     if callable(source):
-        return _made_by(getattr(source, "__qualname__", None) or type(source).__name__, source)
+        named = source.func if isinstance(source, functools.partial) else source
+        return _made_by(getattr(named, "__qualname__", None) or type(named).__name__, source)
     raise refuse(
         "this is no environment, and makes none",
         f"{source!r:.100} (of type {type(source).__name__})",

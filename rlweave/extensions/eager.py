@@ -256,6 +256,30 @@ class Interpreter:
             self.run_node(node, inner)
         return self.fill(graph.outputs, inner)
 
+    def read_by(self, node: Node) -> dict[str, Any]:
+        """The arrays of the variables that a node has read, by path."""
+        return self._read[id(node)]
+
+    def evaluate(self, node: Node, environment: Environment, variables: dict[str, Any]) -> None:
+        """Evaluates a node again, unwatched, with given arrays of its variables; the store stays as it is.
+
+        Args:
+            node: Any but a gradient.
+            environment: Arrays by value id; its results go there.
+            variables: Arrays by path.
+        """
+        cells, watcher = self.executor.store.cells, self.executor._watcher
+        touched = {path: cells[path].value for path in (*node.reads, *node.writes)}
+        self.executor._watcher = None
+        try:
+            for path, array in variables.items():
+                cells[path].value = array
+            self.run_node(node, environment, variables)
+        finally:
+            self.executor._watcher = watcher
+            for path, array in touched.items():
+                cells[path].value = array
+
     # -- gradients -----------------------------------------------------------------------------------------------
 
     def gradient(self, node: Gradients, environment: Environment, around: dict[str, Any] | None = None) -> Any:
@@ -304,20 +328,12 @@ class Interpreter:
         self, path: Sequence[Node], environment: Environment, moved: dict[str, Any], added: dict[int, Any]
     ) -> None:
         """Evaluates a path again, with what is added to the variables that it reads and to values that it makes."""
-        cells = self.executor.store.cells
         for node in path:
             if isinstance(node, Gradients):
                 _place(node.result, self.gradient(node, environment, moved), environment)
             else:
-                recorded = self._read[id(node)]
-                touched = {p: cells[p].value for p in (*node.reads, *node.writes)}
-                try:
-                    for p, array in recorded.items():
-                        cells[p].value = array + moved[p] if p in moved else array
-                    self.run_node(node, environment, recorded)
-                finally:
-                    for p, array in touched.items():
-                        cells[p].value = array
+                read = self.read_by(node).items()
+                self.evaluate(node, environment, {p: x + moved[p] if p in moved else x for p, x in read})
             for value in node.values():
                 if id(value) in added:
                     environment[id(value)] = environment[id(value)] + added[id(value)]

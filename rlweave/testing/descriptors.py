@@ -44,6 +44,7 @@ class Descriptor:
             trainable variable.
         differentiated: By method, the part of its result that is differentiated; the rest is constant by design.
         constants: By method, float inputs that no gradient may reach (targets).
+        with_gradient: By method, inputs and arguments with names of targets that a gradient is meant to pass through.
         unused: By method, inputs (or leaves: "inputs/kind") without effect, which an interface asks for.
         tolerance: Largest difference of values, absolute and relative.
         gradient_tolerance: Largest difference of gradients, relative to the largest entry of all of a method.
@@ -62,6 +63,7 @@ class Descriptor:
     gradients: tuple[str, ...] | None = None
     differentiated: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     constants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    with_gradient: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tolerance: float = 2e-5
     gradient_tolerance: float = 1e-4

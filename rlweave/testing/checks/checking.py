@@ -15,6 +15,7 @@ from rlweave.spaces import Space
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
+from rlweave.testing.checks.gradients import everything_learns, targets_are_constant
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
 from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
@@ -42,6 +43,8 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     draws_count,
     rows_draw_apart,
     numbers_used_once,
+    everything_learns,
+    targets_are_constant,
 )
 
 

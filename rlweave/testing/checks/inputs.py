@@ -120,10 +120,11 @@ def _samples(subject: Subject, situation: Situation) -> Iterator[tuple[Situation
         for again in subject.calls(seed):
             if again.method == situation.method:
                 yield again, again.state
-                yield again, _shaken(subject, again.state, seed)
+                yield again, shaken(subject, again.state, seed)
 
 
-def _shaken(subject: Subject, state: Arrays, seed: int) -> Arrays:
+def shaken(subject: Subject, state: Arrays, seed: int) -> dict[str, np.ndarray]:
+    """A state with noise on what is trained, and with other random numbers."""
     rng = np.random.default_rng(seed)
     random = subject.random_state(seed)
     return random | {

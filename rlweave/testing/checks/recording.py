@@ -118,7 +118,7 @@ def record(
         random_before = random_states(node)
 
         def after(results: list[Any]) -> None:
-            pairs = zip(_result_names(node), node.values(), results, strict=True)
+            pairs = zip(result_names(node), node.values(), results, strict=True)
             step.outputs = {name: Leaf(value, value.space, copied(array)) for name, value, array in pairs}
             step.written = variables(node.writes)
             states = zip(random_before, random_states(node), strict=True)
@@ -184,7 +184,8 @@ def _names(argument: Structure, prefix: str) -> list[str]:
     return paths if len(paths) == count else [prefix] * count
 
 
-def _result_names(node: Node) -> list[str]:
+def result_names(node: Node) -> list[str]:
+    """A name for each value that a node makes: its path in the result."""
     return _numbered(_names(node.result, ""))
 
 

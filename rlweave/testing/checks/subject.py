@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlweave.backends import LEARNING, is_installed
 from rlweave.extensions.eager import EagerExecutor
 from rlweave.graph import GraphExecutor
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Value, all_nodes
@@ -21,6 +22,9 @@ from rlweave.tree import flatten_tree, unflatten_like
 
 #: Rows of the batch in most checks: a number that no small component has as a feature size.
 ROWS = 5
+
+#: Backends that differentiate, the one first that starts the fastest.
+DIFFERENTIATING = ("torch", "jax", "tensorflow")
 
 
 @dataclass
@@ -189,6 +193,18 @@ class Subject:
         for call in self.calls(0):  # what an environment holds begins with a reset
             self.compiled.execute(call.method, **call.arguments, **call.static)
         return self.compiled
+
+    @cached_property
+    def learner(self) -> EagerExecutor | None:
+        """It on a backend that differentiates, to run node by node; None where none is installed."""
+        if self.descriptor.reference in LEARNING:
+            return self.eager
+        names = [n for n in DIFFERENTIATING if n in self.descriptor.backends and is_installed(n)]
+        if not names:
+            return None
+        executor = build_described(self.descriptor, names[0], mode="eager")
+        assert isinstance(executor, EagerExecutor)
+        return executor
 
     @cached_property
     def variables(self) -> tuple[str, ...]:

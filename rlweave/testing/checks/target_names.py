@@ -1,0 +1,55 @@
+"""Which arguments of losses are targets: by their names, those of the library and of the field."""
+
+from __future__ import annotations
+
+#: Data of the environment, and what is made of them once, before a loss.
+_TARGETS = frozenset(("reward", "rewards", "returns", "advantage", "advantages", "target", "targets"))
+#: What multiplies or masks a loss.
+_FACTORS = frozenset(("weight", "weights", "discount", "discounts", "mask", "ratio", "ratios", "rhos"))
+_FOLLOWING = frozenset(("next", "following", "bootstrap"))
+_VALUES = frozenset(("q", "qs", "v", "value", "values"))
+_EARLIER = ("old", "behaviour", "behavior")
+
+
+def is_target(name: str) -> bool:
+    """Whether no gradient may pass through an argument (or a leaf of one) into a loss."""
+    return any(_is_target(part) for part in name.split("/"))
+
+
+def _is_target(name: str) -> bool:
+    words = name.split("_")
+    target_values = words[0] == "target" and not _VALUES.isdisjoint(words)
+    return (
+        name in _TARGETS or words[0] in _EARLIER or words[-1] in ("target", "targets") or target_values or _next(name)
+    )
+
+
+def is_next_value(name: str) -> bool:
+    """Whether an argument is a value of what follows, which a network has computed: it may come with a gradient."""
+    return any(_next(part) for part in name.split("/"))
+
+
+def _next(name: str) -> bool:
+    words = name.split("_")
+    return not (_FOLLOWING.isdisjoint(words) or _VALUES.isdisjoint(words))
+
+
+def is_data(name: str) -> bool:
+    """Whether an argument comes from the environment or a memory, and so without a gradient."""
+    last = name.rpartition("/")[2].split("_")[-1]
+    return not is_next_value(name) and (is_target(name) or last in _FACTORS)
+
+
+def is_reward(name: str) -> bool:
+    """Whether a leaf holds rewards."""
+    return name.rpartition("/")[2] in ("reward", "rewards")
+
+
+def followed(name: str) -> str | None:
+    """Of `batch/next_observations/x` the leaf of the step before, `batch/observations/x`; None where it is no such."""
+    parts = name.split("/")
+    found = [i for i, part in enumerate(parts) if part.startswith("next_")]
+    if not found:
+        return None
+    parts[found[0]] = parts[found[0]].removeprefix("next_")
+    return "/".join(parts)

@@ -2,9 +2,11 @@
 
 `ComponentTest` builds any component alone. A `Descriptor` says how, so that the checks of `rlweave.testing.parity` can
 run over a whole registry (`rlweave.testing.component_descriptors` for the library's own). `check` finds the silent bugs
-of a component with no test written for it, `check_env` those of an environment.
+of a component with no test written for it, `check_agent` and `check_env` those of agents and
+environments.
 """
 
+from rlweave.testing.checks.agents.checking import check_agent
 from rlweave.testing.checks.checking import check
 from rlweave.testing.checks.environments import check_env
 from rlweave.testing.checks.findings import Cause, Finding, Report
@@ -20,6 +22,7 @@ __all__ = [
     "Registry",
     "Report",
     "check",
+    "check_agent",
     "check_env",
     "components_of",
     "eager_parity",

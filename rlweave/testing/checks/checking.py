@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from rlweave.backends.base import is_user_file
 from rlweave.errors import RlweaveError
 from rlweave.graph import Component
 from rlweave.spaces import Space
@@ -24,6 +26,8 @@ from rlweave.testing.checks.shared_draws import numbers_used_once, rows_draw_apa
 from rlweave.testing.checks.subject import Subject
 from rlweave.testing.checks.time import causality
 from rlweave.testing.descriptors import Descriptor
+
+SubjectT = TypeVar("SubjectT", bound=Subject)
 
 #: Every check of a component, in the order in which they are made.
 CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
@@ -60,27 +64,33 @@ def check(target: Descriptor | Component | type[Component], input_spaces: Mappin
         What was found; `report.ok` where there is nothing.
     """
     descriptor = described(target, input_spaces)
+    return run_checks(descriptor.name, Subject(descriptor), CHECKS)
+
+
+def run_checks(name: str, subject: SubjectT, checks: Sequence[Callable[[SubjectT], Iterator[Finding]]]) -> Report:
+    """Makes checks one after the other; what fails with an error is a finding, too.
+
+    Args:
+        name: What the report calls the subject.
+        subject: What is checked.
+        checks: Functions from it to findings.
+    """
+    report = Report(name)
     with np.errstate(all="ignore"):  # what is not finite is a finding
-        return _checked(descriptor)
-
-
-def _checked(descriptor: Descriptor) -> Report:
-    report = Report(descriptor.name)
-    subject = Subject(descriptor)
-    try:
-        subject.situations()
-    except RlweaveError as error:
-        report.findings.append(_failure(descriptor, error))
-        return report
-    for make in CHECKS:
-        start = time.perf_counter()
         try:
-            found = _distinct(make(subject))
-        except RlweaveError as error:
-            found = [_failure(descriptor, error)]
-        report.findings += found
-        name = make.__name__.replace("_", " ")
-        report.done.append(Done(name, len(subject.situations()), round(time.perf_counter() - start, 3)))
+            calls = len(subject.situations())
+        except Exception as error:
+            report.findings.append(failure(name, error))
+            return report
+        for make in checks:
+            start = time.perf_counter()
+            try:
+                found = _distinct(make(subject))
+            except Exception as error:
+                found = [failure(name, error)]
+            known = {(finding.where, finding.cause) for finding in report}
+            report.findings += [finding for finding in found if (finding.where, finding.cause) not in known]
+            report.done.append(Done(make.__name__.replace("_", " "), calls, round(time.perf_counter() - start, 3)))
     return report
 
 
@@ -96,8 +106,17 @@ def described(target: Any, input_spaces: Mapping[str, Space] | None) -> Descript
     return Descriptor(cls.__name__, cls, make, dict(input_spaces or {}))
 
 
-def _failure(descriptor: Descriptor, error: RlweaveError) -> Finding:
-    """A component that cannot be built or called, as a finding."""
+def failure(name: str, error: Exception) -> Finding:
+    """What cannot be built, or fails when it is called, as a finding.
+
+    Args:
+        name: What is checked.
+        error: What was raised.
+    """
+    if not isinstance(error, RlweaveError):
+        place = next((f for f in reversed(traceback.extract_tb(error.__traceback__)) if is_user_file(f.filename)), None)
+        where = f"{name}, {place.filename}:{place.lineno}: {place.line}" if place is not None else name
+        return Finding("run", where, f"{type(error).__name__}: {error}", Cause.CANNOT_RUN, "correct what raises it")
     seen = f"{error.what}; {error.received}" if error.received else error.what
     fix = error.fix or "see the error"
     if "batch axis twice" in seen:
@@ -112,7 +131,7 @@ def _failure(descriptor: Descriptor, error: RlweaveError) -> Finding:
         cause = Cause.INCOMPLETE_STATE
     else:
         cause = Cause.CANNOT_BUILD
-    return Finding("build", error.where or descriptor.name, seen, cause, fix)
+    return Finding("build", error.where or name, seen, cause, fix)
 
 
 def _distinct(found: Iterator[Finding]) -> list[Finding]:

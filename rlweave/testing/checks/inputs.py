@@ -142,7 +142,9 @@ def _values(situation: Situation, path: str) -> Iterator[np.ndarray]:
     yield np.asarray(situation.flat_others[path])
     if array.dtype.kind in "fiub":
         for bound, open_bound in ((space.low, 0.0), (space.high, 1.0)):
-            closed = np.nan_to_num(np.asarray(bound, np.float64), posinf=open_bound, neginf=open_bound)
+            closed = np.nan_to_num(np.asarray(bound, np.float64), nan=open_bound, posinf=open_bound, neginf=open_bound)
+            if array.dtype.kind in "iu" and bound is space.high:  # they are below it
+                closed = closed - np.isfinite(np.asarray(bound, np.float64))
             closed = np.where(np.abs(closed) < 1e6, closed, open_bound)
             yield np.broadcast_to(closed.astype(array.dtype), array.shape)
 

@@ -14,6 +14,9 @@ from rlweave.testing.checks.subject import Situation, Subject
 #: A number that is large for an observation or a reward, and whose square float32 still holds.
 HUGE = 1e4
 
+#: Logarithms of probabilities or densities that occur.
+LOG_PROBABILITIES = (-30.0, 30.0)
+
 CHANGE_A_COPY = "compute a new array (x = x + 1 in place of x += 1); ops.set_at gives a changed copy"
 
 
@@ -25,7 +28,8 @@ def finite_at_edges(subject: Subject) -> Iterator[Finding]:
             for path, space in situation.inputs.items():
                 array = np.asarray(situation.flat[path])
                 if array.dtype.kind == "f" and array.size:
-                    changed[path] = value(space, array)
+                    likely = LOG_PROBABILITIES if path.endswith(("log_probs", "log_prob")) else (-HUGE, HUGE)
+                    changed[path] = np.clip(value(space, array), *likely).astype(array.dtype)
             if changed and np.isfinite(np.concatenate([x.ravel() for x in situation.flat.values() if _float(x)])).all():
                 yield from _first_not_finite(situation, situation.run(changed), f"float inputs {edge}")
         yield from _first_not_finite(situation, situation.base, "sampled inputs")

@@ -57,10 +57,10 @@ class Situation:
     @cached_property
     def inputs(self) -> dict[str, Box]:
         """Spaces of the inputs, with their ranks, by path."""
-        root = self.subject.eager.root
-        spaces = self.subject.descriptor.inputs(root, self.method)
-        leaves = ((name, path, leaf) for name, space in spaces.items() for path, leaf in space.flatten().items())
-        return {f"{name}/{path}".rstrip("/"): leaf for name, path, leaf in leaves}
+        flat = flatten_tree(
+            {name: structure for name, structure in self.graph.inputs.items() if name in self.arguments}
+        )
+        return {path: value.space for path, value in flat.items() if isinstance(value, Value)}
 
     @cached_property
     def flat(self) -> dict[str, np.ndarray]:

@@ -1,0 +1,93 @@
+"""`check_agent`: all checks of one agent in one environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlweave.agents.agent import Agent
+from rlweave.algorithms.algorithm import Algorithm
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.environments import making_options
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.algorithms.schedule_lengths import fill_schedules
+from rlweave.envs import VectorEnv, make_env
+from rlweave.errors import ConfigError
+from rlweave.testing.checks.agents.laws import LAWS
+from rlweave.testing.checks.agents.subject import AgentSubject
+from rlweave.testing.checks.agents.trial import ENVIRONMENTS, SMALL, Trial, learning_backend
+from rlweave.testing.checks.checking import CHECKS, run_checks
+from rlweave.testing.checks.findings import Report
+from rlweave.testing.checks.inputs import unused_inputs, unused_variables
+
+#: The checks of components that hold for the graph of an agent as well. Which inputs and variables matter, the laws of
+#: agents say: a method of an agent takes a whole batch, of which each setting uses a part.
+OF_GRAPHS = tuple(check for check in CHECKS if check not in (unused_inputs, unused_variables))
+
+
+def check_agent(
+    agent: str | type[Agent], env: Any, settings: Mapping[str, Any] | None = None, backend: str | None = None
+) -> Report:
+    """Checks an agent: each graph function of its graph in a short training, and what it does as a whole.
+
+    The agent is small: short rollouts, a small batch and memory, its networks as they are set.
+
+    Args:
+        agent: Name of an algorithm; or a class of agents.
+        env: What `make_env` takes: an id, a function.
+        settings: Of the algorithm by dotted name (`"agent.lr"`); of a class, those of its `config_class`.
+        backend: Where it learns; None: torch, or else the one that is installed.
+
+    Raises:
+        ConfigError: There is no such algorithm or setting, or the algorithm has no single agent.
+    """
+    learns_on = learning_backend(backend)
+    if isinstance(agent, str):
+        return _check_algorithm(get_algorithm(agent), env, settings or {}, learns_on)
+    small = {name: value for name, value in SMALL.items() if name in agent.config_class.model_fields}
+
+    def envs(seed: int) -> VectorEnv:
+        return make_env(env, ENVIRONMENTS, seed=seed)
+
+    def make(seed: int) -> Agent:
+        with envs(seed) as made:
+            spaces = made.observation_space, made.action_space
+        arguments: dict[str, Any] = {"num_envs": ENVIRONMENTS} if agent.on_policy else {}
+        return agent(*spaces, {**small, **(settings or {})}, backend=learns_on, seed=seed, **arguments)
+
+    return _check(f"{agent.__name__} in {_name(env)}", make, envs)
+
+
+def _check_algorithm(algorithm: Algorithm, env: Any, settings: Mapping[str, Any], backend: str) -> Report:
+    if algorithm.agent is None or algorithm.agent.no_single_steps is not None:
+        raise ConfigError(
+            "this algorithm has no agent that learns from single steps",
+            where="check",
+            received=repr(algorithm.name),
+            fix="check its components: rlweave check module:Component",
+        )
+    fields = algorithm.agent.config_class.model_fields
+    small = {f"agent.{name}": value for name, value in SMALL.items() if name in fields}
+    fixed = {"env": env if isinstance(env, str) else "callable", "num_envs": ENVIRONMENTS, "backend": backend}
+    config = resolve_config(
+        algorithm.config_class, presets=algorithm.preset_of(env), sets={**small, **fixed, **settings}
+    )
+    config = fill_schedules(config if algorithm.complete is None else algorithm.complete(config))
+
+    def envs(seed: int) -> VectorEnv:
+        return make_env(env, ENVIRONMENTS, seed=seed, **making_options(config))
+
+    def make(seed: int) -> Agent:
+        with envs(seed) as made:
+            found: Agent = algorithm.make_agent(config, made, seed)
+        return found
+
+    return _check(f"{algorithm.name} in {_name(env)}", make, envs)
+
+
+def _check(name: str, make: Callable[[int], Agent], envs: Callable[[int], VectorEnv]) -> Report:
+    return run_checks(name, AgentSubject(Trial(make, envs)), (*OF_GRAPHS, *LAWS))
+
+
+def _name(env: Any) -> str:
+    return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)

@@ -1,0 +1,190 @@
+"""`check_agent`: agents with one fault each, and the library's own."""
+
+import numpy as np
+import pytest
+
+from rlweave import graph, ops
+from rlweave.agents.a2c import A2C
+from rlweave.agents.dqn import DQN, DQNGraph
+from rlweave.agents.ppo import PPO, PPOGraph
+from rlweave.components import GeneralizedAdvantageEstimation
+from rlweave.errors import ConfigError
+from rlweave.graph import api, graph_fn
+from rlweave.testing import Cause, check_agent
+
+pytest.importorskip("torch")
+
+SMALL = {"network": [{"type": "dense", "units": 8, "activation": "tanh"}]}
+
+
+class NoBootstrap(GeneralizedAdvantageEstimation):
+    @graph_fn(differentiable=False, looks_ahead=True, returns=2)
+    def estimate(self, rewards, values, next_values, terminated, truncated):
+        ended = ops.logical_or(terminated, truncated)
+        return super().estimate(rewards, values, next_values, ended, ended)
+
+
+class CutsAsEnds(PPO):
+    def graph_arguments(self):
+        return super().graph_arguments() | {"advantages": NoBootstrap(0.99, 0.95)}
+
+
+class EndlessReturns(GeneralizedAdvantageEstimation):
+    @graph_fn(differentiable=False, looks_ahead=True, returns=2)
+    def estimate(self, rewards, values, next_values, terminated, truncated):
+        ended = ops.logical_or(terminated, truncated)
+        return super().estimate(rewards, values, next_values, ops.zeros_like(terminated), ended)
+
+
+class IgnoresEnds(PPO):
+    def graph_arguments(self):
+        return super().graph_arguments() | {"advantages": EndlessReturns(0.99, 0.95)}
+
+
+class PolicyOnly(PPOGraph):
+    def trained(self):
+        return self.policy.variables()
+
+
+class ForgetsTheCritic(PPO):
+    graph_class = PolicyOnly
+
+
+class LossUpsideDown(DQNGraph):
+    def learn(self, records, weights):
+        loss, errors = self._loss(records, weights)
+        graph.metrics(self.optimizer.step(self._negative(loss), self.policy.variables()))
+        return loss, errors
+
+    @graph_fn
+    def _negative(self, loss):
+        return -loss
+
+
+class Climbs(DQN):
+    graph_class = LossUpsideDown
+
+
+class TrainsTheTarget(DQNGraph):
+    def learn(self, records, weights):
+        result = super().learn(records, weights)
+        self._drift()
+        return result
+
+    @api
+    def _drift(self):
+        self._push(self.target_policy.variables(trainable=None))
+
+    @graph_fn
+    def _push(self, variables):
+        for variable in variables:
+            variable.assign(variable.value + 0.01)
+
+
+class MovesItsTarget(DQN):
+    graph_class = TrainsTheTarget
+
+
+class TurnedPriorities(DQNGraph):
+    @api(static=("batch_size",))
+    def update(self, batch_size):
+        records, indices, weights = self.memory.sample(batch_size)
+        loss, errors = self.learn(records, weights)
+        self.memory.update_priorities(indices, self._turned(errors))
+        return loss
+
+    @graph_fn(mixes_batch=True)
+    def _turned(self, errors):
+        return ops.flip(errors, 0)
+
+
+class PrioritiesTurned(DQN):
+    graph_class = TurnedPriorities
+
+
+class CountsTwice(DQN):
+    def collect(self, env_id, step):
+        super().collect(env_id, step)
+        self.env_steps += bool(step["terminated"])
+
+
+class HalfSaved(DQN):
+    def state_dict(self, memory=True):
+        return {**super().state_dict(memory), "dqn/optimizer/steps": np.zeros((), np.int32)}
+
+
+class LearnsWhereItLooks(PPO):
+    def act(self, observations, *arguments, explore=True, **keywords):
+        if not explore:
+            self.count_steps(len(observations))
+        return super().act(observations, *arguments, explore=explore, **keywords)
+
+
+class WrongLogProbs(PPO):
+    def act(self, *arguments, **keywords):
+        actions, stored, after = super().act(*arguments, **keywords)
+        return actions, {**stored, "log_probs": stored["log_probs"] - 0.1}, after
+
+
+class OutOfSpace(A2C):
+    def env_actions(self, actions):
+        return super().env_actions(actions) * 2.0
+
+
+FAULTS = [
+    (CutsAsEnds, "CartPole-v1", Cause.TRUNCATION_AS_TERMINATION),
+    (IgnoresEnds, "CartPole-v1", Cause.TERMINATION_IGNORED),
+    (ForgetsTheCritic, "CartPole-v1", Cause.WEIGHTS_STAY),
+    (Climbs, "CartPole-v1", Cause.LOSS_STAYS),
+    (MovesItsTarget, "CartPole-v1", Cause.WRONG_WEIGHTS_MOVE),
+    (PrioritiesTurned, "CartPole-v1", Cause.PRIORITY_OF_ANOTHER_ROW),
+    (CountsTwice, "CartPole-v1", Cause.COUNTED_TWICE),
+    (HalfSaved, "CartPole-v1", Cause.RESUME_DIFFERS),
+    (LearnsWhereItLooks, "CartPole-v1", Cause.EVALUATION_LEARNS),
+    (WrongLogProbs, "CartPole-v1", Cause.PROBABILITIES_DIFFER),
+]
+
+
+@pytest.mark.parametrize(("agent", "env", "cause"), FAULTS, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_fault_of_an_agent_is_found(agent, env, cause):
+    report = check_agent(agent, env, SMALL)
+    assert cause in {finding.cause for finding in report}, str(report)
+
+
+AGENTS = [
+    ("ppo", "CartPole-v1"),
+    ("a2c", "CartPole-v1"),
+    ("dqn", "CartPole-v1"),
+    ("sac", "Pendulum-v1"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "env"), AGENTS)
+def test_no_false_alarm_on_agents_of_the_library(algorithm, env):
+    report = check_agent(algorithm, env)
+    assert report.ok, str(report)
+    assert len(report.done) > 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        ("impala", "CartPole-v1"),
+        ("appo", "CartPole-v1"),
+        ("td3", "Pendulum-v1"),
+        ("ddpg", "Pendulum-v1"),
+        ("ppo", "Pendulum-v1"),
+        ("ppo", "rlweave/CueRecall-v0"),
+        ("dqn", "rlweave/CueRecall-v0"),
+        ("dqn", "rlweave/GridWorld-v0"),
+        ("a3c", "CartPole-v1"),
+    ],
+)
+def test_no_false_alarm_on_more_agents_of_the_library(algorithm, env):
+    assert check_agent(algorithm, env).ok, str(check_agent(algorithm, env))
+
+
+def test_an_algorithm_without_a_single_agent_is_refused():
+    with pytest.raises(ConfigError, match="single steps"):
+        check_agent("es", "CartPole-v1")

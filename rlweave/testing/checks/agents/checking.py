@@ -19,10 +19,11 @@ from rlweave.testing.checks.agents.trial import ENVIRONMENTS, SMALL, Trial, lear
 from rlweave.testing.checks.checking import CHECKS, run_checks
 from rlweave.testing.checks.findings import Report
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
+from rlweave.testing.checks.randomness import draws_count
 
-#: The checks of components that hold for the graph of an agent as well. Which inputs and variables matter, the laws of
-#: agents say: a method of an agent takes a whole batch, of which each setting uses a part.
-OF_GRAPHS = tuple(check for check in CHECKS if check not in (unused_inputs, unused_variables))
+#: The checks of components that hold for the graph of an agent as well. Others ask what inputs, variables and draws
+#: matter for: in a training some do not (epsilon is 1 at first), and the laws of agents say which have to.
+OF_GRAPHS = tuple(check for check in CHECKS if check not in (unused_inputs, unused_variables, draws_count))
 
 
 def check_agent(

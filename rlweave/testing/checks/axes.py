@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 import numpy as np
@@ -89,3 +89,25 @@ def replaced(
     """An array with one row (or time step) of another one; the array itself where it has no such axis."""
     where = positions(space, array.shape, along, sizes)
     return array if where is None else np.where(where == index, other, array)
+
+
+def kept(
+    space: Box, array: np.ndarray, along: Along, wanted: Callable[[np.ndarray], np.ndarray], sizes: Mapping[str, int]
+) -> np.ndarray | None:
+    """An array without some rows (or time steps).
+
+    Args:
+        space: Of the array.
+        array: The array.
+        along: Batch or time.
+        wanted: Tells of the numbers of rows (or time steps) which ones stay.
+        sizes: Sizes of the ranks.
+
+    Returns:
+        A part of the array; None where it has no such axis.
+    """
+    where = positions(space, array.shape, along, sizes)
+    if where is None:
+        return None
+    axis = next(i for i, dim in enumerate(space.axes) if isinstance(dim, Dim) and _has(dim, along))
+    return np.take(array, np.flatnonzero(wanted(where.reshape(-1))), axis=axis)

@@ -51,7 +51,7 @@ def _values_after_terminal(trajectory: Trajectory, flag: str) -> Iterator[Findin
             one, other = trajectory.run(arrays), trajectory.run(changed)
             for result in results:
                 if trajectory.differ(result, one, other):
-                    where = blamed(Trail(one, other, trajectory.situation.sizes).to(result), [arrays[flag]])
+                    where = blamed(Trail(one, other).to(result), [arrays[flag]])
                     yield Finding(
                         "terminal states",
                         where.where if where is not None else trajectory.situation.where,
@@ -121,7 +121,7 @@ def _not_bootstrapped(
     cause: Cause = Cause.TRUNCATION_AS_TERMINATION,
     flags: Iterable[np.ndarray] = (),
 ) -> Finding:
-    steps = Trail(trajectory.run(arrays), trajectory.run(changed), trajectory.situation.sizes).stops()
+    steps = Trail(trajectory.run(arrays), trajectory.run(changed)).stops()
     where = blamed(steps, flags)
     return Finding(
         "bootstrapping",
@@ -144,7 +144,7 @@ def _alike(trajectory: Trajectory, flag: str, results: list[str]) -> Iterator[Fi
     ended = trajectory.run(trajectory.flagged(calm, terminated[0], lambda t: t == 0))
     for result in set(results) & set(bootstrapped):
         if not trajectory.differ(result, cut, ended):
-            where = blamed(Trail(trajectory.run(calm), cut, trajectory.situation.sizes).to(result), [])
+            where = blamed(Trail(trajectory.run(calm), cut).to(result), [])
             yield Finding(
                 "bootstrapping",
                 where.where if where is not None else trajectory.situation.where,
@@ -198,7 +198,7 @@ def _without_its_own(trajectory: Trajectory, path: str) -> Iterator[Finding]:
             changed = trajectory.run(trajectory.renewed(calm, only(step), [path], draw))
             missing -= {r for r in missing if step in trajectory.steps_moved(r, base, changed)}
         for result in sorted(missing):
-            steps = Trail(base, changed, trajectory.situation.sizes)
+            steps = Trail(base, changed)
             where = next(iter(steps.to(result) or steps.stops()), None)
             yield Finding(
                 "own steps",

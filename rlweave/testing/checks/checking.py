@@ -18,13 +18,17 @@ from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, termi
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.gradients import everything_learns, targets_are_constant
+from rlweave.testing.checks.fragments import fragments
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
+from rlweave.testing.checks.losses import losses
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
+from rlweave.testing.checks.padding import padding
 from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
 from rlweave.testing.checks.rows import batch_independence, batch_order
 from rlweave.testing.checks.shared_draws import numbers_used_once, rows_draw_apart
 from rlweave.testing.checks.subject import Subject
 from rlweave.testing.checks.time import causality
+from rlweave.testing.checks.weights import weights
 from rlweave.testing.descriptors import Descriptor
 
 SubjectT = TypeVar("SubjectT", bound=Subject)
@@ -38,6 +42,10 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     terminal_states,
     bootstrapping,
     own_steps,
+    padding,
+    weights,
+    fragments,
+    losses,
     finite_at_edges,
     no_wide_floats,
     inputs_unchanged,

@@ -11,7 +11,7 @@ from rlweave.testing.checks.meaning import Meaning
 from rlweave.testing.checks.recording import Recording, Step
 from rlweave.testing.checks.rows import listed
 from rlweave.testing.checks.subject import Subject
-from rlweave.testing.checks.trail import Trail, blamed, called
+from rlweave.testing.checks.trail import Trail, blamed, called, in_steps
 from rlweave.testing.checks.trajectory import Arrays, Trajectory, When, only, trajectories
 
 #: Results whose share of each episode adds up.
@@ -85,12 +85,12 @@ def _blame(
     trajectory: Trajectory, border: _Border, one: Recording, other: Recording, result: str, side: When
 ) -> Step | None:
     """The node at fault; None where rows meet on purpose before anything goes wrong."""
-    sizes = trajectory.situation.sizes
-    counts = side if result in trajectory.time_results else None
-    steps = Trail(one, other, sizes, counts).to(result)
+    kept = in_steps(side, trajectory.situation.sizes)
+    counts = kept if result in trajectory.time_results else None
+    steps = Trail(one, other, counts).to(result)
     mixing = [i for i, step in enumerate(steps) if step.declared is not None and step.declared.mixes_batch]
     if mixing:
-        steps = Trail(one, other, sizes, side).among(steps[: mixing[0]])
+        steps = Trail(one, other, kept).among(steps[: mixing[0]])
     return blamed(steps, [border.arrays[border.flag]])
 
 
@@ -137,8 +137,8 @@ def _mixed(trajectory: Trajectory, border: _Border, result: str) -> Iterator[Fin
     if abs(f - f_early - f_late + f_both) <= 1e-3 * size + 1e-5 * max(abs(f), abs(f_both)):
         return
     sizes = trajectory.situation.sizes
-    steps = Trail(runs[0], runs[2], sizes).to(result)
-    where = blamed(Trail(runs[0], runs[2], sizes, border.before).among(steps) or steps, [arrays[border.flag]])
+    steps = Trail(runs[0], runs[2]).to(result)
+    where = blamed(Trail(runs[0], runs[2], in_steps(border.before, sizes)).among(steps) or steps, [arrays[border.flag]])
     cause = Cause.CROSSES_EPISODES
     if trajectory.meanings[border.flag] is Meaning.EPISODE_START:
         cause = Cause.STATE_NOT_RESET
@@ -163,7 +163,7 @@ def _not_reset(trajectory: Trajectory, flag: str) -> Iterator[Finding]:
     base, changed = trajectory.run(arrays), trajectory.run(trajectory.all_renewed(arrays, states))
     for result in trajectory.float_results:
         if states and trajectory.differ(result, base, changed):
-            where = blamed(Trail(base, changed, trajectory.situation.sizes).to(result), [arrays[flag]])
+            where = blamed(Trail(base, changed).to(result), [arrays[flag]])
             yield Finding(
                 "episode boundaries",
                 where.where if where is not None else trajectory.situation.where,

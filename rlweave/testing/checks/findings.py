@@ -21,6 +21,7 @@ class Cause(Enum):
     BATCH_TWICE = "an array of shape (B,) meets one of shape (B, 1) and becomes (B, B)"
     ROW_ORDER_COUNTS = "the order of the rows in the batch changes the result"
     BATCH_SIZE_COUNTS = "a row gives another result alone than in a batch"
+    ROWS_LEFT_OUT = "rows of the batch have no effect on the loss"
     PADDING_COUNTS = "masked rows or steps change the result"
     WEIGHT_NOT_LINEAR = "a sample's weight does not multiply its share of the loss"
     # time
@@ -64,6 +65,7 @@ class Cause(Enum):
     RESUME_DIFFERS = "a saved and loaded agent goes on in another way"
     REWARD_IGNORED = "a reward has no effect on what is learned"
     PROBABILITIES_DIFFER = "the probabilities stored with actions are not those of the policy that learns"
+    LOSS_SIGN = "the loss rises where the policy or the value function becomes better: a sign is off"
     ENTROPY_SIGN = "the entropy bonus lowers the entropy"
     PRIORITY_OF_ANOTHER_ROW = "a priority is written to the row of another record"
     # environments

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from rlweave.spaces import Box
 from rlweave.testing.checks.axes import Along, differs, positions
 from rlweave.testing.checks.recording import Leaf, Recording, Step, pairs, same_array
+
+#: Which entries of an array of a space and shape count.
+Counts = Callable[[Box, tuple[int, ...]], "np.ndarray | bool"]
 
 
 class Trail:
@@ -16,14 +20,11 @@ class Trail:
     Args:
         one: The call before the change.
         other: The call after it.
-        sizes: Sizes of the ranks.
-        counts: Only differences in these time steps count; None: in all, also in arrays without a time axis.
+        counts: Which entries of an array count, to broadcast; None: all.
     """
 
-    def __init__(
-        self, one: Recording, other: Recording, sizes: dict[str, int], counts: Callable[[int], bool] | None = None
-    ) -> None:
-        self._one, self._sizes, self._counts = one, sizes, counts
+    def __init__(self, one: Recording, other: Recording, counts: Counts | None = None) -> None:
+        self._one, self._counts = one, counts
         self._pairs = list(pairs(one, other))
 
     def to(self, result: str) -> list[Step]:
@@ -61,13 +62,18 @@ class Trail:
         if one.array.shape != other.array.shape:
             return True
         different = differs(one.array, other.array, 1e-5)
-        if self._counts is None or not different.any():
-            return bool(different.any())
-        steps = positions(one.space, one.array.shape, Along.TIME, self._sizes)
-        if steps is None:
-            return False
-        counted = np.vectorize(self._counts, otypes=[bool])(steps)
-        return bool((different & np.broadcast_to(counted, different.shape)).any())
+        counted = True if self._counts is None else self._counts(one.space, one.array.shape)
+        return bool((different & counted).any())
+
+
+def in_steps(when: Callable[[int], bool], sizes: Mapping[str, int]) -> Counts:
+    """The entries of some time steps; none of an array without a time axis."""
+
+    def counts(space: Box, shape: tuple[int, ...]) -> np.ndarray | bool:
+        steps = positions(space, shape, Along.TIME, sizes)
+        return False if steps is None else np.vectorize(when, otypes=[bool])(steps)
+
+    return counts
 
 
 def takes(step: Step, names: Iterable[np.ndarray]) -> bool:
@@ -86,6 +92,31 @@ def blamed(steps: list[Step], flags: Iterable[np.ndarray]) -> Step | None:
     flags = list(flags)
     looking = (step for step in steps if takes(step, flags))
     return next(looking, next(iter(steps), None))
+
+
+def first_difference(one: Recording, other: Recording, part: Callable[[Leaf], np.ndarray | None]) -> Step | None:
+    """The first node that makes another result out of the same inputs, of two calls with different sizes.
+
+    Args:
+        one: The call with more rows or steps.
+        other: The call with fewer.
+        part: What the second call should have of an array of the first one; None: nothing that can be compared.
+    """
+    for before, after in pairs(one, other):
+        inputs = [(leaf, after.inputs[name]) for name, leaf in before.inputs.items()]
+        outputs = [(leaf, after.outputs[name]) for name, leaf in before.outputs.items()]
+        if any(_part_differs(*leaves, part) for leaves in outputs) and not any(
+            _part_differs(*leaves, part) for leaves in inputs
+        ):
+            return before
+    return None
+
+
+def _part_differs(one: Leaf, other: Leaf, part: Callable[[Leaf], np.ndarray | None]) -> bool:
+    expected = part(one)
+    if expected is None:
+        return False
+    return expected.shape != other.array.shape or bool(differs(expected, other.array, 1e-4).any())
 
 
 def called(result: str) -> str:

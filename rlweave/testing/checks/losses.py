@@ -1,0 +1,141 @@
+"""Losses: they fall where the policy and the value function become better, and every row counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rlweave.testing.checks.axes import Along, differs, replaced
+from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.meaning import Meaning
+from rlweave.testing.checks.recording import Recording
+from rlweave.testing.checks.rows import listed
+from rlweave.testing.checks.subject import Subject
+from rlweave.testing.checks.trail import Trail, called
+from rlweave.testing.checks.trajectory import Arrays, Trajectory, trajectories
+
+
+def losses(subject: Subject) -> Iterator[Finding]:
+    """Entropies rise, good actions become likelier, values come to their targets: the loss may not rise; rows count."""
+    for trajectory in trajectories(subject.situations()):
+        for result in _losses_of(trajectory):
+            yield from _entropy_sign(trajectory, result)
+            yield from _advantage_sign(trajectory, result)
+            yield from _value_sign(trajectory, result)
+            yield from _rows_left_out(trajectory, result)
+
+
+def _losses_of(trajectory: Trajectory) -> list[str]:
+    """Scalars that are losses by their name, or the first result of a method that is a loss by its name."""
+    result = trajectory.run(trajectory.calm).result
+    scalars = [path for path in trajectory.float_results if result[path].ndim == 0]
+    named = "loss" in trajectory.situation.method
+    return [path for path in scalars if path.split("/")[-1] == "loss" or (named and path in ("", "0"))]
+
+
+def _finding(
+    trajectory: Trajectory, one: Recording, other: Recording, result: str, seen: str, cause: Cause, fix: str
+) -> Finding:
+    step = next(iter(Trail(one, other).to(result)), None)
+    where = step.where if step is not None else trajectory.situation.where
+    return Finding("losses", where, f"{trajectory.situation.where}: {seen}", cause, fix)
+
+
+def _rises(one: Recording, other: Recording, result: str) -> bool:
+    before, after = one.result[result], other.result[result]
+    return bool(differs(before, after, 1e-5) & (after > before))
+
+
+def _entropy_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
+    for path in trajectory.named(Meaning.ENTROPIES):
+        calm = trajectory.calm
+        one, other = trajectory.run(calm), trajectory.run({**calm, path: calm[path] + np.float32(1.0)})
+        if calm[path].dtype.kind == "f" and _rises(one, other, result):
+            yield _finding(
+                trajectory,
+                one,
+                other,
+                result,
+                f"all of {path!r} rose by 1, and {called(result)} rose",
+                Cause.ENTROPY_SIGN,
+                "subtract the entropy bonus from a loss: loss - entropy_coefficient * ops.mean(entropies)",
+            )
+
+
+def _advantage_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
+    calm = trajectory.calm
+    log_probs, advantages = trajectory.named(Meaning.TARGET_LOG_PROBS), trajectory.named(Meaning.ADVANTAGES)
+    if len(log_probs) != 1 or len(advantages) != 1 or calm[log_probs[0]].shape != calm[advantages[0]].shape:
+        return
+    scaled = {**calm, advantages[0]: calm[advantages[0]] * np.float32(100.0)}
+    best = scaled[advantages[0]] == scaled[advantages[0]].max()
+    if not best.any() or scaled[advantages[0]].max() <= 0:
+        return
+    for rise in (0.05, 0.5):
+        likelier = {**scaled, log_probs[0]: scaled[log_probs[0]] + np.float32(rise) * best.astype(np.float32)}
+        one, other = trajectory.run(scaled), trajectory.run(likelier)
+        if _rises(one, other, result):
+            yield _finding(
+                trajectory,
+                one,
+                other,
+                result,
+                f"the action of the largest of {advantages[0]!r} became likelier, and {called(result)} rose",
+                Cause.LOSS_SIGN,
+                "a loss is minimized: -ops.mean(log_probs * advantages), -ops.mean(ratio * advantages)",
+            )
+            return
+
+
+def _value_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
+    calm = trajectory.calm
+    values = trajectory.named(Meaning.VALUES, Meaning.PREDICTIONS)
+    targets = trajectory.named(Meaning.RETURNS)
+    if len(values) != 1 or len(targets) != 1 or calm[values[0]].dtype.kind != "f":
+        return
+    wanted, shape = calm[targets[0]], calm[values[0]].shape
+    if wanted.shape != shape[: wanted.ndim]:
+        return
+    reached = np.broadcast_to(wanted.reshape(wanted.shape + (1,) * (len(shape) - wanted.ndim)), shape).astype("float32")
+    one, other = (trajectory.run({**calm, values[0]: reached + np.float32(shift)}) for shift in (30.0, 0.0))
+    if _rises(one, other, result):
+        yield _finding(
+            trajectory,
+            one,
+            other,
+            result,
+            f"{values[0]!r} came to {targets[0]!r} from 30 above, and {called(result)} rose",
+            Cause.LOSS_SIGN,
+            "add the loss of values: loss + value_coefficient * ops.mean(ops.square(values - returns))",
+        )
+
+
+def _rows_left_out(trajectory: Trajectory, result: str) -> Iterator[Finding]:
+    situation = trajectory.situation
+    changed: Arrays = {}
+    for row in range(situation.sizes["B"]):
+
+        def renewed(draw: int, row: int = row) -> Arrays:
+            others = trajectory.samples(draw)
+            changed.update(trajectory.calm)
+            for path, space in situation.inputs.items():
+                if trajectory.meanings[path] not in (Meaning.MASK, Meaning.WEIGHTS) and space.has_batch_rank:
+                    array = trajectory.calm[path]
+                    changed[path] = replaced(space, array, others[path], Along.BATCH, row, situation.sizes)
+            return dict(changed)
+
+        if any(space.has_batch_rank for space in situation.inputs.values()) and not trajectory.moving(
+            [result], trajectory.calm, renewed
+        ):
+            one, other = trajectory.run(trajectory.calm), trajectory.run(renewed(1))
+            names = [path for path, space in situation.inputs.items() if space.has_batch_rank]
+            stop = next(iter(Trail(one, other).stops()), None)
+            yield Finding(
+                "losses",
+                stop.where if stop is not None else situation.where,
+                f"{situation.where}: row {row} of {listed(names)} was sampled anew, and {called(result)} did not move",
+                Cause.ROWS_LEFT_OUT,
+                "let every row count: average over the whole batch axis",
+            )
+            return

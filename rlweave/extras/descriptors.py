@@ -14,7 +14,7 @@ from rlweave.extras.policy_variants import PolicyVariants
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import FloatBox, IntBox, Space
 from rlweave.testing.component_descriptors.common import FEATURES, SEQUENCE, SEQUENCE_FLAGS, floats
-from rlweave.testing.descriptors import Descriptor, Registry
+from rlweave.testing.descriptors import Descriptor, Registry, ScaleLaw
 
 DESCRIPTORS = Registry()
 
@@ -94,6 +94,7 @@ add(
         "truncated": SEQUENCE_FLAGS,
     },
     gradients=(),
+    scale_laws=(ScaleLaw("advantages", ("rewards",)),),
 )
 add("squared-error-loss", SquaredErrorLoss, SquaredErrorLoss, {"predictions": FEATURES, "targets": FEATURES})
 for _name, _clip in (("surrogate-loss", None), ("surrogate-loss-clipped", 0.2)):

@@ -11,7 +11,7 @@ from rlweave.testing.checks.checking import check
 from rlweave.testing.checks.environments import check_env
 from rlweave.testing.checks.findings import Cause, Finding, Report
 from rlweave.testing.component_test import ComponentTest
-from rlweave.testing.descriptors import Descriptor, Registry, components_of
+from rlweave.testing.descriptors import Descriptor, Registry, ScaleLaw, components_of
 from rlweave.testing.parity import eager_parity, gradient_parity, state_round_trip, value_parity
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Finding",
     "Registry",
     "Report",
+    "ScaleLaw",
     "check",
     "check_agent",
     "check_env",

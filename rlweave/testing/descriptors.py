@@ -20,11 +20,31 @@ from rlweave.errors import SpecError, nearest
 from rlweave.graph import Component
 from rlweave.graph.component import api_methods
 from rlweave.spaces import Box, Space
+from rlweave.testing.checks.findings import Cause
 
 #: Backends that run every component.
 BACKENDS = tuple(name for name, offer in backends.BACKENDS.items() if not offer.acts_only)
 #: Length of the time axis of sampled inputs.
 TIME_STEPS = 3
+
+
+@dataclass(frozen=True)
+class ScaleLaw:
+    """What becomes of results where inputs are scaled together: by a factor above 0, in all calls of a round.
+
+    Args:
+        method: Whose results, of its last call.
+        inputs: Names of float inputs, of any method.
+        power: Results are multiplied by the factor to this power: 0, they stay; 1, they scale alike.
+        shift: The results also stay where a number is added to the inputs.
+        results: Paths of results; none: all float ones.
+    """
+
+    method: str
+    inputs: tuple[str, ...]
+    power: float = 0.0
+    shift: bool = False
+    results: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +71,9 @@ class Descriptor:
         backends: Where it runs.
         reference: The backend that others are compared with.
         batch_sizes: Batch sizes to try.
+        scale_laws: On which scales results do not depend, or how.
+        intended: What it does on purpose: causes of which no finding is a fault of it, such as
+            `Cause.TERMINATION_IGNORED` for the returns of a task that goes on.
     """
 
     name: str
@@ -70,6 +93,8 @@ class Descriptor:
     backends: tuple[str, ...] = BACKENDS
     reference: str = "numpy"
     batch_sizes: tuple[int, ...] = (1, 2, 7)
+    scale_laws: tuple[ScaleLaw, ...] = ()
+    intended: tuple[Cause, ...] = ()
 
     def methods(self, root: Component) -> tuple[str, ...]:
         """API methods of one round, in order.

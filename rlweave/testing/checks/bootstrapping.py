@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rlweave.testing.checks.meaning import Meaning
 from rlweave.testing.checks.rows import listed
 from rlweave.testing.checks.subject import Subject
 from rlweave.testing.checks.trail import Trail, blamed, called
-from rlweave.testing.checks.trajectory import Arrays, Trajectory, only, trajectories
+from rlweave.testing.checks.trajectory import Arrays, Trajectory, When, only, trajectories
 
 FIXES = {
     Cause.CROSSES_EPISODES: "end sums where an episode does, terminated or truncated: decay = ops.where("
@@ -105,11 +105,7 @@ def _cut_without_value(trajectory: Trajectory, flag: str) -> Iterator[Finding]:
         moving = trajectory.moving(results, arrays, renewed)
         for result in (result for result in results if result not in moving):
             done = f"{flag!r} is set {f'at step {step}' if timed else 'in all rows'}, {listed(names)} of it"
-            values = trajectory.named(Meaning.VALUES, time=True) if timed else []
-            following = trajectory.run(trajectory.renewed(arrays, only(step + 1), values))
-            wrong = step in trajectory.steps_moved(result, trajectory.run(arrays), following)
-            cause = Cause.WRONG_BOOTSTRAP if wrong else Cause.TRUNCATION_AS_TERMINATION
-            yield _not_bootstrapped(trajectory, arrays, renewed(1), done, result, cause, [arrays[flag]])
+            yield _not_bootstrapped(trajectory, arrays, renewed(1), done, result, at, arrays[flag])
 
 
 def _not_bootstrapped(
@@ -118,11 +114,17 @@ def _not_bootstrapped(
     changed: Arrays,
     done: str,
     result: str,
-    cause: Cause = Cause.TRUNCATION_AS_TERMINATION,
-    flags: Iterable[np.ndarray] = (),
+    at: When,
+    flag: np.ndarray | None = None,
 ) -> Finding:
+    """A result that does not depend on the value that it should bootstrap from."""
+    cause = Cause.TRUNCATION_AS_TERMINATION
+    for terminal in (path for path in trajectory.ends if trajectory.meanings[path] is not Meaning.TRUNCATED):
+        ended = trajectory.run(trajectory.flagged(arrays, terminal, at))
+        if trajectory.differ(result, trajectory.run(arrays), ended):  # so something else is in its place
+            cause = Cause.WRONG_BOOTSTRAP
     steps = Trail(trajectory.run(arrays), trajectory.run(changed)).stops()
-    where = blamed(steps, flags)
+    where = blamed(steps, [] if flag is None else [flag])
     return Finding(
         "bootstrapping",
         where.where if where is not None else trajectory.situation.where,
@@ -172,7 +174,7 @@ def _last_without_value(trajectory: Trajectory) -> Iterator[Finding]:
     for result in results:
         if result not in moving:
             done = f"no episode ends, {listed(names)} of the last step"
-            yield _not_bootstrapped(trajectory, calm, renewed(1), done, result)
+            yield _not_bootstrapped(trajectory, calm, renewed(1), done, result, only(last))
 
 
 def own_steps(subject: Subject) -> Iterator[Finding]:

@@ -25,10 +25,12 @@ from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, input
 from rlweave.testing.checks.padding import padding
 from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
 from rlweave.testing.checks.rows import batch_independence, batch_order
+from rlweave.testing.checks.scale import scale_laws
 from rlweave.testing.checks.shared_draws import numbers_used_once, rows_draw_apart
 from rlweave.testing.checks.subject import Subject
 from rlweave.testing.checks.time import causality
 from rlweave.testing.checks.weights import weights
+from rlweave.testing.checks.windows import windows
 from rlweave.testing.descriptors import Descriptor
 
 SubjectT = TypeVar("SubjectT", bound=Subject)
@@ -46,6 +48,8 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     weights,
     fragments,
     losses,
+    windows,
+    scale_laws,
     finite_at_edges,
     no_wide_floats,
     inputs_unchanged,
@@ -99,7 +103,21 @@ def run_checks(name: str, subject: SubjectT, checks: Sequence[Callable[[SubjectT
             known = {(finding.where, finding.cause) for finding in report}
             report.findings += [finding for finding in found if (finding.where, finding.cause) not in known]
             report.done.append(Done(make.__name__.replace("_", " "), calls, round(time.perf_counter() - start, 3)))
+    report.findings = list(_without_intended(subject.descriptor, report.findings))
     return report
+
+
+def _without_intended(descriptor: Descriptor, findings: list[Finding]) -> Iterator[Finding]:
+    """The findings of what is no intention; and the intentions of which nothing was found."""
+    yield from (finding for finding in findings if finding.cause not in descriptor.intended)
+    for cause in set(descriptor.intended) - {finding.cause for finding in findings}:
+        yield Finding(
+            "declarations",
+            descriptor.name,
+            f"`intended` of its descriptor names {cause.name}, and no check found that",
+            Cause.UNNEEDED_DECLARATION,
+            f"leave {cause.name} out of `intended`",
+        )
 
 
 def described(target: Any, input_spaces: Mapping[str, Space] | None) -> Descriptor:

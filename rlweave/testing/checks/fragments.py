@@ -14,8 +14,8 @@ from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.meaning import Meaning
 from rlweave.testing.checks.recording import Leaf, Recording
 from rlweave.testing.checks.subject import Subject
-from rlweave.testing.checks.trail import Trail, called, first_difference
-from rlweave.testing.checks.trajectory import Arrays, Trajectory, trajectories
+from rlweave.testing.checks.trail import Trail, called, first_difference, takes
+from rlweave.testing.checks.trajectory import Arrays, Trajectory, only, trajectories
 
 _FIX = (
     "let the state that is returned be that after the last step, and begin from the state that is passed: "
@@ -36,6 +36,7 @@ def fragments(subject: Subject) -> Iterator[Finding]:
             for cut in range(1, trajectory.length):
                 for given in (trajectory.calm, {p: np.asarray(x) for p, x in situation.flat.items()}):
                     yield from list(_compared(trajectory, given, cut))[:1]
+            yield from list(_counts_from_zero(trajectory))[:1]
         yield from _initial_state(subject, trajectory)
 
 
@@ -94,6 +95,38 @@ def _finding(trajectory: Trajectory, whole: Recording, part: Recording, seen: st
         Cause.FRAGMENTS_DIFFER,
         _FIX,
     )
+
+
+def _counts_from_zero(trajectory: Trajectory) -> Iterator[Finding]:
+    """What counts or sums the steps of an episode begins each with nothing."""
+    calm, states = trajectory.calm, list(trajectory.carried_on)
+    others = trajectory.all_renewed(calm, states)
+    middle = {**calm, **{path: (calm[path] + others[path]) / 2 for path in states}}
+    if any(calm[path].dtype.kind != "f" for path in states):
+        return
+    runs = [trajectory.run(arrays).result for arrays in (calm, others, middle)]
+    results = [*trajectory.time_results, *trajectory.carried_on.values()]
+    if any(_other((runs[0][path] + runs[1][path]) / 2, runs[2][path]) for path in results):
+        return  # a layer, and no sum
+    for flag in (path for path in trajectory.ends if trajectory.timed(path)):
+        flagged = trajectory.flagged(calm, flag, only(0))
+        whole = trajectory.run(flagged)
+        nothing = {path: np.zeros_like(calm[path]) for path in states}
+        second = trajectory.situation.run({**_steps_of(trajectory, flagged, before=False, cut=1), **nothing})
+        if trajectory.steps_moved(results[0], whole, trajectory.run({**flagged, **nothing})) - {0}:
+            return  # it goes on, which is another fault
+        for result in trajectory.time_results:
+            expected = _part(trajectory, trajectory.situation.outputs[result], whole.result[result], False, 1)
+            if expected is not None and _other(expected, second.result[result]):
+                step = next((step for step in whole.steps if takes(step, [flagged[flag]])), None)
+                yield Finding(
+                    "fragments",
+                    step.where if step is not None else trajectory.situation.where,
+                    f"{trajectory.situation.where}: {flag!r} is set at step 0, and {called(result)} of the steps after "
+                    "it is another one than where they begin with a state of zeros",
+                    Cause.COUNTED_TWICE,
+                    "begin what an episode counts or sums up with 0: ops.where(ended, 0.0, total) after its last step",
+                )
 
 
 def _initial_state(subject: Subject, trajectory: Trajectory) -> Iterator[Finding]:

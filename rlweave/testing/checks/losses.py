@@ -112,30 +112,24 @@ def _value_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
 
 
 def _rows_left_out(trajectory: Trajectory, result: str) -> Iterator[Finding]:
-    situation = trajectory.situation
-    changed: Arrays = {}
-    for row in range(situation.sizes["B"]):
+    situation, calm = trajectory.situation, trajectory.calm
+    spaces = situation.inputs
+    names = [path for path in spaces if spaces[path].has_batch_rank]
+    changing = [path for path in names if trajectory.meanings[path] not in (Meaning.MASK, Meaning.WEIGHTS)]
 
-        def renewed(draw: int, row: int = row) -> Arrays:
-            others = trajectory.samples(draw)
-            changed.update(trajectory.calm)
-            for path, space in situation.inputs.items():
-                if trajectory.meanings[path] not in (Meaning.MASK, Meaning.WEIGHTS) and space.has_batch_rank:
-                    array = trajectory.calm[path]
-                    changed[path] = replaced(space, array, others[path], Along.BATCH, row, situation.sizes)
-            return dict(changed)
+    def renewed(row: int, draw: int = 1) -> Arrays:
+        others, sizes = trajectory.samples(draw), situation.sizes
+        new = {path: replaced(spaces[path], calm[path], others[path], Along.BATCH, row, sizes) for path in changing}
+        return {**calm, **new}
 
-        if any(space.has_batch_rank for space in situation.inputs.values()) and not trajectory.moving(
-            [result], trajectory.calm, renewed
-        ):
-            one, other = trajectory.run(trajectory.calm), trajectory.run(renewed(1))
-            names = [path for path, space in situation.inputs.items() if space.has_batch_rank]
-            stop = next(iter(Trail(one, other).stops()), None)
-            yield Finding(
-                "losses",
-                stop.where if stop is not None else situation.where,
-                f"{situation.where}: row {row} of {listed(names)} was sampled anew, and {called(result)} did not move",
-                Cause.ROWS_LEFT_OUT,
-                "let every row count: average over the whole batch axis",
-            )
-            return
+    rows = range(situation.sizes["B"]) if names else ()
+    still = [row for row in rows if not trajectory.moving([result], calm, lambda draw, row=row: renewed(row, draw))]  # type: ignore[misc]
+    if still and len(still) < len(rows):  # where no row counts, a variable may be at 0
+        stop = next(iter(Trail(trajectory.run(calm), trajectory.run(renewed(still[0]))).stops()), None)
+        yield Finding(
+            "losses",
+            stop.where if stop is not None else situation.where,
+            f"{situation.where}: row {still[0]} of {listed(names)} was sampled anew, and {called(result)} did not move",
+            Cause.ROWS_LEFT_OUT,
+            "let every row count: average over the whole batch axis",
+        )

@@ -83,7 +83,7 @@ def _others_renewed(trajectory: Trajectory, arrays: Arrays, path: str, row: int)
     situation, others = trajectory.situation, trajectory.samples(1)
     changed = dict(arrays)
     for name, space in situation.inputs.items():
-        if name != path and space.has_batch_rank:
+        if name != path and trajectory.meanings[name] is not Meaning.MASK and space.has_batch_rank:
             changed[name] = replaced(space, others[name], arrays[name], Along.BATCH, row, situation.sizes)
     return changed
 

@@ -15,6 +15,7 @@ from rlweave.testing.component_descriptors.common import (
     floats,
     ints,
 )
+from rlweave.testing.descriptors import ScaleLaw
 
 
 def _first(result: Any) -> Any:
@@ -129,6 +130,7 @@ add(
     _PPO_INPUTS,
     differentiated={"loss": _first},
     constants={"loss": _PPO_CONSTANTS},
+    scale_laws=(ScaleLaw("loss", ("advantages",), shift=True, results=("0",)),),
 )
 add(
     "ppo-loss-masked",
@@ -167,6 +169,7 @@ add(
         "truncated": SEQUENCE_FLAGS,
     },
     gradients=(),  # its results are constants
+    scale_laws=(ScaleLaw("estimate", ("rewards", "values", "next_values"), power=1.0),),
 )
 add(
     "vtrace",
@@ -182,6 +185,7 @@ add(
         "truncated": SEQUENCE_FLAGS,
     },
     gradients=(),  # its results are constants
+    scale_laws=(ScaleLaw("estimate", ("rewards", "values", "next_values"), power=1.0, results=("0", "1")),),
 )
 add(
     "running-normalization",
@@ -199,4 +203,5 @@ add(
     lambda: c.RewardNormalization(0.9),
     {"rewards": FloatBox(**_ROLLOUT), "terminated": BoolBox(**_ROLLOUT), "truncated": BoolBox(**_ROLLOUT)},
     calls=("call", "update", "call", "update", "call"),
+    scale_laws=(ScaleLaw("call", ("rewards",)),),
 )

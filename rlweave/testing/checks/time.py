@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlweave.testing.checks.axes import Along
 from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.meaning import Meaning, meaning_of
 from rlweave.testing.checks.movement import Movement
 from rlweave.testing.checks.rows import listed, moved_part
 from rlweave.testing.checks.subject import Subject
@@ -20,6 +21,7 @@ _BACK = "row t of a return belongs to step t: it sums rewards[t:] and the values
 def causality(subject: Subject) -> Iterator[Finding]:
     """One time step is sampled anew; no result before it may move, unless its graph function declares `looks_ahead`."""
     for situation in subject.situations():
+        returns = Meaning.REWARDS in map(meaning_of, situation.inputs)
         for index in range(1, situation.sizes["T"]):
             changed = situation.with_index(Along.TIME, index)
             if not changed:
@@ -27,6 +29,8 @@ def causality(subject: Subject) -> Iterator[Finding]:
             movement = Movement(Along.TIME, situation.sizes)
             for leak in movement.leaks(situation.base, situation.run(changed), index):
                 back = min(leak.indices) > index
+                if back and not returns:
+                    continue  # what smooths a trajectory looks both ways
                 yield Finding(
                     "causality",
                     leak.step.where,

@@ -74,8 +74,8 @@ class NextStep(Component):
 
 class StepBeforeAsReturn(Component):
     @graph_fn(looks_ahead=True)
-    def call(self, inputs):
-        return ops.concat([inputs[:1], inputs[:-1]], axis=0)
+    def call(self, rewards):
+        return ops.concat([rewards[:1], rewards[:-1]], axis=0)
 
 
 class Logarithm(Component):
@@ -111,7 +111,12 @@ FAULTS = [
     (MeanOfTheBatchKept, ROWS, Cause.ROWS_MEET, "._minus"),
     (RowNumber, ROWS, Cause.ROW_ORDER_COUNTS, "row-number.call"),
     (NextStep, STEPS, Cause.LOOKS_AHEAD, "next-step.call"),
-    (StepBeforeAsReturn, STEPS, Cause.LOOKS_BACK, "step-before-as-return.call"),
+    (
+        StepBeforeAsReturn,
+        {"rewards": FloatBox(add_batch_rank=True, add_time_rank=True)},
+        Cause.LOOKS_BACK,
+        "step-before-as-return.call",
+    ),
     (Logarithm, ROWS, Cause.NOT_FINITE, "logarithm._log"),
     (Wide, ROWS, Cause.WIDE_FLOATS, "wide.call"),
     (InPlace, ROWS, Cause.INPUT_CHANGED, "in-place.call"),

@@ -210,14 +210,24 @@ class RunningReturn(Component):
     def call(self, rewards: Any, terminated: Any, truncated: Any, state: Any) -> Any:
         def step(total: Any, at: Any) -> Any:
             reward, ended = at
-            total = DISCOUNT * total + reward
+            total = DISCOUNT * total + self._counted(reward)
             return self._after(total, ended), total
 
         last, totals = ops.scan(step, state, (rewards, ops.logical_or(terminated, truncated)))
         return totals, last
 
+    def _counted(self, reward: Any) -> Any:
+        return reward
+
     def _after(self, total: Any, ended: Any) -> Any:
         return ops.where(ended, 0.0, total)
+
+
+class EvaluationOfClippedRewards(RunningReturn):
+    """SB3's evaluate_policy warns of it: behind a wrapper that clips rewards, the returns reported are clipped, too."""
+
+    def _counted(self, reward: Any) -> Any:
+        return ops.clip(reward, -1.0, 1.0)
 
 
 class RunningReturnOfSeveralEpisodes(RunningReturn):
@@ -280,6 +290,12 @@ MUTANTS = (
         RunningReturn,
         RunningReturnOfSeveralEpisodes,
         Cause.STATE_NOT_RESET,
+        {"rewards": steps(), "terminated": flags(), "truncated": flags(), "state": floats()},
+    ),
+    mutant(
+        RunningReturn,
+        EvaluationOfClippedRewards,
+        Cause.REWARD_IGNORED,
         {"rewards": steps(), "terminated": flags(), "truncated": flags(), "state": floats()},
     ),
     mutant(

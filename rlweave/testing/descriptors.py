@@ -74,6 +74,8 @@ class Descriptor:
         scale_laws: On which scales results do not depend, or how.
         intended: What it does on purpose: causes of which no finding is a fault of it, such as
             `Cause.TERMINATION_IGNORED` for the returns of a task that goes on.
+        density_unit: How long a unit is in which densities of floats are reported, in those of the values: the half
+            width of a box, for the density of numbers in [-1, 1] that are scaled to it.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Descriptor:
     batch_sizes: tuple[int, ...] = (1, 2, 7)
     scale_laws: tuple[ScaleLaw, ...] = ()
     intended: tuple[Cause, ...] = ()
+    density_unit: float = 1.0
 
     def methods(self, root: Component) -> tuple[str, ...]:
         """API methods of one round, in order.

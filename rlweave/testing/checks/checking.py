@@ -15,6 +15,8 @@ from rlweave.errors import RlweaveError
 from rlweave.graph import Component
 from rlweave.spaces import Space
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
+from rlweave.testing.checks.choices import masks_hold, shares_add_up
+from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.gradients import everything_learns, targets_are_constant
@@ -61,6 +63,9 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     numbers_used_once,
     everything_learns,
     targets_are_constant,
+    probabilities,
+    shares_add_up,
+    masks_hold,
 )
 
 

@@ -54,6 +54,8 @@ class Cause(Enum):
     DRAWN_TWICE = "one random number is used in two places"
     WRONG_FREQUENCIES = "samples do not follow the probabilities that are reported"
     NOT_A_DENSITY = "the reported probabilities do not add up to one"
+    WRONG_ENTROPY = "the reported entropy is not that of the reported probabilities"
+    MASK_IGNORED = "an action is chosen that the mask forbids"
     # declarations
     UNNEEDED_DECLARATION = "it declares what it does not do"
     # agents

@@ -19,7 +19,7 @@ from rlweave.testing.checks.subject import Situation, Subject
 from rlweave.tree import tree_leaves
 
 #: Method names that say that the result is drawn.
-DRAWING_NAMES = ("sample", "draw")
+DRAWING_NAMES = ("sample", "draw", "explore")
 
 FROM_THE_GRAPH = (
     "draw by ops.random (its state is the graph's: seeded, saved, the same on all backends); pass times and other "
@@ -28,7 +28,7 @@ FROM_THE_GRAPH = (
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "time_ns", "monotonic_ns", "perf_counter_ns")
 _LATER = 12345.678  # seconds
 #: Rows, all with the same inputs, and random states of the calls that are compared.
-ROWS, CALLS = 256, 16
+ROWS, CALLS = 96, 12
 
 # -- the same state, the same numbers ----------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ class Situation:
         found = {path: open_rows(space) for path, space in self.inputs.items()}
         return {path: axis for path, axis in found.items() if axis is not None}
 
-    def rows(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
+    def rows(self, indices: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
         """The inputs with some of their rows, which may repeat, in place of all; {} where the batch size is fixed."""
         return {path: np.take(np.asarray(self.flat[path]), indices, axis) for path, axis in self.open_inputs.items()}
 

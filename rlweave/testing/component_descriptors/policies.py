@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlweave import components as c
+from rlweave.components.distributions import MASKED
 from rlweave.components.exploration import EpsilonGreedy
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing.component_descriptors.common import (
@@ -53,6 +56,7 @@ add(
         "other_mean": floats(2),
         "other_log_std": floats(2, low=-2.0, high=1.0),
     },
+    density_unit=2.0,
 )
 add(
     "beta",
@@ -66,6 +70,7 @@ add(
         "other_b": floats(2, low=0.3, high=30.0),
     },
     gradients=("mode", "mean", "log_prob", "entropy", "kl"),  # samples are constants
+    density_unit=4.0,
 )
 
 
@@ -74,11 +79,21 @@ def _normal_parameters(*shape: int) -> Dict:
 
 
 PARAMETERS = Dict(bounded=_normal_parameters(2), choice=floats(2, 3), free=_normal_parameters(), switch=floats())
+
+
+def _two_of_three(method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Masks the category that the first component of `choice` does not have."""
+    for name in {"parameters", "others"} & set(arguments):
+        arguments[name]["choice"][..., 0, 2] = MASKED
+    return arguments
+
+
 add(
     "joint",
     c.Joint,
     lambda: c.Joint(ACTIONS),
     {"parameters": PARAMETERS, "others": PARAMETERS, "actions": TAKEN_ACTIONS},
+    adapt=_two_of_three,
     # the other API methods are parts of these
     calls=("sample_and_log_prob", "mode_and_log_prob", "log_prob_and_entropy", "kl", "env_actions", "own_actions"),
 )
@@ -87,6 +102,7 @@ add(
     c.Joint,
     lambda: c.Joint(ACTIONS, squash=True),
     {"parameters": PARAMETERS, "actions": TAKEN_ACTIONS},
+    adapt=_two_of_three,
     calls=("sample_and_log_prob", "mode_and_log_prob", "log_prob_and_entropy"),
 )
 

@@ -19,8 +19,8 @@ from rlweave.testing.checks.choices import masks_hold, shares_add_up
 from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
-from rlweave.testing.checks.gradients import everything_learns, targets_are_constant
 from rlweave.testing.checks.fragments import fragments
+from rlweave.testing.checks.gradients import everything_learns, targets_are_constant
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.losses import losses
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats

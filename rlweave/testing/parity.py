@@ -7,7 +7,8 @@ that names descriptor, method and leaf.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,6 @@ from rlweave import ops
 from rlweave.graph import Component, GraphExecutor, api, build, gradients, graph_fn
 from rlweave.graph.ir import Unknown, Value, unique
 from rlweave.spaces import Dict, Space
-from rlweave.testing.component_test import assert_close
 from rlweave.testing.descriptors import Descriptor
 from rlweave.tree import flatten_tree, has_leaf, leaves_of, tree_map
 
@@ -65,13 +65,43 @@ def run_round(
     return results
 
 
+@dataclass(frozen=True)
+class Difference:
+    """What two executors of one component do differently.
+
+    Args:
+        where: Descriptor, backends and batch size.
+        method: The API method; "" for the state after a round.
+        what: The result's path, or the variable.
+        call: Number of the call in the round.
+        rows: The batch size.
+        seen: Both numbers.
+    """
+
+    where: str
+    method: str
+    what: str
+    call: int
+    rows: int
+    seen: str
+
+    def __str__(self) -> str:
+        place = f", {self.method}/" if self.method else ": "
+        return f"{self.where}{place}{self.what}: {self.seen}"
+
+
 def value_parity(descriptor: Descriptor, backend: str) -> None:
     """Results and state are those of the reference backend, for several batch sizes in a row.
 
     Raises:
         AssertionError: They are not.
     """
-    _compare(
+    _refuse(value_differences(descriptor, backend))
+
+
+def value_differences(descriptor: Descriptor, backend: str) -> Iterator[Difference]:
+    """Where compiled mode on a backend gives something else than on the reference backend."""
+    return _differences(
         descriptor,
         build_described(descriptor, descriptor.reference),
         build_described(descriptor, backend),
@@ -88,14 +118,22 @@ def eager_parity(descriptor: Descriptor, backend: str) -> None:
     Raises:
         AssertionError: It does not.
     """
-    compiled = build_described(descriptor, descriptor.reference)
-    eager = build_described(descriptor, backend, mode="eager")
-    what = f"eager on {backend} against compiled on {descriptor.reference}"
-    _compare(descriptor, compiled, eager, what, descriptor.batch_sizes[-1:])
+    _refuse(eager_differences(descriptor, backend, descriptor.reference))
+
+
+def eager_differences(descriptor: Descriptor, backend: str, compiled: str) -> Iterator[Difference]:
+    """Where eager mode on a backend gives something else than compiled mode on one."""
+    return _differences(
+        descriptor,
+        build_described(descriptor, compiled),
+        build_described(descriptor, backend, mode="eager"),
+        f"eager on {backend} against compiled on {compiled}",
+        descriptor.batch_sizes[-1:],
+    )
 
 
 def state_round_trip(descriptor: Descriptor, backend: str, mode: Literal["compiled", "eager"] = "compiled") -> None:
-    """After loading a saved state everything goes on as it did then, bit for bit.
+    """After loading a saved state everything goes on as it did then, bit for bit, in the same executor and in another.
 
     Args:
         descriptor: What to build.
@@ -105,6 +143,11 @@ def state_round_trip(descriptor: Descriptor, backend: str, mode: Literal["compil
     Raises:
         AssertionError: It does not: something is missing in the state.
     """
+    _refuse(state_differences(descriptor, backend, mode))
+
+
+def state_differences(descriptor: Descriptor, backend: str, mode: str = "compiled") -> Iterator[Difference]:
+    """Where what was saved and loaded goes on in another way; see `state_round_trip`."""
     size = descriptor.batch_sizes[-1]
     where = f"{descriptor.name} on {backend}, after load_state_dict"
     executor = build_described(descriptor, backend, seed=1, mode=mode)
@@ -112,45 +155,74 @@ def state_round_trip(descriptor: Descriptor, backend: str, mode: Literal["compil
     state = executor.state_dict()
     saved = {path: np.array(array, order="C") for path, array in state.items()}
     first, first_state = run_round(executor, descriptor, size, seed=1), executor.state_dict()
-    for path, array in state.items():
-        np.testing.assert_array_equal(array, saved[path], err_msg=f"{where}: the saved {path} has moved")
+    yield from _state_differences(state, saved, f"{where}, the saved state has moved", 0.0, size)
     for other in (executor, build_described(descriptor, backend, seed=2, mode=mode)):
         other.load_state_dict(saved)
-        for path, array in other.state_dict().items():
-            np.testing.assert_array_equal(array, saved[path], err_msg=f"{where}: {path}")
-    second = run_round(executor, descriptor, size, seed=1)
-    for (method, result), (_, again) in zip(first, second, strict=True):
-        assert_close(again, result, 0.0, 0.0, f"{where}, {method}")
-    for path, array in executor.state_dict().items():
-        np.testing.assert_array_equal(array, first_state[path], err_msg=f"{where}: {path}")
+        yield from _state_differences(other.state_dict(), saved, where, 0.0, size)
+        yield from _result_differences(run_round(other, descriptor, size, seed=1), first, where, 0.0, size)
+        yield from _state_differences(other.state_dict(), first_state, where, 0.0, size)
 
 
-def _compare(
+def _refuse(found: Iterator[Any]) -> None:
+    for difference in found:
+        raise AssertionError(str(difference))
+
+
+def _differences(
     descriptor: Descriptor, one: GraphExecutor, other: GraphExecutor, what: str, batch_sizes: tuple[int, ...]
-) -> None:
+) -> Iterator[Difference]:
     tolerance = descriptor.tolerance
     for size in batch_sizes:
         where = f"{descriptor.name}, {what}, batch size {size}"
-        pairs = zip(run_round(one, descriptor, size), run_round(other, descriptor, size), strict=True)
-        for (method, expected), (_, result) in pairs:
-            assert_close(result, expected, tolerance, tolerance, f"{where}, {method}")
-            _assert_same_types(result, expected, f"{where}, {method}")
-        state, expected_state = other.state_dict(), one.state_dict()
-        assert list(state) == list(expected_state), f"{where}: state {list(state)} / {list(expected_state)}"
-        for path, array in expected_state.items():
-            np.testing.assert_allclose(
-                state[path], array, rtol=tolerance, atol=tolerance, err_msg=f"{where}: variable {path}"
-            )
+        results, expected = run_round(other, descriptor, size), run_round(one, descriptor, size)
+        yield from _result_differences(results, expected, where, tolerance, size)
+        yield from _state_differences(other.state_dict(), one.state_dict(), where, tolerance, size)
 
 
-def _assert_same_types(result: Result, expected: Result, where: str) -> None:
-    flat = flatten_tree(expected)
-    for path, array in flatten_tree(result).items():
-        if array is None:
+def _result_differences(
+    results: list[tuple[str, Result]], expected: list[tuple[str, Result]], where: str, tolerance: float, rows: int
+) -> Iterator[Difference]:
+    for call, ((method, result), (_, wanted)) in enumerate(zip(results, expected, strict=True)):
+        flat = flatten_tree(wanted)
+        found = flatten_tree(result)
+        if list(found) != list(flat):
+            yield Difference(where, method, "", call, rows, f"leaves {list(found)} / {list(flat)}")
             continue
-        assert np.shape(array) == np.shape(flat[path]), f"{where}/{path}: {np.shape(array)} / {np.shape(flat[path])}"
-        given, wanted = np.asarray(array).dtype, np.asarray(flat[path]).dtype
-        assert given == wanted, f"{where}/{path}: {given} / {wanted}"
+        for path, array in found.items():
+            seen = _difference(array, flat[path], tolerance)
+            if seen:
+                yield Difference(where, method, path, call, rows, seen)
+
+
+def _state_differences(
+    state: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], where: str, tolerance: float, rows: int
+) -> Iterator[Difference]:
+    if list(state) != list(expected):
+        yield Difference(where, "", "state", 0, rows, f"{list(state)} / {list(expected)}")
+        return
+    for path, array in expected.items():
+        seen = _difference(state[path], array, tolerance)
+        if seen:
+            yield Difference(where, "", f"variable {path}", 0, rows, seen)
+
+
+def _difference(result: Any, expected: Any, tolerance: float) -> str:
+    """What differs between two leaves, in words; "" where nothing does."""
+    if result is None or expected is None:
+        return "" if result is expected else f"{result} / {expected}"
+    one, other = np.asarray(result), np.asarray(expected)
+    if one.shape != other.shape:
+        return f"{one.shape} / {other.shape}"
+    if one.dtype != other.dtype:
+        return f"{one.dtype} / {other.dtype}"
+    if one.dtype.kind not in "fc":
+        different = np.asarray(one != other)
+    else:
+        different = ~np.isclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if not different.any():
+        return ""
+    index = tuple(int(i) for i in np.argwhere(different)[0])
+    return f"{one[index]} / {other[index]}" + (f" at {list(index)}" if index else "")
 
 
 def _static(descriptor: Descriptor) -> dict[str, dict[str, Any]]:
@@ -259,26 +331,40 @@ def gradient_parity(descriptor: Descriptor, backend: str) -> None:
         AssertionError: They differ.
     """
     for method in differentiable_methods(descriptor):
-        where = f"{descriptor.name}.{method} on {backend}"
-        executor = _build_probe(descriptor, method, "gradients", backend=backend)
-        arguments = descriptor.sample(executor.root.component, method, descriptor.batch_sizes[-1])
-        result = executor.gradients(arguments)
-        oracle = _Differences(descriptor, method, arguments, executor.get_weights())
-        np.testing.assert_allclose(
-            result["loss"], oracle.loss(), rtol=1e-4, atol=descriptor.tolerance, err_msg=f"{where}: loss"
-        )
-        constants = descriptor.constants.get(method, ())
-        flowing = {path: g for path, g in result["inputs"].items() if path.split("/")[0] not in constants}
-        for path in set(result["inputs"]) - set(flowing):
-            assert not np.any(result["inputs"][path]), f"{where}: a gradient reaches {path}, which is constant"
-        checked = [
-            *((f"variable {path}", oracle.weights[path], g) for path, g in result["variables"].items()),
-            *((f"input {path}", oracle.inputs[path], g) for path, g in flowing.items()),
-        ]
-        assert checked, f"{where}: nothing to differentiate by"
-        scale = max(max((float(np.max(np.abs(g), initial=0.0)) for _, _, g in checked)), 1e-3)
-        for name, array, gradient in checked:
-            oracle.compare(array, np.asarray(gradient), descriptor.gradient_tolerance * scale, f"{where}: {name}")
+        _refuse(gradient_differences(descriptor, backend, method))
+
+
+def gradient_differences(descriptor: Descriptor, backend: str, method: str) -> Iterator[Difference]:
+    """Where the gradients of one method on a backend are not those of `gradient_parity`."""
+    rows = descriptor.batch_sizes[-1]
+    where = f"{descriptor.name}.{method} on {backend}"
+
+    def difference(what: str, seen: str) -> Difference:
+        return Difference(where, "", what, 0, rows, seen)
+
+    executor = _build_probe(descriptor, method, "gradients", backend=backend)
+    arguments = descriptor.sample(executor.root.component, method, rows)
+    result = executor.gradients(arguments)
+    oracle = _Differences(descriptor, method, arguments, executor.get_weights())
+    loss, expected = float(result["loss"]), oracle.loss()
+    if not np.isclose(loss, expected, rtol=1e-4, atol=descriptor.tolerance):
+        yield difference("loss", f"{loss} / {expected}")
+    constants = descriptor.constants.get(method, ())
+    flowing = {path: g for path, g in result["inputs"].items() if path.split("/")[0] not in constants}
+    for path in set(result["inputs"]) - set(flowing):
+        if np.any(result["inputs"][path]):
+            yield difference(f"input {path}", f"a gradient reaches {path}, which is constant")
+    checked = [
+        *((f"variable {path}", oracle.weights[path], g) for path, g in result["variables"].items()),
+        *((f"input {path}", oracle.inputs[path], g) for path, g in flowing.items()),
+    ]
+    if not checked:
+        yield difference("gradients", "nothing to differentiate by")
+    scale = max(max((float(np.max(np.abs(g), initial=0.0)) for _, _, g in checked), default=0.0), 1e-3)
+    for name, array, gradient in checked:
+        seen = oracle.compare(array, np.asarray(gradient), descriptor.gradient_tolerance * scale)
+        if seen:
+            yield difference(f"{name}{seen[0]}", seen[1])
 
 
 def _build_probe(descriptor: Descriptor, method: str, what: str, **options: Any) -> GraphExecutor:
@@ -326,32 +412,39 @@ class _Differences:
         array[...] = before
         return (above - below) / (2 * _STEP)
 
-    def compare(self, array: np.ndarray, gradient: np.ndarray, tolerance: float, where: str) -> None:
-        assert gradient.shape == array.shape, f"{where}: gradient of shape {gradient.shape}, not {array.shape}"
+    def compare(self, array: np.ndarray, gradient: np.ndarray, tolerance: float) -> tuple[str, str] | None:
+        """Where a gradient differs from the slopes, and how; None: nowhere."""
+        if gradient.shape != array.shape:
+            return "", f"gradient of shape {gradient.shape}, not {array.shape}"
         if array.size == 0:
-            return
+            return None
         rng = np.random.default_rng(0)
-        entries = rng.permutation(array.size)[:_ENTRIES]
-        for entry in entries:
+        for entry in rng.permutation(array.size)[:_ENTRIES]:
             direction = np.zeros(array.size)
             direction[entry] = 1.0
             slope, given = self.slope(array, direction.reshape(array.shape)), float(gradient.reshape(-1)[entry])
-            index = tuple(int(i) for i in np.unravel_index(entry, array.shape))
-            assert abs(slope - given) <= tolerance, f"{where}{list(index)}: {given}, by differences {slope}"
+            index = [int(i) for i in np.unravel_index(entry, array.shape)]
+            if not abs(slope - given) <= tolerance:
+                return str(index), f"{given}, by differences {slope}"
         direction = rng.choice([-1.0, 1.0], size=array.shape)
         slope, given = self.slope(array, direction), float(np.sum(gradient * direction))
-        assert abs(slope - given) <= tolerance * np.sqrt(array.size), (
-            f"{where}, over all entries: {given}, by differences {slope}"
-        )
+        if not abs(slope - given) <= tolerance * np.sqrt(array.size):
+            return ", over all entries", f"{given}, by differences {slope}"
+        return None
 
 
 __all__ = [
+    "Difference",
     "GradientProbe",
     "build_described",
     "differentiable_methods",
+    "eager_differences",
     "eager_parity",
+    "gradient_differences",
     "gradient_parity",
     "run_round",
+    "state_differences",
     "state_round_trip",
+    "value_differences",
     "value_parity",
 ]

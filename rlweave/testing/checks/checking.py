@@ -25,6 +25,13 @@ from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.losses import losses
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
 from rlweave.testing.checks.padding import padding
+from rlweave.testing.checks.parity import (
+    backends_agree,
+    gradients_are_finite,
+    gradients_are_right,
+    modes_agree,
+    state_is_complete,
+)
 from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
 from rlweave.testing.checks.rows import batch_independence, batch_order
 from rlweave.testing.checks.scale import scale_laws
@@ -63,25 +70,36 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     numbers_used_once,
     everything_learns,
     targets_are_constant,
+    gradients_are_finite,
+    gradients_are_right,
+    backends_agree,
+    modes_agree,
+    state_is_complete,
     probabilities,
     shares_add_up,
     masks_hold,
 )
 
 
-def check(target: Descriptor | Component | type[Component], input_spaces: Mapping[str, Space] | None = None) -> Report:
+def check(
+    target: Descriptor | Component | type[Component],
+    input_spaces: Mapping[str, Space] | None = None,
+    backends: Sequence[str] | None = None,
+) -> Report:
     """Checks a component, with no test written for it.
 
     Args:
         target: A descriptor; or a component, its class if it needs no arguments, or its class if that has a class
             method `descriptor()`.
         input_spaces: Space of each API input, by parameter name or "method.parameter"; of a descriptor its own.
+        backends: Where it is checked; "all": on all backends that are installed. None: on NumPy, and gradients on torch
+            (or JAX, where torch is not installed).
 
     Returns:
         What was found; `report.ok` where there is nothing.
     """
     descriptor = described(target, input_spaces)
-    return run_checks(descriptor.name, Subject(descriptor), CHECKS)
+    return run_checks(descriptor.name, Subject(descriptor, backends), CHECKS)
 
 
 def run_checks(name: str, subject: SubjectT, checks: Sequence[Callable[[SubjectT], Iterator[Finding]]]) -> Report:

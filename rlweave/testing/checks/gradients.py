@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.inputs import SEEDS, shaken
 from rlweave.testing.checks.recording import input_names, place_of, result_names, source_line
 from rlweave.testing.checks.subject import Situation, Subject
-from rlweave.testing.checks.target_names import followed, is_data, is_next_value, is_reward, is_target
-from rlweave.tree import flatten_tree, leaves_of
+from rlweave.testing.checks.target_names import followed, is_computed, is_data, is_reward, is_target
+from rlweave.tree import flatten_tree, leaves_of, unflatten_like
 
 #: A part of a gradient below is rounding.
 _ROUNDING = 1e-5
+NONE: Mapping[str, np.ndarray] = MappingProxyType({})
 
 DETACH = (
     "wrap what makes it: ops.stop_gradient(...), or @graph_fn(differentiable=False); where a gradient is meant to "
@@ -59,15 +61,30 @@ def _of(subject: Subject, situations: Iterable[Situation], shake: int | None) ->
     found = []
     for situation in situations:
         state = situation.state if shake is None else shaken(subject, situation.state, shake)
-        learner = subject.learner
-        assert learner is not None
-        own = {path: x for path, x in learner.state_dict().items() if path not in state or path in RANDOM_PATHS}
-        tape = Tape(learner, situation.method, {**situation.arguments, **situation.static}, {**state, **own})
-        losses = tape.losses()
-        found += [Differentiated(situation, loss, learns=True, is_loss=True) for loss in losses]
-        if not losses and (subject.descriptor.gradients is None or situation.method in subject.descriptor.gradients):
-            found += _results(subject, situation, tape)
+        found += losses_of(subject, situation, state)
     return found
+
+
+def losses_of(
+    subject: Subject, situation: Situation, state: Mapping[str, np.ndarray], changed: Mapping[str, np.ndarray] = NONE
+) -> list[Differentiated]:
+    """What a call differentiates, or else what it returns, on a backend that differentiates.
+
+    Args:
+        subject: The component.
+        situation: The call.
+        state: What the executor holds before.
+        changed: Inputs that are changed, by path.
+    """
+    learner = subject.learner
+    assert learner is not None
+    own = {path: x for path, x in learner.state_dict().items() if path not in state or path in RANDOM_PATHS}
+    arguments = unflatten_like(situation.arguments, {**situation.flat, **changed})
+    tape = Tape(learner, situation.method, {**arguments, **situation.static}, {**state, **own})
+    losses = tape.losses()
+    if not losses and (subject.descriptor.gradients is None or situation.method in subject.descriptor.gradients):
+        return _results(subject, situation, tape)
+    return [Differentiated(situation, loss, learns=True, is_loss=True) for loss in losses]
 
 
 def _results(subject: Subject, situation: Situation, tape: Tape) -> list[Differentiated]:
@@ -228,7 +245,7 @@ def targets_are_constant(subject: Subject) -> Iterator[Finding]:
 
 
 def _inputs(subject: Subject, item: Differentiated, by_value: list[np.ndarray]) -> Iterator[tuple[str, Finding]]:
-    """Inputs that are constants by the descriptor, or values of next steps by their names."""
+    """Inputs that are constants by the descriptor, or targets of networks by their names."""
     if item.learns:
         return
     constants = subject.descriptor.constants.get(item.situation.method, ())
@@ -236,14 +253,15 @@ def _inputs(subject: Subject, item: Differentiated, by_value: list[np.ndarray]) 
     for value, gradient in zip(item.loss.values, by_value, strict=True):
         name = names[id(value)]
         declared = name in constants or name.split("/")[0] in constants
-        if (declared or (item.is_loss and is_next_value(name))) and _any([gradient]):
+        by_name = item.is_loss and is_computed(name) and not _is_stream(name, value)
+        if (declared or by_name) and _any([gradient]):
             yield (
                 name,
                 Finding(
                     "targets",
                     _enters(item, [value]) or _method(item),
-                    f"{item.where}: the gradient by {name!r}, which is a constant"
-                    f"{' by the descriptor' if declared else ', the value of what follows'}, is not zero",
+                    f"{item.where}: the gradient by {name!r}, a constant"
+                    f"{' by the descriptor' if declared else ': it is a target'}, is not zero",
                     Cause.TARGET_HAS_GRADIENT,
                     DETACH,
                 ),
@@ -277,13 +295,15 @@ def _ports(
     """Arguments of graph functions on the way to the loss that are targets by their names."""
     loss, tape = item.loss, item.loss.tape
     names = {id(value): path for path, value in flatten_tree(tape.graph.inputs).items()}
-    counted = [item.learns or not (is_data(names[id(v)]) or is_next_value(names[id(v)])) for v in loss.values]
+    counted = [item.learns or not (is_data(names[id(v)]) or is_computed(names[id(v)])) for v in loss.values]
     seen: set[int] = set()
     for node in loss.path:
         if not isinstance(node, Call) or node.plain:
             continue
         for name, value in zip(input_names(node), node.inputs(), strict=True):
             if not is_target(name) or id(value) in seen or id(value) not in loss.spread.values:
+                continue
+            if _is_stream(name, value):
                 continue
             seen.add(id(value))
             cut_paths, cut_values = loss.gradient(cut=[value])
@@ -300,6 +320,11 @@ def _ports(
                         DETACH,
                     ),
                 )
+
+
+def _is_stream(name: str, value: Value) -> bool:
+    """Whether advantages are those of all actions: a dueling network learns them, and no loss multiplies by them."""
+    return "advantage" in name and bool(value.space.shape)
 
 
 def _differ(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:

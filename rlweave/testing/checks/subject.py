@@ -165,10 +165,18 @@ class Subject:
 
     Args:
         descriptor: How to make and call it.
+        backends: Where it is checked, "all": wherever it runs and is installed; None: on its reference backend.
     """
 
-    def __init__(self, descriptor: Descriptor) -> None:
+    def __init__(self, descriptor: Descriptor, backends: Sequence[str] | None = None) -> None:
         self.descriptor = descriptor
+        wanted = (descriptor.reference,) if backends is None else backends
+        #: The backends that are compared.
+        self.backends = tuple(
+            name
+            for name in (descriptor.backends if backends == "all" else wanted)
+            if name in descriptor.backends and is_installed(name)
+        )
         self.situations = cache(self._situations)
         #: All calls of a first round with inputs of a seed.
         self.calls = cache(lambda seed: list(self.round(seed=seed)))

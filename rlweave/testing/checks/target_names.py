@@ -7,7 +7,7 @@ _TARGETS = frozenset(("reward", "rewards", "returns", "advantage", "advantages",
 #: What multiplies or masks a loss.
 _FACTORS = frozenset(("weight", "weights", "discount", "discounts", "mask", "ratio", "ratios", "rhos"))
 _FOLLOWING = frozenset(("next", "following", "bootstrap"))
-_VALUES = frozenset(("q", "qs", "v", "value", "values"))
+_VALUES = frozenset(("q", "qs", "td", "v", "value", "values"))
 _EARLIER = ("old", "behaviour", "behavior")
 
 
@@ -24,9 +24,15 @@ def _is_target(name: str) -> bool:
     )
 
 
-def is_next_value(name: str) -> bool:
-    """Whether an argument is a value of what follows, which a network has computed: it may come with a gradient."""
-    return any(_next(part) for part in name.split("/"))
+def is_computed(name: str) -> bool:
+    """Whether a target is one that networks have computed, such as advantages: it may come with a gradient."""
+    return any(_is_computed(part) for part in name.split("/"))
+
+
+def _is_computed(name: str) -> bool:
+    words = name.split("_")
+    targets_of_values = words[-1] in ("target", "targets") and not _VALUES.isdisjoint(words)
+    return words[-1] in ("advantage", "advantages") or targets_of_values or _next(name)
 
 
 def _next(name: str) -> bool:
@@ -37,7 +43,7 @@ def _next(name: str) -> bool:
 def is_data(name: str) -> bool:
     """Whether an argument comes from the environment or a memory, and so without a gradient."""
     last = name.rpartition("/")[2].split("_")[-1]
-    return not is_next_value(name) and (is_target(name) or last in _FACTORS)
+    return not is_computed(name) and (is_target(name) or last in _FACTORS)
 
 
 def is_reward(name: str) -> bool:

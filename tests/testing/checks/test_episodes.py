@@ -136,7 +136,7 @@ class Loss(SumsGoOnWhereCut):
         deltas = self._deltas(rewards, values, next_values, terminated, truncated)
         return self._loss(self._sums(deltas, terminated, truncated))
 
-    @graph_fn
+    @graph_fn(differentiable=False)
     def _loss(self, advantages):
         return ops.mean(ops.square(advantages))
 

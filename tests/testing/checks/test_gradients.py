@@ -12,6 +12,7 @@ ROW = FloatBox(add_batch_rank=True)
 FEATURES = FloatBox(shape=(3,), add_batch_rank=True)
 TD = {"values": ROW, "rewards": ROW, "terminated": BoolBox(add_batch_rank=True), "next_values": ROW}
 STEP = {"observations": FEATURES, "rewards": ROW, "next_observations": FEATURES}
+SURROGATE = {"log_probs": ROW, "advantages": ROW}
 POLICY_GRADIENT = {"log_probs": ROW, "rewards": ROW, "values": ROW}
 
 
@@ -134,6 +135,40 @@ class WithTrainableTarget(WithTarget):
         return self.network.copy(scope="target")
 
 
+class PolicyLoss(Component):
+    @graph_fn
+    def loss(self, log_probs, advantages):
+        return -ops.mean(log_probs * self.detached(advantages))
+
+    def detached(self, x):
+        return ops.stop_gradient(x)
+
+
+class PolicyLossWithoutDetach(PolicyLoss):
+    def detached(self, x):
+        return x
+
+
+class Dueling(Component):
+    """Its advantages are those of all actions, and learned."""
+
+    def __init__(self):
+        super().__init__("dueling")
+        self.value, self.advantage = Dense(1, scope="value"), Dense(2, scope="advantage")
+
+    @api
+    def loss(self, observations):
+        return self._loss(self._combined(self.value.call(observations), self.advantage.call(observations)))
+
+    @graph_fn
+    def _combined(self, values, advantages):
+        return values + advantages - ops.mean(advantages, -1, keepdims=True)
+
+    @graph_fn
+    def _loss(self, q_values):
+        return ops.mean(ops.square(q_values[:, 0] - 1.0))
+
+
 class WorldModel(Component):
     """Next observations are what it predicts, and no target that a network computes."""
 
@@ -155,6 +190,7 @@ class WorldModel(Component):
     [
         (TDLossWithoutDetach, TD, "tdloss-without-detach.loss, ", "'next_values'"),
         (TDLossInParts, TD, "tdloss-in-parts._squares, ", "'next_values'"),
+        (PolicyLossWithoutDetach, SURROGATE, "policy-loss-without-detach.loss, ", "'advantages'"),
         (PolicyGradientThroughAdvantages, POLICY_GRADIENT, "._loss, ", "'advantages'"),
         (BootstrappedWithoutDetach, STEP, "bootstrapped._loss, ", "'next_observations'"),
         (WithTrainableTarget, STEP, "bootstrapped/target._call, ", "bootstrapped/target/kernel"),
@@ -174,6 +210,8 @@ def test_a_target_with_a_gradient_is_found_where_it_enters(component, spaces, pl
         (TDLoss, TD),
         (TDLossOfDetachedValues, TD),
         (PolicyGradient, POLICY_GRADIENT),
+        (PolicyLoss, SURROGATE),
+        (Dueling, {"observations": FEATURES}),
         (Reinforce, {"log_probs": ROW, "rewards": ROW}),
         (Bootstrapped, STEP),
         (WithTarget, STEP),

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import rlweave
+from rlweave.cli.check_command import check
 from rlweave.cli.check_env import check_env
 from rlweave.cli.console import fail
 from rlweave.cli.evaluate import evaluate
@@ -38,6 +39,7 @@ app.command()(serve)
 app.command()(plot)
 app.command()(graph)
 app.command()(plan)
+app.command()(check)
 app.command("check-env")(check_env)
 app.command("list")(list_names)
 

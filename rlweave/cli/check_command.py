@@ -1,0 +1,93 @@
+"""`rlweave check`: components and agents, checked for silent bugs with no test written for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from rlweave.cli.console import output
+from rlweave.cli.settings import ImportOption
+from rlweave.errors import ConfigError
+from rlweave.settings.sources import parse_assignments
+from rlweave.strict_json import to_json
+
+if TYPE_CHECKING:  # no other command needs them
+    from rlweave.testing import Report
+
+
+def check(
+    target: Annotated[
+        str | None,
+        typer.Argument(help="An algorithm, or module:Name of a component, a descriptor or a class of agents."),
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Where an agent acts: an id of Gymnasium, or module:function.")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")
+    ] = None,
+    spaces: Annotated[Path | None, typer.Option(help="YAML or JSON file with the input spaces of a component.")] = None,
+    backends: Annotated[
+        list[str] | None,
+        typer.Option("--backend", help="Compare on this backend; repeatable. Agents learn on the first."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every component and agent that is registered, of other packages, too.")
+    ] = False,
+    imports: ImportOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each subject, a line each.")
+    ] = False,
+) -> None:
+    """Checks a component or an agent for silent bugs. Ends with 1 if it finds something."""
+    if everything == (target is not None):
+        fix = "rlweave check ppo --env CartPole-v1, rlweave check module:Component, or rlweave check --all"
+        raise ConfigError("one subject is needed, or --all", received=f"{target!r}, --all {everything}", fix=fix)
+    ok = True
+    for report in _reports(target, env, parse_assignments(assignments or []), spaces, backends):
+        ok = ok and report.ok
+        if as_json:
+            typer.echo(to_json(report.to_data()))
+        elif target is None and report.ok:
+            output().print(escape(f"{report.subject}: nothing found"))
+        else:
+            output().print(escape(f"{report}\n"))
+    sys.exit(0 if ok else 1)
+
+
+def _reports(
+    target: str | None,
+    env: str | None,
+    settings: dict[str, object],
+    spaces: Path | None,
+    backends: list[str] | None,
+) -> Iterator[Report]:
+    from rlweave import testing
+    from rlweave.testing.checks import everything
+
+    learns_on = backends[0] if backends else None
+    if target is None:
+        for descriptor in everything.registered():
+            yield testing.check(descriptor, backends=backends)
+        for name, place in everything.registered_agents():
+            yield testing.check_agent(name, place, backend=learns_on)
+        return
+    found = everything.find(target, None if spaces is None else str(spaces)) if ":" in target else target
+    if isinstance(found, testing.Descriptor):
+        _refuse("a component", {"--env": env, "--set": settings})
+        yield testing.check(found, backends=backends)
+    else:
+        _refuse("an agent", {"--spaces": spaces})
+        yield testing.check_agent(found, env or everything.environment_of(found), settings, learns_on)
+
+
+def _refuse(subject: str, options: dict[str, object]) -> None:
+    """Refuses options that say nothing of what is checked."""
+    for name, value in options.items():
+        if value:
+            raise ConfigError(f"{name} says nothing of {subject}", received=f"{name} {value}", fix="leave it out")

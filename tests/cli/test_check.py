@@ -1,0 +1,77 @@
+"""`rlweave check`."""
+
+import json
+
+import pytest
+
+COMPONENT = "tests.testing.checks.test_checking:Centred"
+
+
+@pytest.fixture
+def spaces(tmp_path):
+    path = tmp_path / "spaces.yaml"
+    path.write_text("inputs:\n  inputs: {type: FloatBox, shape: [3], batch: B}\n")
+    return path
+
+
+def test_a_finding_ends_with_1_and_says_place_cause_and_fix(rlweave, spaces):
+    result = rlweave("check", COMPONENT, "--spaces", spaces)
+    assert result.code == 1
+    assert "rows of the batch reach each other" in result.out
+    assert "test_checking.py:" in result.out
+    assert "mixes_batch=True" in result.out
+
+
+def test_a_registered_component_needs_no_spaces(rlweave):
+    result = rlweave("check", "rlweave.components:PPOLoss")
+    assert result.code == 0, result.out
+    assert result.out.startswith("ppo-loss: nothing found")
+
+
+def test_a_component_without_spaces_is_told_where_they_come_from(rlweave):
+    result = rlweave("check", COMPONENT)
+    assert result.code == 2
+    assert "--spaces FILE" in result.err
+
+
+def test_the_report_as_json(rlweave, spaces):
+    result = rlweave("check", COMPONENT, "--spaces", spaces, "--json")
+    data = json.loads(result.out)
+    assert data["ok"] is False
+    assert {finding["cause"] for finding in data["findings"]} == {"ROWS_MEET"}
+
+
+def test_an_agent_is_checked_by_the_name_of_its_algorithm(rlweave):
+    pytest.importorskip("torch")
+    result = rlweave("check", "a2c", "--env", "CartPole-v1", "--backend", "torch", "--set", "agent.rollout_steps=4")
+    assert result.code == 0, result.out + result.err
+    assert "a2c in CartPole-v1: nothing found" in result.out
+    assert "loss falls" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "one subject is needed"),
+        (("ppo", "--all"), "one subject is needed"),
+        (("ppos",), "'ppo'"),
+        (("no_such_module:Thing",), "no_such_module"),
+        (("rlweave.components:PPOLos",), "PPOLoss"),
+        (("rlweave.spaces:FloatBox",), "only components"),
+        (("rlweave.components:PPOLoss", "--env", "CartPole-v1"), "says nothing of a component"),
+        (("ppo", "--spaces", "x.yaml"), "says nothing of an agent"),
+        (("es",), "single steps"),
+    ],
+)
+def test_wrong_usage_ends_with_2(rlweave, arguments, says):
+    result = rlweave("check", *arguments)
+    assert result.code == 2
+    assert says in result.err
+
+
+def test_a_file_of_spaces_with_an_unknown_key_is_refused(rlweave, tmp_path):
+    path = tmp_path / "spaces.yaml"
+    path.write_text("input: {}\n")
+    result = rlweave("check", COMPONENT, "--spaces", path)
+    assert result.code == 2
+    assert "did you mean 'inputs'?" in result.err

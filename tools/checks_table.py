@@ -3,8 +3,8 @@
     python -m tools.checks_table [--output docs/checks.md]
 
 Each component, loss, agent and environment of tests/mutants is checked. A row names the bug, the cause that has to be
-found, and the checks that name it; a bug that is missed has "missed" there, and the program ends with 1. The text around
-the table stays.
+found, and the checks that name it; a bug that is missed has "missed" there, and the program ends with 1. The text
+around the table stays.
 """
 
 from __future__ import annotations

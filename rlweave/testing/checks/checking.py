@@ -17,6 +17,7 @@ from rlweave.spaces import Space
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
 from rlweave.testing.checks.choices import masks_hold, shares_add_up
 from rlweave.testing.checks.distributions import probabilities
+from rlweave.testing.checks.consistency import consistency
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.fragments import fragments
@@ -53,6 +54,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     terminal_states,
     bootstrapping,
     own_steps,
+    consistency,
     padding,
     weights,
     fragments,
@@ -78,6 +80,17 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     probabilities,
     shares_add_up,
     masks_hold,
+)
+
+#: What makes returns inconsistent.
+_OFF = (
+    Cause.LOOKS_BACK,
+    Cause.LOOKS_AHEAD,
+    Cause.WRONG_STEP,
+    Cause.CROSSES_EPISODES,
+    Cause.TERMINATION_IGNORED,
+    Cause.TRUNCATION_AS_TERMINATION,
+    Cause.WRONG_BOOTSTRAP,
 )
 
 
@@ -126,8 +139,14 @@ def run_checks(name: str, subject: SubjectT, checks: Sequence[Callable[[SubjectT
             known = {(finding.where, finding.cause) for finding in report}
             report.findings += [finding for finding in found if (finding.where, finding.cause) not in known]
             report.done.append(Done(make.__name__.replace("_", " "), calls, round(time.perf_counter() - start, 3)))
-    report.findings = list(_without_intended(subject.descriptor, report.findings))
+    report.findings = list(_without_intended(subject.descriptor, _explained(report.findings)))
     return report
+
+
+def _explained(findings: list[Finding]) -> list[Finding]:
+    """The findings without those that only say that something is off where another one says what."""
+    told = any(finding.cause in _OFF for finding in findings)
+    return [finding for finding in findings if not told or finding.cause is not Cause.INCONSISTENT_RETURNS]
 
 
 def _without_intended(descriptor: Descriptor, findings: list[Finding]) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ class Cause(Enum):
     # time
     LOOKS_AHEAD = "a result depends on later time steps"
     LOOKS_BACK = "a result of later time steps depends on earlier ones: an index is off"
+    INCONSISTENT_RETURNS = "returns of values that are exactly right differ from them: a discount or an index is off"
     WRONG_STEP = "a result uses another step's reward, discount or probability than its own: an index is off by one"
     CROSSES_EPISODES = "a result reaches across the end of an episode"
     STATE_NOT_RESET = "the recurrent state is not reset at the start of an episode"

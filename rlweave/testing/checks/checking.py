@@ -14,6 +14,7 @@ from rlweave.backends.base import is_user_file
 from rlweave.errors import RlweaveError
 from rlweave.graph import Component
 from rlweave.spaces import Space
+from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
 from rlweave.testing.checks.choices import masks_hold, shares_add_up
 from rlweave.testing.checks.distributions import probabilities
@@ -49,6 +50,7 @@ SubjectT = TypeVar("SubjectT", bound=Subject)
 CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     batch_independence,
     batch_order,
+    batch_size,
     causality,
     episode_boundaries,
     terminal_states,

@@ -113,8 +113,8 @@ def _crossing(
 def _cause(trajectory: Trajectory, border: _Border, result: str, later: bool) -> Cause:
     rewards = trajectory.named(Meaning.REWARDS)
     if not later:
-        layer = trajectory.named(Meaning.EPISODE_START) or (trajectory.named(Meaning.STATE) and not rewards)
-        return Cause.STATE_NOT_RESET if layer else Cause.CROSSES_EPISODES
+        carries = trajectory.named(Meaning.STATE, Meaning.EPISODE_START)
+        return Cause.STATE_NOT_RESET if carries else Cause.CROSSES_EPISODES
     if not rewards:
         return Cause.CROSSES_EPISODES
     base = trajectory.run(border.arrays)

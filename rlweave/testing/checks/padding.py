@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlweave.graph.ir import RANDOM_PATHS
-from rlweave.spaces import Box, Dim
+from rlweave.spaces import Box
 from rlweave.testing.checks.axes import Along, differs, kept, positions
 from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.meaning import Meaning
@@ -165,11 +165,9 @@ def _left_away(trajectory: Trajectory, path: str) -> Iterator[Finding]:
 
 
 def _is_open(trajectory: Trajectory, along: Along) -> bool:
-    """Whether a rank of the inputs may have any size; what belongs to the last step keeps the steps."""
-    dims = [dim for space in trajectory.situation.inputs.values() for dim in space.axes if isinstance(dim, Dim)]
-    symbols = {symbol for dim in dims for symbol in dim.symbols if symbol[0] == along.value}
+    """Whether there may be fewer rows or steps; what belongs to the last step keeps the steps."""
     stays = along is Along.TIME and bool(trajectory.named(Meaning.LAST, Meaning.LAST_START, Meaning.STATE))
-    return symbols == {along.value} and not stays
+    return trajectory.situation.is_open(along) and not stays
 
 
 def _part(

@@ -136,6 +136,11 @@ class Situation:
         found.update({f"state/{path}": np.asarray(x) for path, x in executor.state_dict().items()})
         return found
 
+    def is_open(self, along: Along) -> bool:
+        """Whether the inputs have a rank, which may have any size."""
+        dims = [dim for space in self.inputs.values() for dim in space.axes if isinstance(dim, Dim)]
+        return {symbol for dim in dims for symbol in dim.symbols if symbol[0] == along.value} == {along.value}
+
     def with_index(self, along: Along, index: int, names: list[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs that have a rank, with one row (or time step) sampled anew.
 

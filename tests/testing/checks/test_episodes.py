@@ -105,6 +105,13 @@ class ValueOfTheNextEpisode(Advantages):
         return rewards + DISCOUNT * ops.where(terminated, 0.0, following) - values
 
 
+class ItsOwnValueWhereCut(Advantages):
+    @graph_fn(looks_ahead=True)
+    def _deltas(self, rewards, values, next_values, terminated, truncated):
+        following = ops.where(truncated, values, next_values)
+        return rewards + DISCOUNT * ops.where(terminated, 0.0, following) - values
+
+
 class RewardOfTheNextStep(Advantages):
     @graph_fn(looks_ahead=True)
     def _deltas(self, rewards, values, next_values, terminated, truncated):
@@ -243,6 +250,7 @@ RETURN_FAULTS = [
     (LastStepIsOver, Cause.TRUNCATION_AS_TERMINATION, "._deltas"),
     (OneCutForBoth, Cause.TRUNCATION_AS_TERMINATION, ".estimate"),
     (ValueOfTheNextEpisode, Cause.WRONG_BOOTSTRAP, "._deltas"),
+    (ItsOwnValueWhereCut, Cause.WRONG_BOOTSTRAP, "._deltas"),
     (RewardOfTheNextStep, Cause.WRONG_STEP, "._deltas"),
     (DiscountsOneStepOff, Cause.WRONG_STEP, ".call"),
     (RatiosOneStepOff, Cause.WRONG_STEP, ".estimate"),

@@ -73,6 +73,46 @@ class BeginsAtZero(BeginsAtOne):
         return ops.zeros((batch_size, 2))
 
 
+class Lengths(Component):
+    """The number of each step in its episode; sound."""
+
+    after_an_end = 0.0
+
+    @graph_fn(returns=2)
+    def call(self, terminated, state):
+        outputs = []
+        for t in range(terminated.shape[0]):
+            outputs.append(state + 1.0)
+            state = ops.where(terminated[t], self.after_an_end, state + 1.0)
+        return ops.stack(outputs, axis=0), state
+
+
+class ResetIsAStep(Lengths):
+    after_an_end = 1.0
+
+
+class LastStepIsLeftOut(Lengths):
+    after_an_end = -1.0
+
+
+LENGTHS = {
+    "terminated": BoolBox(add_batch_rank=True, add_time_rank=True),
+    "state": FloatBox(0.0, 10.0, add_batch_rank=True),
+}
+
+
+@pytest.mark.parametrize("component", [ResetIsAStep, LastStepIsLeftOut], ids=lambda x: x.__name__)
+def test_a_step_that_is_counted_twice_is_found(component):
+    found = list(check(component, LENGTHS))
+    assert [finding.cause for finding in found] == [Cause.COUNTED_TWICE]
+    assert "test_fragments.py:" in found[0].where
+
+
+def test_a_step_that_is_counted_once_has_no_finding():
+    report = check(Lengths, LENGTHS)
+    assert report.ok, str(report)
+
+
 def described(component):
     return Descriptor(component.__name__, component, component, SPACES, static={"initial_state": {"batch_size": 2}})
 

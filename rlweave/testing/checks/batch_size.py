@@ -54,4 +54,4 @@ def _other_results(situation: Situation) -> Iterator[Finding]:
 
 
 def _meets_on_purpose(node: Node) -> bool:
-    return isinstance(node, Call) and bool(node.mixes_batch or node.writes or node.relabels)
+    return isinstance(node, Call) and bool(node.mixes_batch or node.writes)

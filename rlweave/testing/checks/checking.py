@@ -17,8 +17,8 @@ from rlweave.spaces import Space
 from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
 from rlweave.testing.checks.choices import masks_hold, shares_add_up
-from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.consistency import consistency
+from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.fragments import fragments

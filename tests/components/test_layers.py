@@ -124,6 +124,7 @@ def test_concat_joins_leaves_in_the_order_of_their_paths(backend):
         (lambda: Dense(4, "leaky_relu", activation_parameters={"slope": 0.1}), "negative_slope"),
         (lambda: Dense(4, "relu", activation_parameters={"slope": 0.1}), "takes none"),
         (lambda: Dense(4, kernel_initializer="he_norml"), "he_normal"),
+        (lambda: Dense(4, bias_initializer="he_norml"), "he_normal"),
         (lambda: Dense(2.5), "units=2.5"),
         (lambda: Activation("tan"), "tanh"),
         (lambda: Component.from_spec({"type": "dense", "unit": 3}), "units"),

@@ -94,7 +94,9 @@ def test_a_policy_over_a_space_with_text(backend):
     spaces = {"observations": space.with_batch_rank(), "actions": IntBox(3, add_batch_rank=True)}
     order = np.array([[1, 2, 0, 0], [2, 1, 0, 0], [3, 0, 0, 0]], np.int32)
     observations = {"order": order, "position": np.zeros((3, 2), np.float32)}
-    logits = ComponentTest(policy, spaces, backend).test("parameters", observations)
+    test = ComponentTest(policy, spaces, backend)
+    assert test.variables()["network/text-order/table"].shape == (10, 32)  # a row for each number of a word
+    logits = test.test("parameters", observations)
     np.testing.assert_allclose(logits[0], logits[1], rtol=1e-5, atol=1e-6)  # a bag of words
     assert np.abs(logits[0] - logits[2]).max() > 1e-3
 
@@ -108,5 +110,13 @@ def test_spaces_that_have_no_words_are_refused():
         ComponentTest(ObservationEncoder(), {"inputs": TOKENS.with_batch_rank()})
     with pytest.raises(BuildError, match="hash its words"):
         ComponentTest(ObservationEncoder(), {"inputs": TextBox(add_batch_rank=True)})
-    with pytest.raises(SpecError, match="whole number of units"):
-        TokenEmbedding(0)
+    for units in (0, -1, 2.5, True):
+        with pytest.raises(SpecError, match="whole number of units"):
+            TokenEmbedding(units)
+    assert TokenEmbedding(1).units == 1
+    for number in (0, 2.5, True):
+        with pytest.raises(SpecError, match="whole number of words"):
+            TokenEmbedding(number=number)
+    assert TokenEmbedding(number=1).number == 1
+    with pytest.raises(SpecError, match="standard_normal"):
+        TokenEmbedding(initializer="standart_normal")

@@ -21,6 +21,8 @@ MOST = 6.0
 
 _COMPONENTS, _AGENTS = "rlweave/components/", "rlweave/agents/"
 _CONTINUOUS = ("agents/test_continuous.py", "agents/test_action_spaces.py")
+#: Tests of every component.
+OF_ALL_COMPONENTS = ("components/test_defaults.py", "components/test_constant_results.py")
 #: Further tests of a file, or those of a file that has none of its name.
 ALSO: dict[str, tuple[str, ...]] = {
     _COMPONENTS + "action_boundary.py": ("agents/test_action_spaces.py", "components/test_policies.py"),
@@ -33,7 +35,10 @@ ALSO: dict[str, tuple[str, ...]] = {
     _COMPONENTS + "critics.py": _CONTINUOUS,
     _COMPONENTS + "deterministic_policy.py": ("components/test_policies.py", *_CONTINUOUS),
     _COMPONENTS + "distributions.py": ("components/test_action_distribution.py",),
-    _COMPONENTS + "encoders.py": ("components/test_network.py", "components/test_text.py", "agents/test_spaces.py"),
+    _COMPONENTS + "encoders.py": (
+        *("components/test_network.py", "components/test_text.py", "components/test_recurrent_networks.py"),
+        "agents/test_spaces.py",
+    ),
     _COMPONENTS + "leaf_encoding.py": (
         "components/test_encoders.py",
         "components/test_text.py",
@@ -99,7 +104,8 @@ def tests_of(file: str) -> list[str]:
     """Test files of a source file, that of its name first; of one that has none, all of its directory."""
     path = Path(file.removeprefix("rlweave/"))
     own = f"tests/{path.parent}/test_{path.name}"
-    found = [own, *(f"tests/{name}" for name in ALSO.get(file, ()))]
+    of_all = OF_ALL_COMPONENTS if file.startswith(_COMPONENTS) else ()
+    found = [own, *(f"tests/{name}" for name in (*ALSO.get(file, ()), *of_all))]
     beside = sorted(str(test.relative_to(ROOT)) for test in (ROOT / "tests" / path.parent).glob("test_*.py"))
     return [name for name in dict.fromkeys(found) if (ROOT / name).exists()] or beside
 

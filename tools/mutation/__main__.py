@@ -25,7 +25,7 @@ from tools.mutation.edits import Mutant, mutants_of, sample
 from tools.mutation.running import Killers, Measured, Pool
 
 SEED = 0
-PER_FILE = 8
+PER_FILE = 6
 
 
 class Kept:
@@ -62,8 +62,8 @@ def _chosen(args: argparse.Namespace) -> dict[str, list[Mutant]]:
 class Baselines:
     """What tests take when nothing is changed: measured once for each test file, and where it has changed."""
 
-    def __init__(self, pool: Pool, state: Path) -> None:
-        self.pool = pool
+    def __init__(self, pool: Pool, state: Path, check: bool) -> None:
+        self.pool, self.check = pool, check
         self.kept = Kept(state / "baselines.jsonl", "file")
 
     def of(self, mutant: Mutant) -> Killers:
@@ -72,7 +72,7 @@ class Baselines:
         for name in selection.tests_of(mutant.file):
             tests |= self._measured(name, partial(running.time_tests, name))
         conformance = self._measured(selection.CONFORMANCE, running.time_conformance)
-        checks = self._measured(selection.CHECK, running.time_checks)
+        checks = self._measured(selection.CHECK, running.time_checks) if self.check else {}
         return Killers(*(_reaching(mutant, killers) for killers in (tests, conformance, checks)))
 
     def _measured(self, name: str, job: running.Job) -> dict[str, Measured]:
@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
     running.preload(args.state / "hypothesis")
     results = Kept(args.state / "results.jsonl", "id")
     pool = Pool(args.state / "scratch", args.jobs, args.show)
-    baselines = Baselines(pool, args.state)
+    baselines = Baselines(pool, args.state, not args.without_check)
     for number, (file, mutants) in enumerate(chosen.items(), 1):
         fingerprint = selection.fingerprint([file, *selection.tests_of(file)])
         again = {m.id: m for m in mutants if not _is_known(m, results.lines.get(m.id), fingerprint, args)}
@@ -145,6 +145,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at once (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="keep the results of files that have not changed")
     parser.add_argument("--survivors", action="store_true", help="run what is not killed, once more")
+    parser.add_argument("--without-check", action="store_true", help="leave `check` out")
     parser.add_argument("--both", action="store_true", help="call `check` where a test fails, too")
     parser.add_argument("--state", type=Path, default=selection.ROOT / ".mutation", help="where results are kept")
     parser.add_argument("--report", action="store_true", help="run nothing, and write docs/ from what is kept")

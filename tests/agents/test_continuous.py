@@ -112,6 +112,81 @@ def test_updates_are_those_of_a_program_written_by_hand(agent_class, critics, de
         np.testing.assert_allclose(weights_of(agent)[path], value.detach().numpy(), rtol=2e-3, atol=2e-5, err_msg=path)
 
 
+class SACByHand(ByHand):
+    """SAC in plain torch, with the noise that the agent's actions were drawn with."""
+
+    def __init__(self, weights, log_alpha, lr, tau, temperature_lr):
+        super().__init__(weights, 2, 1, lr, tau)
+        self.log_alpha = torch.tensor(float(log_alpha), requires_grad=True)
+        self.parts["temperature"] = {"": self.log_alpha}, torch.optim.Adam([self.log_alpha], lr=temperature_lr)
+
+    def drawn(self, observations, actions):
+        """The actions as a function of the policy's weights, and their log-densities in the box [-2, 2]."""
+        w = self.weights
+        hidden = torch.relu(observations @ w["policy/network/dense/kernel"] + w["policy/network/dense/bias"])
+        mean, log_std = (hidden @ w["policy/head/kernel"] + w["policy/head/bias"]).chunk(2, 1)
+        noise = ((torch.atanh(actions) - mean) / log_std.exp()).detach()
+        u = mean + log_std.exp() * noise
+        density = torch.distributions.Normal(mean, log_std.exp()).log_prob(u)
+        return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2) - np.log(2.0)).sum(1)
+
+    def update_with(self, batch, next_actions, actions):
+        batch = {name: torch.tensor(value) for name, value in batch.items()}
+        alpha = self.log_alpha.detach().exp()
+        with torch.no_grad():
+            following, log_probs = self.drawn(batch["next_observations"], torch.tensor(next_actions))
+            q = self.values(batch["next_observations"], following, "target-critics").min(1).values - alpha * log_probs
+            targets = batch["rewards"] + batch["discounts"] * (~batch["terminated"]) * q
+        loss = 0.5 * ((targets[:, None] - self.values(batch["observations"], batch["actions"])) ** 2).sum(1).mean()
+        self.step("critics", loss)
+        taken, log_probs = self.drawn(batch["observations"], torch.tensor(actions))
+        policy_loss = (alpha * log_probs - self.values(batch["observations"], taken).min(1).values).mean()
+        self.step("policy", policy_loss)
+        target_entropy = 2 * (np.log(2) - 1)  # minus one for each component, in the units of the box
+        self.step("temperature", -self.log_alpha * (log_probs.detach() + target_entropy).mean())
+        with torch.no_grad():
+            for path, value in self.parts["critics"][0].items():
+                target = self.weights[f"target-{path}"]
+                target += self.tau * (value - target)
+        found = {"loss": loss, "policy_loss": policy_loss, "temperature": alpha, "entropy": -log_probs.mean()}
+        return {name: value.item() for name, value in found.items()}
+
+
+def test_updates_of_sac_are_those_of_a_program_written_by_hand():
+    agent = SAC(STATE, ACTION, {**SMALL, "temperature": 0.7, "temperature_lr": 0.02}, backend="torch", seed=4)
+    by_hand = SACByHand(weights_of(agent), np.log(0.7), SMALL["lr"], SMALL["tau"], 0.02)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        batch = records(rng)
+        for name in ("observations", "next_observations"):
+            batch[name] *= 0.1  # so that no action comes near a bound, where its inverse has no digits
+        # the draws of an update are those of two looks from the same state
+        state = {path: np.array(array) for path, array in agent.executor.state_dict().items()}
+        next_actions = agent.executor.fresh_actions(batch["next_observations"])[0]
+        actions = agent.executor.fresh_actions(batch["observations"])[0]
+        agent.executor.load_state_dict(state)
+        metrics = agent.update(batch)
+        for name, value in by_hand.update_with(batch, next_actions, actions).items():
+            assert metrics[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
+    for path, value in by_hand.weights.items():
+        if not path.startswith("target-policy"):
+            found = weights_of(agent)[path]
+            np.testing.assert_allclose(found, value.detach().numpy(), rtol=2e-3, atol=2e-4, err_msg=path)
+    log_alpha = agent.executor.get_weights()["sac/temperature/log_alpha"]
+    assert log_alpha == pytest.approx(by_hand.log_alpha.item(), rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "targets"), [(SAC, {"critics"}), (TD3, {"critics", "policy"})])
+def test_targets_are_not_trainable(kind, targets):
+    cells = kind(STATE, ACTION, SMALL, backend="numpy").executor.store.cells
+    name = kind.name
+    for part in ("critics", "policy"):
+        assert all(cell.trainable for path, cell in cells.items() if path.startswith(f"{name}/{part}/"))
+        of_target = [cell for path, cell in cells.items() if path.startswith(f"{name}/target-{part}/")]
+        assert bool(of_target) == (part in targets)
+        assert not any(cell.trainable for cell in of_target)
+
+
 @pytest.mark.parametrize("backend", DIFFERENTIABLE)
 def test_schedules_of_a_delayed_policy_count_the_updates_of_the_critics(backend):
     settings = {**SMALL, "lr": {"type": "linear", "start": 0.01, "end": 0.0, "steps": 4}}

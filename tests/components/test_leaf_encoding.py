@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rlweave.components.leaf_encoding import MAX_CATEGORIES, leaf_encoding
+from rlweave.components.leaf_encoding import MAX_CATEGORIES, check_observations, leaf_encoding
 from rlweave.errors import BuildError
-from rlweave.spaces import BoolBox, FloatBox, IntBox, TextBox
+from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, TextBox
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,15 @@ def test_a_vector_is_its_own_features():
 def test_what_is_refused(space, hint):
     with pytest.raises(BuildError, match=hint):
         leaf_encoding(space, "test")
+
+
+def test_observations_are_checked_leaf_by_leaf():
+    check_observations(Dict(a=FloatBox(), b=Dict(c=IntBox(3))), "dqn")
+    with pytest.raises(BuildError, match="hash its words") as caught:
+        check_observations(Dict(a=FloatBox(), b=Dict(c=TextBox())), "dqn")
+    assert "dqn, observation 'b/c'" in str(caught.value)
+    with pytest.raises(BuildError, match="hash its words") as caught:
+        check_observations(TextBox(), "dqn")
+    assert "dqn, observation" in str(caught.value)
+    with pytest.raises(BuildError, match="without any leaf"):
+        check_observations(Dict(a=Dict()), "dqn")

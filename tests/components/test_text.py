@@ -101,6 +101,16 @@ def test_a_policy_over_a_space_with_text(backend):
     assert np.abs(logits[0] - logits[2]).max() > 1e-3
 
 
+def test_a_table_has_rows_for_the_largest_number_of_any_place():
+    space = Dict(order=IntBox(high=[3, 10], shape=(2,), layout="tokens"))
+    encoder = ObservationEncoder(observation_space=space)
+    test = ComponentTest(encoder, {"inputs": space.with_batch_rank()})
+    assert {value.shape for value in test.variables().values()} == {(10, 32)}
+    features, _ = test.test("call", {"order": np.array([[2, 9], [0, 9]], np.int32)})
+    (table,) = test.variables().values()
+    np.testing.assert_allclose(features, [(table[2] + table[9]) / 2, table[9]], rtol=1e-5, atol=1e-6)
+
+
 def test_spaces_that_have_no_words_are_refused():
     with pytest.raises(BuildError, match="only text can be hashed"):
         ComponentTest(HashText(), {"texts": FloatBox(add_batch_rank=True)})

@@ -77,7 +77,7 @@ for _one, _other in PAIRS:
     RENAMED.setdefault(_one, []).append(_other)
     RENAMED.setdefault(_other, []).append(_one)
 
-_NOT_BEHAVIOUR = {"__repr__", "__str__", "__all__", "explain", "describe"}
+_NOT_BEHAVIOUR = {"repr", "__repr__", "__str__", "__all__", "explain", "describe"}
 _ANNOTATED = {"annotation", "returns"}
 
 
@@ -402,12 +402,12 @@ def _is_docstring(node: ast.AST, owner: ast.AST) -> bool:
 
 
 def _is_no_behaviour(node: ast.AST) -> bool:
-    """Errors, warnings, settings, assertions, text, imports for types."""
+    """Errors, warnings, settings, assertions, text, imports."""
     if isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)):
         return True
-    if isinstance(node, ast.FunctionDef) and node.name in _NOT_BEHAVIOUR:
+    if getattr(node, "name", getattr(node, "arg", None)) in _NOT_BEHAVIOUR:
         return True
-    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+    if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING":
         return True
     if isinstance(node, ast.Assign) and any(getattr(target, "id", "") in _NOT_BEHAVIOUR for target in node.targets):
         return True
@@ -433,8 +433,7 @@ def _integer(node: ast.expr | None) -> int | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _integer(node.operand)
         return None if inner is None else -inner
-    plain = isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool)
-    return node.value if plain else None  # type: ignore[union-attr, return-value]
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
 
 
 def _same_sort(one: ast.expr, other: ast.expr) -> bool:

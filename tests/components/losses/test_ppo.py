@@ -187,3 +187,13 @@ def test_a_misspelled_surrogate_is_refused():
         class Penalized(PPOLoss):
             def surogate(self, ratio: Any, log_ratio: Any, advantages: Any, clip: Any) -> Any:
                 return ratio
+
+
+def test_a_ratio_on_the_edge_is_not_outside() -> None:
+    # exp(-200) is 0, and 1 away from 1
+    x = {name: np.zeros(2, np.float32) for name in REQUIRED} | {"log_probs": np.array([-200.0, 0.0], np.float32)}
+    _, metrics = ComponentTest(PPOLoss(clip=1.0, normalize_advantages=False), spaces()).test("loss", **x)
+    assert metrics["clip_fraction"] == 0.0
+    x["log_probs"][1] = 1.0  # e is more than 1 away from 1
+    _, metrics = ComponentTest(PPOLoss(clip=1.0, normalize_advantages=False), spaces()).test("loss", **x)
+    assert metrics["clip_fraction"] == 0.5

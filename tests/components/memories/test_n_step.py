@@ -260,6 +260,32 @@ def test_state_round_trip():
         NStepAccumulator(3, 0.9, 3).load_state_dict(one.state_dict())
 
 
+def test_what_was_open_goes_with_a_load():
+    used, fresh = NStepAccumulator(3, 0.9, 2), NStepAccumulator(3, 0.9, 2)
+    no = np.zeros(2, bool)
+    used.add({"a": np.zeros(2)}, no, np.ones(2), no, no, {"a": np.zeros(2)})
+    used.load_state_dict(fresh.state_dict())
+    np.testing.assert_equal(used.state_dict(), fresh.state_dict())
+    # observations may be nested in another way now
+    used.add(np.zeros(2), no, np.ones(2), no, no, np.zeros(2))
+    assert set(used.state_dict()) == {
+        *("n", "open", "rewards", "first/observations", "first/actions", "present/next_observations")
+    }
+
+
+@pytest.mark.parametrize(("ends", "refused"), [([False, False, False], True), ([False, True, False], False)])
+def test_a_gap_within_a_call_is_refused_in_an_episode(ends, refused):
+    windows = NStepAccumulator(3, 0.9, 1)
+    column = np.array(ends)[:, None]
+    x, valid = np.arange(3.0)[:, None], np.array([[True], [True], [False]])
+    arguments = (x, x, x, np.zeros_like(column), column, x, valid)
+    if refused:
+        with pytest.raises(ExecutionError, match="middle of an episode"):
+            windows.extend(*arguments)
+    else:
+        assert len(windows.extend(*arguments)["rewards"]) == 2
+
+
 def test_impossible_settings():
     for n, discount, num_envs in ((0, 0.9, 1), (1, 1.1, 1), (1, 0.9, 0)):
         with pytest.raises(ConfigError):

@@ -25,7 +25,7 @@ from tools.mutation.edits import Mutant, mutants_of, sample
 from tools.mutation.running import Killers, Measured, Pool
 
 SEED = 0
-PER_FILE = 6
+PER_FILE = 5
 
 
 class Kept:
@@ -101,12 +101,14 @@ def _reaching(mutant: Mutant, tests: dict[str, Measured]) -> dict[str, Measured]
 def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
     """Runs the mutants that are to be run; all results that are kept."""
     running.preload(args.state / "hypothesis")
-    results = Kept(args.state / "results.jsonl", "id")
+    results, equivalent = Kept(args.state / "results.jsonl", "id"), report.read_equivalent()
     pool = Pool(args.state / "scratch", args.jobs, args.show)
     baselines = Baselines(pool, args.state, not args.without_check)
     for number, (file, mutants) in enumerate(chosen.items(), 1):
         fingerprint = selection.fingerprint([file, *selection.tests_of(file)])
         again = {m.id: m for m in mutants if not _is_known(m, results.lines.get(m.id), fingerprint, args)}
+        if not args.only:
+            again = {key: m for key, m in again.items() if key not in results.lines or m.key not in equivalent}
         if not again:
             continue
         print(f"[{number}/{len(chosen)}] {file}", flush=True)

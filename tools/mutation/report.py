@@ -64,11 +64,7 @@ def rows(
     equivalent: Mapping[tuple[str, str, str, str], str],
 ) -> list[Row]:
     """What became of the mutants that were run."""
-    return [
-        Row(m, results[m.id]["by"], equivalent.get((m.file, m.function, m.before, m.after)))
-        for m in mutants
-        if m.id in results
-    ]
+    return [Row(m, results[m.id]["by"], equivalent.get(m.key)) for m in mutants if m.id in results]
 
 
 OUTCOMES = ("tests", "conformance", "check", "limit", "equivalent", "survived")

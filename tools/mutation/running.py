@@ -37,7 +37,7 @@ PRELOADED = (
     *("rlweave.graph", "rlweave.backends.numpy_", "rlweave.backends.torch_", "rlweave.ops", "rlweave.settings.config"),
 )
 #: A mutant may take so many times what the unmodified file takes, and so many seconds more, of CPU and by the clock.
-CPU_LIMIT, CLOCK_LIMIT = (4.0, 20.0), (12.0, 120.0)
+CPU_LIMIT, CLOCK_LIMIT = (2.0, 10.0), (10.0, 60.0)
 MEMORY_LIMIT = 8 * 2**30
 
 Job = Callable[[], dict[str, Any]]

@@ -22,7 +22,12 @@ MOST = 6.0
 _COMPONENTS, _AGENTS = "rlweave/components/", "rlweave/agents/"
 _CONTINUOUS = ("agents/test_continuous.py", "agents/test_action_spaces.py")
 #: Tests of every component.
-OF_ALL_COMPONENTS = ("components/test_defaults.py", "components/test_constant_results.py", "components/test_ranges.py")
+OF_ALL_COMPONENTS = (
+    "components/test_defaults.py",
+    "components/test_constant_results.py",
+    "components/test_ranges.py",
+    "components/test_trainable.py",
+)
 #: Further tests of a file, or those of a file that has none of its name.
 ALSO: dict[str, tuple[str, ...]] = {
     _COMPONENTS + "action_boundary.py": ("agents/test_action_spaces.py", "components/test_policies.py"),

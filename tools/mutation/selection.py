@@ -65,7 +65,6 @@ ALSO: dict[str, tuple[str, ...]] = {
     _COMPONENTS + "memories/sum_tree.py": (
         *("components/memories/test_prioritized.py", "components/memories/test_graph_memories.py"),
     ),
-    _COMPONENTS + "memories/trajectory_columns.py": ("components/memories/test_n_step.py", "agents/test_sequences.py"),
     _COMPONENTS + "native/native_module.py": (
         *("components/native/test_torch_module.py", "components/native/test_ranks_and_modes.py"),
     ),

@@ -95,7 +95,7 @@ def _reaching(mutant: Mutant, tests: dict[str, Measured]) -> dict[str, Measured]
         for name, test in tests.items()
         if any(f"{reached}.".startswith(place) for reached in test["reaches"])
     }
-    return selection.quickest(reaching)
+    return selection.quickest(reaching, mutant.file)
 
 
 def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:

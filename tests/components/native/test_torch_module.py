@@ -32,6 +32,24 @@ def test_parameters_become_variables_with_their_values():
         np.testing.assert_array_equal(value, expected[name].numpy())
 
 
+def test_statistics_are_not_trained():
+    cells = ComponentTest(TorchModule(module(), training=False), {"inputs": VECTORS}, "torch").executor.store.cells
+    trained = {path.rpartition("/")[2] for path, cell in cells.items() if cell.trainable}
+    assert trained == {name for name, _ in module().named_parameters()}
+    assert len(cells) > len(trained)
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_dropout_has_to_say_whether_it_is_in_training(rate):
+    layers = nn.Sequential(nn.Linear(3, 4), nn.Dropout(rate))
+    with pytest.raises(BuildError, match="does not say how layers behave"):
+        TorchModule(layers)
+    with pytest.raises(BuildError, match="draws random numbers"):
+        TorchModule(layers, training=True)
+    assert not TorchModule(layers, training=False).mixes_batch
+    assert not TorchModule(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0))).mixes_batch  # it drops nothing
+
+
 def test_it_computes_what_the_module_does_in_evaluation_mode():
     native, x = module(), VECTORS.sample(5, rng=0)
     test = ComponentTest(TorchModule(native, training=False), {"inputs": VECTORS}, "torch")

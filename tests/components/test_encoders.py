@@ -3,6 +3,7 @@ import pytest
 
 from rlweave import ops
 from rlweave.components import Dense, ObservationEncoder, mlp
+from rlweave.components.encoders import make_encoder
 from rlweave.components.leaf_encoding import MAX_CATEGORIES
 from rlweave.errors import BuildError, SpecError
 from rlweave.graph import Component, api, build, from_spec, graph_fn, to_spec
@@ -223,3 +224,13 @@ def test_one_encoder_serves_two_builds():
     for space in (FloatBox(shape=(3,)), Dict(a=IntBox(3), b=FloatBox())):
         executor = build(made, {"inputs": space.with_batch_rank()})
         assert executor.call(space.with_batch_rank().sample(2, rng=0))[0].shape == (2, 4)
+
+
+def test_an_encoder_is_taken_as_it_is():
+    encoder = ObservationEncoder(mlp([7]))
+    assert make_encoder(encoder, None, None, None) is encoder
+    layers = make_encoder(mlp([7]), None, None, None)
+    assert isinstance(layers, ObservationEncoder)
+    for more in ((mlp([7]), None), (None, FloatBox(shape=(3,)))):
+        with pytest.raises(SpecError, match="belong to the encoder"):
+            make_encoder(encoder, *more, None)

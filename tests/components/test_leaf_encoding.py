@@ -49,6 +49,14 @@ def test_what_is_added_to_find_the_columns():
     assert leaf_encoding(IntBox(5), "test").offset is None
 
 
+def test_equal_leaves_have_equal_encodings():
+    spaces = [IntBox(low=[0, first], high=[2, 4], shape=(2,)) for first in (1, 1, 2)]
+    one, same, other = (leaf_encoding(space, "test") for space in spaces)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+
+
 def test_a_vector_is_its_own_features():
     assert leaf_encoding(FloatBox(shape=(3,)), "test").is_identity
     assert not leaf_encoding(FloatBox(shape=(3,), dtype="float64"), "test").is_identity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ CONFORMANCE = "tests/testing/test_conformance.py"
 SLOW_BACKENDS = ("jax", "tensorflow", "onnx")
 #: Tests that take more seconds than this are left out.
 SLOWEST = 2.0
-#: Seconds that the tests of one mutant may take together, and the conformance checks: those that are slower are left
-#: out, from the slowest on.
+#: Seconds that the tests of one file may take together, and the conformance checks: the slowest are left out.
 MOST = 6.0
 
 _COMPONENTS, _AGENTS = "rlweave/components/", "rlweave/agents/"
@@ -64,6 +64,8 @@ ALSO: dict[str, tuple[str, ...]] = {
         *("components/memories/test_graph_memories.py", "components/memories/test_replay.py"),
         "components/memories/test_prioritized.py",
     ),
+    _COMPONENTS + "memories/prioritized.py": ("components/memories/test_pictures.py",),
+    _COMPONENTS + "memories/replay.py": ("components/memories/test_pictures.py",),
     _COMPONENTS + "memories/sum_tree.py": (
         *("components/memories/test_prioritized.py", "components/memories/test_graph_memories.py"),
     ),
@@ -126,12 +128,12 @@ def quickest(tests: dict[str, Any], file: str) -> dict[str, Any]:
     """The tests that together take no more than they may, the quickest first."""
     longer = 10.0 if file in PATIENT else 1.0
     chosen: dict[str, Any] = {}
-    total = 0.0
+    totals: Counter[str] = Counter()
     for name, test in sorted(tests.items(), key=lambda item: item[1]["seconds"]):
-        total += test["seconds"]
-        if test["seconds"] > SLOWEST * longer or total > MOST * longer:
-            break
-        chosen[name] = test
+        of = name.split("::")[0] if "::" in name else ""
+        totals[of] += test["seconds"]
+        if test["seconds"] <= SLOWEST * longer and totals[of] <= MOST * longer:
+            chosen[name] = test
     return chosen
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rlweave.components.memories import NStepAccumulator, PrioritizedReplay, ReplayMemory
+from rlweave.components.memories.pictures import PictureRing
 from rlweave.spaces import Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 
@@ -108,6 +109,14 @@ def test_records_of_short_episodes_give_way_early_and_never_come_out_wrong(kind)
         size = int(memory.size())
         tree = memory.state_dict()["memory/sum-tree"]
         assert np.count_nonzero(tree[len(tree) // 2 :]) == size
+
+
+def test_pictures_with_one_print_are_told_apart(monkeypatch):
+    # all pictures have the same print; frames of few values have equal pixels
+    monkeypatch.setattr(PictureRing, "_prints", lambda self, pictures: [7] * len(pictures))
+    memory = executor_of(ReplayMemory(40))
+    kept = filled(memory, Frames(1, 30, 0), 20)
+    check_contents(memory, kept, 40)
 
 
 def test_whole_images_are_stored_once():

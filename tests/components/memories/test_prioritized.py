@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from rlweave.components.memories import PrioritizedReplay
+from rlweave.components.memories import GraphPrioritizedReplay, PrioritizedReplay
 from rlweave.errors import ConfigError, ExecutionError
+from rlweave.spaces import Dict, FloatBox, IntBox, Tuple
+from rlweave.testing import ComponentTest
 from tests.components.memories.test_replay import memory_of, numbers
 
 
@@ -150,3 +152,20 @@ def test_impossible_settings():
     for options in ({"alpha": -0.1}, {"epsilon": -1e-3}, {"alpha": float("nan")}):
         with pytest.raises(ConfigError, match="is out of range"):
             PrioritizedReplay(4, **options)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplay, GraphPrioritizedReplay])
+def test_records_may_be_nested(kind):
+    records = Dict(state=Dict(a=FloatBox(shape=(2,)), b=Tuple(IntBox(9))), reward=FloatBox(), add_batch_rank=True)
+    spaces = {"records": records, "indices": IntBox(4, add_batch_rank=True), "td_errors": FloatBox(add_batch_rank=True)}
+    memory = ComponentTest(kind(4), spaces).executor
+    given = {
+        "state": {"a": np.arange(6, dtype=np.float32).reshape(3, 2), "b": (np.arange(3, dtype=np.int32),)},
+        "reward": np.arange(3, dtype=np.float32),
+    }
+    memory.insert(given)
+    found, indices, _ = memory.sample(batch_size=32)
+    assert set(indices) == {0, 1, 2}
+    np.testing.assert_array_equal(found["state"]["a"], given["state"]["a"][indices])
+    np.testing.assert_array_equal(found["state"]["b"][0], indices)
+    np.testing.assert_array_equal(found["reward"], indices)

@@ -96,3 +96,10 @@ class NoLayer(Component):
 def test_what_is_no_layer_is_refused(layers, hint):
     with pytest.raises(SpecError, match=hint):
         Network(layers)
+
+
+def test_the_nature_network_has_the_sizes_of_the_paper():
+    images = FloatBox(0, 1, shape=(84, 84, 4), layout="channels_last", add_batch_rank=True)
+    test = ComponentTest(Network(nature_cnn()), {"inputs": images})
+    kernels = [value.shape for path, value in test.variables().items() if path.endswith("kernel")]
+    assert kernels == [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (7 * 7 * 64, 512)]

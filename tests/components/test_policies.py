@@ -273,3 +273,10 @@ def test_zero_size_leaves(backend):
         chosen, log_prob, _ = test.test("act", observations.sample(3, rng=0))
         assert actions.with_batch_rank().contains(chosen)
         np.testing.assert_allclose(log_prob, np.zeros(3), atol=1e-6)
+
+
+def test_acting_draws_unless_it_is_told_not_to():
+    test = policy_test(Policy(mlp([4]), IntBox(3)))
+    alike = np.zeros((500, *VECTORS.shape), np.float32)
+    assert len(np.unique(test.test("act", alike)[0])) == 3
+    assert len(np.unique(test.test("act", alike, explore=False)[0])) == 1

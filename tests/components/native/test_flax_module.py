@@ -91,5 +91,6 @@ def test_something_else_is_refused():
 
 
 def test_as_the_network_of_a_policy():
+    assert not FlaxModule(Layers(), training=False).encodes_observations  # it is behind an encoder
     test = ComponentTest(Policy(FlaxModule(Layers(), training=False), IntBox(3)), {"observations": VECTORS}, "jax")
     assert test.test("mode", VECTORS.sample(2, rng=0)).shape == (2,)

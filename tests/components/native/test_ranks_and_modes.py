@@ -80,6 +80,11 @@ def test_layers_that_know_two_ways_have_to_be_told_which():
     TorchModule(nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.0)))
 
 
+def test_rows_meet_in_training_only():
+    assert TorchModule(_convolution(), training=True).mixes_batch
+    assert not TorchModule(_convolution(), training=False).mixes_batch
+
+
 def test_flax_modules_too():
     nnx = pytest.importorskip("flax.nnx")
     native = nnx.Sequential(nnx.Conv(3, 2, (3, 3), rngs=nnx.Rngs(0)), nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
@@ -104,6 +109,7 @@ def test_keras_models_too():
         KerasModule(native)
     with pytest.raises(BuildError, match="has no weights yet"):
         KerasModule(keras.Sequential([keras.layers.Dense(2)]))
+    assert not KerasModule(native, training=False).encodes_observations
     x = np.random.default_rng(0).normal(size=(3, 2, 6, 5, 3)).astype(np.float32)
     for training in (False, True):
         test = ComponentTest(KerasModule(native, training=training), {"inputs": SEQUENCES}, backend)

@@ -3,6 +3,7 @@ import pytest
 
 from rlweave.components import Dense, Network, mlp, nature_cnn
 from rlweave.components.initializers import orthogonal_spec
+from rlweave.components.network import is_recurrent
 from rlweave.errors import SpecError
 from rlweave.graph import Component, api, build, shared, to_spec
 from rlweave.spaces import FloatBox
@@ -103,3 +104,11 @@ def test_the_nature_network_has_the_sizes_of_the_paper():
     test = ComponentTest(Network(nature_cnn()), {"inputs": images})
     kernels = [value.shape for path, value in test.variables().items() if path.endswith("kernel")]
     assert kernels == [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (7 * 7 * 64, 512)]
+
+
+def test_one_recurrent_layer_makes_a_network_recurrent():
+    dense, gru = {"type": "dense", "units": 3}, {"type": "gru", "units": 3}
+    assert is_recurrent([dense, gru])
+    assert is_recurrent([gru])
+    assert not is_recurrent([dense, dense])
+    assert not is_recurrent(None)

@@ -204,6 +204,22 @@ def test_schedules_of_a_delayed_policy_count_the_updates_of_the_critics(backend)
     assert moved[5] == 0
 
 
+def test_schedules_of_a_policy_that_is_not_delayed_end_with_it():
+    agent = DDPG(
+        STATE, ACTION, {**SMALL, "lr": {"type": "linear", "start": 0.01, "end": 0.0, "steps": 2}}, backend="torch"
+    )
+    rng = np.random.default_rng(0)
+    moved = []
+    for _ in range(3):
+        before = weights_of(agent)
+        agent.update(records(rng))
+        changes = (np.abs(value - before[path]).max() for path, value in weights_of(agent).items() if path[0] == "p")
+        moved.append(max(changes))
+    assert moved[0] == pytest.approx(0.01, rel=1e-3)
+    assert 0 < moved[1] < 0.01
+    assert moved[2] == 0
+
+
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_densities_of_sac_are_in_units_of_the_environment(backend):
     # by quadrature over the box [-2, 4]: densities of fresh actions, estimated by a histogram of many

@@ -5,8 +5,10 @@ import pytest
 
 from rlweave.agents.appo import APPO
 from rlweave.agents.dqn import DQN
+from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.replay_agent import ReplayGraph
 from rlweave.components import ReplayMemory
+from rlweave.envs.in_graph import CartPole
 from rlweave.spaces import FloatBox, IntBox
 from tests.agents.rollouts import SMALL, transitions
 
@@ -76,3 +78,13 @@ def test_target_networks_are_not_trainable(kind):
     assert targets
     assert not any(cell.trainable for cell in targets)
     assert all(cell.trainable for path, cell in cells.items() if path.startswith(f"{kind}/policy/"))
+
+
+def test_only_the_network_of_a_fused_agent_is_trainable():
+    settings = {"network": SMALL, "batch_size": 8, "learning_starts": 20, "memory_capacity": 64}
+    agent = FusedDQN(CartPole(4, 6), settings, backend="torch").build({"rng": "portable"})
+    cells = agent.executor.store.cells
+    root = agent.executor.root.path
+    trained = {path for path, cell in cells.items() if cell.trainable}
+    assert trained == {path for path in cells if path.startswith(f"{root}/policy/")}
+    assert f"{root}/env_steps" in cells

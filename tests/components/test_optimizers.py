@@ -506,3 +506,26 @@ def test_gradients_of_other_variables_are_refused() -> None:
         build(TooFew(SGD()), {"kernel": FloatBox(shape=(3, 4))}, methods=["apply"])
     with pytest.raises(BuildError, match="does not depend on a count"):
         make(SGD(), "numpy", "apply_at")
+
+
+class Apart(Component):
+    """Steps on the loss of one of two models, with the variables of both."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("root")
+        self.one, self.other = Squared(scope="one"), Squared(scope="other")
+        self.optimizer, self.options = SGD(0.1), options
+
+    @api
+    def update(self):
+        self.optimizer.step(self.one.loss(), self.variables(), **self.options)
+
+
+def test_a_loss_depends_on_all_that_it_trains_unless_it_says_that_it_does_not() -> None:
+    with pytest.raises(BuildError, match="allow_unused=True"):
+        build(Apart(), backend="torch")
+    executor = build(Apart(allow_unused=True), backend="torch")
+    executor.update()
+    weights = executor.get_weights()
+    assert weights["root/one/v"] == pytest.approx(2.0 - 0.1 * np.log(2.0))  # the slope of (ln v)^2 at 2 is ln 2
+    assert weights["root/other/v"] == 2.0

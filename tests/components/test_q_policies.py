@@ -3,7 +3,7 @@ import pytest
 
 from rlweave import ops
 from rlweave.components import DuelingPolicy, QPolicy, mlp
-from rlweave.errors import SpaceError
+from rlweave.errors import SpaceError, SpecError
 from rlweave.graph import Component, api, build, from_spec, gradients, graph_fn, to_spec
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
@@ -127,3 +127,13 @@ def test_actions_that_cannot_be_counted_are_refused(cls):
 def test_specs_round_trip():
     spec = to_spec(DuelingPolicy(mlp([8]), ACTIONS, value_network=mlp([4])))
     assert to_spec(from_spec(spec)) == spec
+
+
+@pytest.mark.parametrize("cls", [QPolicy, DuelingPolicy])
+def test_what_cannot_be_a_mask_is_refused(cls):
+    space = Dict(x=FloatBox(shape=(3,)), allowed=BoolBox(shape=(3,)))
+    assert cls(mlp([4]), IntBox(3), observation_space=space, mask_leaf="allowed").mask_leaf == "allowed"
+    with pytest.raises(SpecError, match="did you mean 'allowed'"):
+        cls(mlp([4]), IntBox(3), observation_space=space, mask_leaf="alowed")
+    with pytest.raises(SpecError, match="for each action"):
+        cls(mlp([4]), IntBox(4), observation_space=space, mask_leaf="allowed")

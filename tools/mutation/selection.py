@@ -41,7 +41,7 @@ ALSO: dict[str, tuple[str, ...]] = {
     _COMPONENTS + "action_masks.py": ("components/test_policies.py", "agents/test_action_masks.py"),
     _COMPONENTS + "critics.py": _CONTINUOUS,
     _COMPONENTS + "deterministic_policy.py": ("components/test_policies.py", *_CONTINUOUS),
-    _COMPONENTS + "distributions.py": ("components/test_action_distribution.py",),
+    _COMPONENTS + "distributions.py": ("components/test_action_distribution.py", "components/test_q_policies.py"),
     _COMPONENTS + "encoders.py": (
         *("components/test_network.py", "components/test_text.py", "components/test_recurrent_networks.py"),
         "agents/test_spaces.py",

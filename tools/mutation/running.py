@@ -192,6 +192,10 @@ def _is_quick(item: Any) -> bool:
     return not marked and selection.is_quick(item.nodeid)
 
 
+class BrokenRunError(Exception):
+    """The tests could not be run: that says nothing of a mutant."""
+
+
 def _run_tests(names: Iterable[str], wanted: dict[str, Measured] | None) -> _Tests:
     plugin = _Tests(wanted)
     if names := [name for name in names if wanted is None or any(test.startswith(name) for test in wanted)]:
@@ -201,7 +205,7 @@ def _run_tests(names: Iterable[str], wanted: dict[str, Measured] | None) -> _Tes
         if plugin.missing:
             plugin.failed.append(f"{min(plugin.missing)} is not collected")
         elif status not in (0, 5) and not plugin.failed:
-            plugin.failed.append(f"pytest ends with status {int(status)}")
+            raise BrokenRunError(f"pytest ends with status {int(status)}, and no test failed")
     return plugin
 
 
@@ -371,6 +375,8 @@ class Pool:
                 slow = late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
                 result = {"by": "time limit" if slow else "crash"}
             self._end(pid, reap=not done)
+            if "broken" in result:
+                sys.exit(f"{child.key}: {result['broken']}; --show says more")
             yield child.key, {**result, "seconds": round(time.monotonic() - child.started, 2)}
 
     def _end(self, pid: int, reap: bool = True) -> None:
@@ -398,7 +404,10 @@ def _be_child(scratch: Path, answer: Path, job: Job, cpu_seconds: int, show: boo
             os.dup2(nowhere, 2)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        result = job()
+        try:
+            result = job()
+        except BrokenRunError as error:
+            result = {"broken": str(error)}
         partial = answer.with_suffix(".part")
         partial.write_text(json.dumps(result))
         partial.rename(answer)

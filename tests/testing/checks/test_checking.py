@@ -153,7 +153,7 @@ def described():
         yield pytest.param(descriptor, id=descriptor.name, marks=[pytest.mark.slow] if slow else [])
 
 
-@pytest.mark.parametrize("descriptor", described())
+@pytest.mark.parametrize("descriptor", list(described()))
 def test_no_false_alarm_on_the_library(descriptor: Descriptor):
     report = check(descriptor)
     assert report.ok, str(report)

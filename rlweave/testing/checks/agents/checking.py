@@ -23,7 +23,7 @@ from rlweave.testing.checks.parity import modes_agree, state_is_complete
 from rlweave.testing.checks.randomness import draws_count
 
 #: The checks of components that hold for the graph of an agent as well. Others ask what inputs, variables and draws
-#: matter for: in a training some do not (epsilon is 1 at first), and the laws of agents say which have to; or they
+#: matter for: in a training some do not (epsilon is 1 at first), and the laws of agents say which have to. Or they
 #: sample inputs, and a law of agents asks the same of a training.
 OF_GRAPHS = tuple(
     check

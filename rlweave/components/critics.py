@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -136,7 +137,8 @@ class Critics(Component):
 
     @graph_fn
     def _join(self, features: Any, actions: dict[str, Any]) -> Any:
-        flat = [ops.reshape(actions[path], (features.shape[0], -1)) for path in actions]
+        rows = features.shape[0]  # may be 0, of which no other length can be inferred
+        flat = [ops.reshape(action, (rows, math.prod(action.shape[1:]))) for action in actions.values()]
         return ops.concat([features, *flat], axis=-1)
 
     @graph_fn

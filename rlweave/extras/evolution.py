@@ -72,7 +72,7 @@ class NoiseTable(Component):
         """
         return self._combine(offsets, weights, length)
 
-    @graph_fn(host=True, differentiable=False, mixes_batch=True, spaces="_rows_space", returns=1)
+    @graph_fn(host=True, differentiable=False, spaces="_rows_space", returns=1)
     def _rows(self, offsets: Any, length: int) -> Any:
         return self._windows(length)[np.asarray(offsets)]
 

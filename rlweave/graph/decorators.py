@@ -231,8 +231,8 @@ def graph_fn(
         with_key: With split: the leaf's path key comes first.
         host: Runs in NumPy on the host.
         returns: Number of results, where it cannot be read from the return statements.
-        mixes_batch: The body reduces or mixes across the batch (as into (B, B) arrays); replicas run it once, on the
-            full batch.
+        mixes_batch: The body mixes rows of the batch (as into (B, B) arrays, or by random numbers that all rows share);
+            replicas run it once, on the full batch.
         looks_ahead: Results at a time step depend on later steps, as returns do; `rlweave check` refuses it elsewhere.
         differentiable: False: gradients stop here (synchronization, optimizers, memories).
         spaces: Name of a method with the same parameters that takes the input spaces and returns the result

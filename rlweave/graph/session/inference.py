@@ -209,6 +209,7 @@ class Session(BuiltComponents):
             key = (
                 self.backend.name if not node.host else "numpy",
                 node.function,
+                node.mixes_batch,  # decides on what is refused
                 settings,
                 arguments,
                 tuple([variable.space for variable in variables]),

@@ -18,6 +18,7 @@ from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
 from rlweave.testing.checks.choices import masks_hold, shares_add_up
 from rlweave.testing.checks.consistency import consistency
+from rlweave.testing.checks.declarations import declarations_needed
 from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
@@ -26,6 +27,7 @@ from rlweave.testing.checks.gradients import everything_learns, targets_are_cons
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.losses import losses
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
+from rlweave.testing.checks.one_by_one import one_by_one
 from rlweave.testing.checks.padding import padding
 from rlweave.testing.checks.parity import (
     backends_agree,
@@ -82,6 +84,8 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     probabilities,
     shares_add_up,
     masks_hold,
+    one_by_one,
+    declarations_needed,
 )
 
 #: What makes returns inconsistent.
@@ -193,9 +197,7 @@ def failure(name: str, error: Exception) -> Finding:
         cause = Cause.BATCH_TWICE
     elif "read-only" in seen:  # what the build tries a function on
         cause, fix = Cause.INPUT_CHANGED, CHANGE_A_COPY
-    elif (
-        "then stays the same" in seen or "then stay the same" in seen
-    ):  # random numbers and clocks that the build refuses
+    elif "once and then stay" in seen:  # random numbers and clocks that the build refuses
         cause, fix = Cause.RANDOMNESS_OUTSIDE, FROM_THE_GRAPH
     elif "attribute" in seen and "was set" in seen:
         cause = Cause.INCOMPLETE_STATE

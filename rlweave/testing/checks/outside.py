@@ -107,7 +107,7 @@ def _is_source(value: Any) -> bool:
 def _may_change(value: Any) -> bool:
     """Whether it is data that code may change."""
     known = (*_CONSTANTS, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-    return not isinstance(value, (*known, Component, Variable, ApiMethod, GraphFunction))
+    return not callable(value) and not isinstance(value, (*known, Component, Variable, ApiMethod, GraphFunction))
 
 
 def _chains(code: types.CodeType) -> Iterator[tuple[str, Names]]:
@@ -158,6 +158,24 @@ def changed_attribute(node: Call) -> tuple[str, str] | None:
         if name in setters and not isinstance(component.__dict__.get(name), Variable | Component):
             return name, setters[name]
     return None
+
+
+def changeable_global(function: Any, owner: Any, seen: frozenset[int] = frozenset()) -> str:
+    """A global dict of numbers that a graph function reads, or a method or function that it calls; "" for none."""
+    if not isinstance(function, types.FunctionType) or id(function) in seen:
+        return ""
+    if not is_user_file(function.__code__.co_filename):
+        return ""
+    for root, names in _chains(function.__code__):
+        value = function.__globals__.get(root)
+        if isinstance(value, dict) and value and all(isinstance(x, int | float) for x in value.values()):
+            return root
+        called = getattr(type(owner), names[0], None) if root == "self" and names else value
+        called = called.function if isinstance(called, GraphFunction) else called
+        found = changeable_global(called, owner, seen | {id(function)})
+        if found:
+            return found
+    return ""
 
 
 def attributes_read(function: Any) -> list[str]:

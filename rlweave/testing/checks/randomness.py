@@ -13,7 +13,13 @@ import numpy as np
 from rlweave.graph.component import api_methods
 from rlweave.graph.ir import RANDOM_PATHS, Call, Node
 from rlweave.testing.checks.findings import Cause, Finding
-from rlweave.testing.checks.outside import attributes_read, changed_attribute, draws_elsewhere, outside_name
+from rlweave.testing.checks.outside import (
+    attributes_read,
+    changeable_global,
+    changed_attribute,
+    draws_elsewhere,
+    outside_name,
+)
 from rlweave.testing.checks.recording import Recording, Step, same_array, source_line
 from rlweave.testing.checks.subject import Situation, Subject
 from rlweave.tree import tree_leaves
@@ -100,13 +106,11 @@ def _first_difference(situation: Situation, again: Recording, done: str) -> Find
             name = _other_attribute(before.node, after.node) or _name_in(before.node)
             frozen = "" if before.node.host else "; compiled, it may stay what it was when it was compiled"
             reads = f"; the code reads {name}" if name else ""
-            return Finding(
-                "repeatability",
-                before.where,
-                f"{situation.where}: {done}; {moved} differs{reads}{frozen}",
-                Cause.RANDOMNESS_OUTSIDE,
-                FROM_THE_GRAPH,
-            )
+            seen = f"{situation.where}: {done}; {moved} differs{reads}"
+            if name.startswith("the attribute self.") and "twice with the same inputs" in done:
+                fix = "keep it in a variable: self.variable(...) in create_variables, .assign(x) in the graph function"
+                return Finding("repeatability", before.where, seen, Cause.INCOMPLETE_STATE, fix)
+            return Finding("repeatability", before.where, seen + frozen, Cause.RANDOMNESS_OUTSIDE, FROM_THE_GRAPH)
     for path, array in situation.base.result.items():
         if path not in again.result or not same_array(array, again.result[path]):
             name = f" {path!r}" if path else ""
@@ -176,17 +180,24 @@ def _moved_outputs(before: Step, after: Step) -> str:
 
 def _set_later(situation: Situation) -> Iterator[Finding]:
     for step in situation.base.steps:
-        found = changed_attribute(step.node) if isinstance(step.node, Call) else None
+        node = step.node
+        if not isinstance(node, Call) or node.plain:
+            continue
+        found, name = changed_attribute(node), changeable_global(node.function, node.component)
         if found is not None:
-            attribute, method = found
-            yield Finding(
-                "repeatability",
-                step.where,
-                f"{situation.where} reads the attribute self.{attribute}, which {method} sets; compiled, it stays what "
-                "it was when the graph was built",
-                Cause.RANDOMNESS_OUTSIDE,
-                "keep what changes in a variable, or pass it as an input",
-            )
+            what = f"the attribute self.{found[0]}, which {found[1]} sets"
+        elif name:
+            what = f"the global {name}, a dict that other code may change"
+        else:
+            continue
+        yield Finding(
+            "repeatability",
+            step.where,
+            f"{situation.where} reads {what}; compiled, it stays what it was when the graph was built",
+            Cause.RANDOMNESS_OUTSIDE,
+            "keep what changes in a variable, or pass it as an input; what stays is a number, a tuple, or an attribute "
+            "that is set in __init__",
+        )
 
 
 # -- other numbers, other results --------------------------------------------------------------------------------

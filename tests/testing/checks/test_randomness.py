@@ -155,8 +155,37 @@ def test_what_lies_outside_is_named(component, place, name):
     assert name in finding.seen
 
 
-def test_an_attribute_that_counts_is_no_variable():
-    assert "counts.calls" in _finding(CountsInTheMethod, ROWS, Cause.INCOMPLETE_STATE).where
+class RemembersInADict(Component):
+    def __init__(self):
+        super().__init__("remembers")
+        self.kept = {"sum": np.float32(0.0)}
+
+    @graph_fn(host=True)
+    def call(self, inputs):
+        self.kept["sum"] = self.kept["sum"] + np.float32(1.0)
+        return inputs + self.kept["sum"]
+
+
+class LimitFromASettingsDict(Component):
+    @graph_fn
+    def call(self, inputs):
+        return inputs * self._factor()
+
+    def _factor(self):
+        return SETTINGS["factor"]
+
+
+SETTINGS = {"factor": 0.5}
+
+
+@pytest.mark.parametrize(("component", "place"), [(CountsInTheMethod, "counts.calls"), (RemembersInADict, ".call")])
+def test_what_is_remembered_in_an_attribute_is_in_no_checkpoint(component, place):
+    assert place in _finding(component, ROWS, Cause.INCOMPLETE_STATE).where
+
+
+def test_a_global_dict_of_settings_is_frozen_by_compilation():
+    finding = _finding(LimitFromASettingsDict, ROWS, Cause.RANDOMNESS_OUTSIDE)
+    assert "the global SETTINGS" in finding.seen
 
 
 class DrawnInside(Component):

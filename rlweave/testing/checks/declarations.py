@@ -1,0 +1,154 @@
+"""Declarations: what a graph function declares of rows and steps, it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from rlweave.errors import RlweaveError
+from rlweave.graph.decorators import GraphFunction
+from rlweave.graph.ir import Call
+from rlweave.testing.checks.axes import Along, differs, moved, positions
+from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.recording import Step, same_array
+from rlweave.testing.checks.rows import batch_independence
+from rlweave.testing.checks.subject import Situation, Subject
+from rlweave.testing.checks.time import causality
+
+_NAMES = {Along.BATCH: "mixes_batch", Along.TIME: "looks_ahead"}
+
+
+def declarations_needed(subject: Subject) -> Iterator[Finding]:
+    """Rows and steps are sampled anew one by one; where none moves another one, it needs no declaration that it may."""
+    for along in Along:
+        needed: set[str] = set()
+        reached: dict[str, tuple[Situation, int]] = {}
+        for situation in subject.situations():
+            declared = {i: step for i, step in enumerate(situation.base.steps) if _declares(step, along)}
+            for place, index, spreads in _looks(situation, declared, along):
+                if spreads:
+                    needed.add(place)
+                else:
+                    reached.setdefault(place, (situation, index))
+        for place, (situation, index) in reached.items():
+            if place not in needed and not _is_asked_for(situation, index, along):
+                yield _unneeded(place, along)
+
+
+def _declares(step: Step, along: Along) -> bool:
+    call = step.declared
+    if call is None or step.written or step.drew:  # what it keeps, or draws for all, is for all rows
+        return False
+    return call.mixes_batch if along is Along.BATCH else call.looks_ahead
+
+
+def _looks(situation: Situation, declared: dict[int, Step], along: Along) -> Iterator[tuple[str, int, bool]]:
+    """For each change that reaches a node that declares something: its place and number, and whether it spreads there.
+
+    What mixes rows may mix steps, too; and where no episode ends nothing is cut.
+    """
+    flags = {p: np.full_like(x, "mask" in p) for p, x in situation.flat.items() if np.asarray(x).dtype.kind == "b"}
+    for axis in (Along.BATCH, Along.TIME) if along is Along.BATCH else (Along.TIME,):
+        for kept in ({}, flags) if declared and flags else ({},):
+            base = situation.run(kept) if kept else situation.base
+            for changed in _changes(situation, axis):
+                if not declared:
+                    return
+                steps = situation.run({**changed, **kept}).steps
+                for index, step in list(declared.items()):
+                    reached, spreads = _moves(base.steps[index], steps[index], axis, situation.sizes)
+                    if reached and (spreads or axis is along):
+                        yield step.where, index, spreads
+                    if spreads:
+                        del declared[index]
+
+
+def _changes(situation: Situation, axis: Along) -> Iterator[dict[str, np.ndarray]]:
+    """Inputs with one row (or step) that is sampled anew: all of them, and one by one."""
+    for names in (None, *([path] for path in situation.inputs)):
+        for index in range(situation.sizes[axis.value]):
+            changed = situation.with_index(axis, index, names)
+            if changed:
+                yield changed
+
+
+def _moves(before: Step, after: Step, axis: Along, sizes: Mapping[str, int]) -> tuple[bool, bool]:
+    """Whether a change reaches a node, and whether others move in its result."""
+    reached: set[int] = set()
+    for name, leaf in before.inputs.items():
+        reached |= moved(leaf.space, leaf.array, after.inputs[name].array, axis, sizes) or set()
+    found: set[int] = set()
+    for name, leaf in before.outputs.items():
+        found |= moved(leaf.space, leaf.array, after.outputs[name].array, axis, sizes, tolerance=1e-4) or set()
+    if not reached:
+        return False, False
+    return True, bool(found - reached) if axis is Along.BATCH else any(t < min(reached) for t in found)
+
+
+# -- without the declaration -------------------------------------------------------------------------------------
+
+
+def _is_asked_for(situation: Situation, index: int, along: Along) -> bool:
+    """Whether a build or a check would refuse it without the declaration, or replicas would compute another number."""
+    node = situation.base.steps[index].node
+    assert isinstance(node, Call)
+    if along is Along.BATCH and not _is_mean(situation, index):
+        return True
+    with _undeclared(node, along):
+        try:
+            subject = Subject(situation.subject.descriptor)
+            check = batch_independence if along is Along.BATCH else causality
+            return any(True for _ in check(subject))
+        except RlweaveError:
+            return True
+
+
+@contextmanager
+def _undeclared(node: Call, along: Along) -> Iterator[None]:
+    members = [member for cls in type(node.component).__mro__ for member in vars(cls).values()]
+    functions = [m for m in members if isinstance(m, GraphFunction) and m.function is node.function]
+    try:
+        for function in functions:
+            setattr(function, _NAMES[along], False)
+        yield
+    finally:
+        for function in functions:
+            setattr(function, _NAMES[along], True)
+
+
+def _is_mean(situation: Situation, index: int) -> bool:
+    """Whether results without rows, of a batch of four, are the means of those of its halves."""
+    outputs = situation.base.steps[index].outputs
+    without = [
+        name
+        for name, leaf in outputs.items()
+        if positions(leaf.space, leaf.array.shape, Along.BATCH, situation.sizes) is None
+    ]
+    if not without:
+        return True
+    if not situation.open_inputs:
+        return False
+    whole, one, other = (situation.run(situation.rows(rows)).steps[index] for rows in ([0, 1, 2, 3], [0, 1], [2, 3]))
+    for name in without:
+        arrays = [step.outputs[name].array for step in (whole, one, other)]
+        if arrays[0].shape != arrays[1].shape or same_array(arrays[1], arrays[2]):
+            return False
+        if differs(arrays[0], (arrays[1] + arrays[2]) / 2.0, 1e-4).any():
+            return False
+    return True
+
+
+def _unneeded(place: str, along: Along) -> Finding:
+    name = _NAMES[along]
+    unit = "row" if along is Along.BATCH else "step"
+    return Finding(
+        "declarations needed",
+        place,
+        f"it declares {name}, and no {unit} that was sampled anew moved "
+        + ("another one" if along is Along.BATCH else "an earlier one"),
+        Cause.UNNEEDED_DECLARATION,
+        f"leave out {name}=True: with it, checks do not look at what the function does to other {unit}s"
+        + (", and replicas wait for the whole batch" if along is Along.BATCH else ""),
+    )

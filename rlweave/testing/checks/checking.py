@@ -27,7 +27,6 @@ from rlweave.testing.checks.gradients import everything_learns, targets_are_cons
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.losses import losses
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
-from rlweave.testing.checks.one_by_one import one_by_one
 from rlweave.testing.checks.padding import padding
 from rlweave.testing.checks.parity import (
     backends_agree,
@@ -84,7 +83,6 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     probabilities,
     shares_add_up,
     masks_hold,
-    one_by_one,
     declarations_needed,
 )
 

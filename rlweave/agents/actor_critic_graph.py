@@ -168,6 +168,7 @@ class ActorCriticGraph(Component):
         log_probs, entropies, values = self._predictions(rows)
         loss, metrics = self.loss.loss(log_probs, rows["advantages"], values, rows["value_targets"], entropies)
         graph.metrics(metrics)
+        self._report_divergence(log_probs, rows["log_probs"])
         return loss
 
     # -- parts ---------------------------------------------------------------------------------------------------
@@ -233,6 +234,16 @@ class ActorCriticGraph(Component):
 
     def _report_fit(self, targets: Any, values: Any) -> None:
         graph.metric("explained_variance", self._explained_variance(targets, values))
+
+    def _report_divergence(self, log_probs: Any, acted: Any) -> None:
+        """Reports how far the policy that learns is from the one that acted, by log-probabilities of the actions."""
+        graph.metric("approx_kl", self._divergence(log_probs, acted))
+
+    @graph_fn(differentiable=False)
+    def _divergence(self, log_probs: Any, acted: Any) -> Any:
+        """Mean of r - 1 - log r (Schulman 2020), an estimate of the divergence: 0 where they are one policy."""
+        log_ratio = log_probs - acted
+        return ops.mean(ops.exp(log_ratio) - 1.0 - log_ratio)
 
     @graph_fn(differentiable=False, mixes_batch=True)
     def _explained_variance(self, targets: Any, values: Any) -> Any:

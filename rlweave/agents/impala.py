@@ -84,6 +84,7 @@ class IMPALAGraph(ActorCriticGraph):
         loss, metrics = self.loss.loss(log_probs, advantages, values, targets, entropies)
         graph.metrics(metrics)
         self._report_fit(targets, values)
+        self._report_divergence(log_probs, batch["log_probs"])
         graph.metrics(self.optimizer.step(loss, self.trained()))
         if self.normalization is not None:
             self.normalization.update(batch["observations"])

@@ -234,13 +234,16 @@ def test_observing_and_updating():
     batch = {
         "observations": np.stack([row[0] for row in rows])[:, None],
         "actions": np.array([[row[1]] for row in rows], np.int32),
-        "log_probs": np.zeros((6, 1), np.float32),  # of no use to this loss
+        "log_probs": np.zeros((6, 1), np.float32),  # of no use to the loss, and known to the agent that acted
         "rewards": np.ones((6, 1), np.float32),
         "terminated": np.array([[row[2]] for row in rows]),
         "truncated": np.zeros((6, 1), bool),
         "next_observations": np.stack([row[3] for row in rows])[:, None],
     }
-    assert agent.update() == pytest.approx(twin.update(batch))
+    metrics, expected = agent.update(), twin.update(batch)
+    assert metrics.pop("approx_kl") == pytest.approx(0.0, abs=1e-6)
+    assert expected.pop("approx_kl") > 0.1
+    assert metrics == pytest.approx(expected)
 
 
 def test_a_training_that_diverges_is_noticed_where_gradients_are_computed():

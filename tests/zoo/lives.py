@@ -223,7 +223,7 @@ def refusal(cell):
     if kind.actions == COUNTABLE and not any(math.prod(leaf.shape) for leaf in leaves.values()):
         return Refused(cell.actions, "action", "at least one component", "PPO")
     if cell.recurrent and not kind.recurrent:
-        return Refused(cell.actions, "network", "state" if cell.kind != "ape-x" else "recurrent", "or ")
+        return Refused(cell.actions, "network", "recurrent" if cell.kind in ("ape-x", "maml") else "state", "or ")
     (path, leaf), *others = leaves.items()
     if cell.masked and (others or _kind_of(leaf) != "categorical" or leaf.shape):
         return Refused(cell.actions, repr(path), "where one of N is chosen", "IntBox(n)")

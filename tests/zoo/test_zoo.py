@@ -18,7 +18,7 @@ from tests.zoo.spaces import ACTIONS, OBSERVATIONS, REFUSED_ACTIONS, REFUSED_OBS
 FIRST = ("ppo", "dqn", "sac", "es", "maml")
 RECURRENT = tuple(name for name, kind in KINDS.items() if kind.recurrent)
 #: How many cells of the product are lived through, besides the rows.
-SAMPLED = {"torch": 80, "jax": 12}
+SAMPLED = {"torch": 30, "jax": 6}
 
 
 def usual_actions(kind):
@@ -65,7 +65,7 @@ def test_every_agent_takes_every_action_space_or_says_what_does(kind, actions, t
 
 
 @pytest.mark.parametrize("actions", ACTIONS)
-@pytest.mark.parametrize("kind", late(KINDS, first=("dqn", "sac", "es")))
+@pytest.mark.parametrize("kind", late([k for k in KINDS if k not in ("a2c", "a3c")], first=("dqn", "sac", "es")))
 def test_recurrent_networks_with_every_action_space(kind, actions, tmp_path):
     settle(Cell(kind, OBSERVATIONS["number"], ACTIONS[actions], recurrent=True), "torch", tmp_path)
 

@@ -286,6 +286,14 @@ TASKS = {
         for algorithm in ("ppo", "dqn")
         for layer in ("lstm", "gru")
     },
+    # masks, a memory and several leaves of observations together: without one of them at most 0.75, see `MaskedRecall`
+    **{
+        f"{algorithm}-masked-recall": Task(
+            algorithm, "rlweave/MaskedRecall-v0", budget, greedy_return(500), f"{_BEST}, 500 greedy episodes", 0.9,
+            clear=("best_evaluation_return", 1.0), backends=("jax",), seeds={"jax": 3},
+        )
+        for algorithm, budget in (("ppo", 41_000), ("a2c", 80_100), ("impala", 80_100), ("dqn", 20_000))
+    },
     # controls: nobody without a memory does better than guess, or the task would show nothing
     **{
         f"{algorithm}-cue-feedforward": Task(
@@ -408,8 +416,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "",
         "Made by `make learning` (`benchmarks/learning.py`) from `learning.json`, which has the curves, versions and",
         "a command for each run as well. Settings were chosen on other seeds. A result is measured once, on episodes",
-        "(for MAML, tasks) whose seeds chose nothing. On Ray there are two workers, and a run ends at its first clear",
-        "result.",
+        "(for MAML, tasks) whose seeds chose nothing. On Ray there are two workers. There, and where a row of the JSON",
+        "says `until_clear`, a run ends at its first clear result.",
         "",
         "| task | backend | engine | needed | result of seeds 0, 1, ... | steps of the budget | curve |",
         "|---|---|---|---|---|---|---|",

@@ -289,7 +289,7 @@ MUTANTS = (
     mutant(
         RunningReturn,
         RunningReturnOfSeveralEpisodes,
-        Cause.STATE_NOT_RESET,
+        Cause.CROSSES_EPISODES,
         {"rewards": steps(), "terminated": flags(), "truncated": flags(), "state": floats()},
     ),
     mutant(

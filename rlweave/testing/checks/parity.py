@@ -87,7 +87,8 @@ def _first(found: Iterator[Difference]) -> Iterator[Difference]:
 
 
 def _told(difference: Difference) -> str:
-    what = f"result {difference.what!r} of {difference.method}" if difference.method else difference.what
+    leaf = f" {difference.what!r}" if difference.what else ""
+    what = f"result{leaf} of {difference.method}" if difference.method else difference.what
     return f"{difference.rows} rows: {what} is {difference.seen.replace(' / ', ' and ')}: the first"
 
 

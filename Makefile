@@ -21,7 +21,7 @@ export OMP_NUM_THREADS ?= 1
 XLA_QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
   --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
-.PHONY: help train test lint doctest fast slow learning mutants bench browser clean
+.PHONY: help train test lint doctest fast slow learning checks mutants bench browser clean
 
 help:  ## Lists the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,11 @@ learning: $(VENV)/.installed-bench  ## Learning with all seeds; writes curves an
 	$(BIN)/python benchmarks/learning.py --output docs
 	$(BIN)/python benchmarks/learning.py --output docs --engines ray --seeds 0 1 2 --jobs 1 --until-clear
 	$(BIN)/python benchmarks/learning_mujoco.py
+
+checks: $(VENV)/.installed-dev  ## Everything that is registered on all backends; the whole zoo of spaces; the table in docs/checks.md.
+	$(BIN)/rlweave check --all --backend all
+	$(BIN)/pytest -q -n $(WORKERS) tests/zoo -m full_zoo --full-zoo
+	$(BIN)/python -m tools.checks_table
 
 mutants: $(VENV)/.installed-dev  ## Slips in components and graphs that no test notices, into docs/; goes on where it was cut.
 	XLA_FLAGS="$(XLA_QUICK) $${XLA_FLAGS:-}" nice -n 10 $(BIN)/python -m tools.mutation --resume

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from rlweave.algorithms.config import check_backend
+from rlweave.backends import LEARNING
 from rlweave.cli.console import output
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError
@@ -18,6 +20,9 @@ from rlweave.strict_json import to_json
 
 if TYPE_CHECKING:  # no other command needs them
     from rlweave.testing import Report
+
+#: In place of the backends: all that are installed.
+ALL = "all"
 
 
 def check(
@@ -34,7 +39,7 @@ def check(
     spaces: Annotated[Path | None, typer.Option(help="YAML or JSON file with the input spaces of a component.")] = None,
     backends: Annotated[
         list[str] | None,
-        typer.Option("--backend", help="Compare on this backend; repeatable. Agents learn on the first."),
+        typer.Option("--backend", help="Compare on this backend; repeatable; all: on all. Agents learn on it."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every component and agent that is registered, of other packages, too.")
@@ -70,17 +75,21 @@ def _reports(
     from rlweave import testing
     from rlweave.testing.checks import everything
 
-    learns_on = backends[0] if backends else None
+    for name in backends or []:
+        if name != ALL:
+            check_backend(name)
+    learns_on = next((name for name in backends or [] if name in LEARNING), None)
+    compared = ALL if backends == [ALL] else backends
     if target is None:
         for descriptor in everything.registered():
-            yield testing.check(descriptor, backends=backends)
+            yield testing.check(descriptor, backends=compared)
         for name, place in everything.registered_agents():
             yield testing.check_agent(name, place, backend=learns_on)
         return
     found = everything.find(target, None if spaces is None else str(spaces)) if ":" in target else target
     if isinstance(found, testing.Descriptor):
         _refuse("a component", {"--env": env, "--set": settings})
-        yield testing.check(found, backends=backends)
+        yield testing.check(found, backends=compared)
     else:
         _refuse("an agent", {"--spaces": spaces})
         yield testing.check_agent(found, env or everything.environment_of(found), settings, learns_on)

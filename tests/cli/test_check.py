@@ -28,6 +28,13 @@ def test_a_registered_component_needs_no_spaces(rlweave):
     assert result.out.startswith("ppo-loss: nothing found")
 
 
+def test_a_component_is_compared_on_several_backends(rlweave):
+    pytest.importorskip("torch")
+    result = rlweave("check", "rlweave.components:CriticLoss", "--backend", "numpy", "--backend", "torch", "--json")
+    assert result.code == 0, result.out
+    assert "backends agree" in {done["check"] for done in json.loads(result.out)["done"]}
+
+
 def test_a_component_without_spaces_is_told_where_they_come_from(rlweave):
     result = rlweave("check", COMPONENT)
     assert result.code == 2
@@ -61,6 +68,7 @@ def test_an_agent_is_checked_by_the_name_of_its_algorithm(rlweave):
         (("rlweave.components:PPOLoss", "--env", "CartPole-v1"), "says nothing of a component"),
         (("ppo", "--spaces", "x.yaml"), "says nothing of an agent"),
         (("es",), "single steps"),
+        (("rlweave.components:PPOLoss", "--backend", "torchh"), "did you mean 'torch'?"),
     ],
 )
 def test_wrong_usage_ends_with_2(rlweave, arguments, says):

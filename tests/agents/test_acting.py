@@ -10,7 +10,7 @@ from rlweave.agents.ppo import PPO
 from rlweave.backends import is_installed
 from rlweave.errors import BackendError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
-from rlweave.testing.parity import assert_close
+from rlweave.testing.component_test import assert_close
 from tests.agents.rollouts import NESTED_ACTIONS, NESTED_OBSERVATIONS, SMALL, SMALL_CONV, rollout
 
 needs_onnx = pytest.mark.skipif(not is_installed("onnx"), reason="onnxruntime and onnx are not installed")

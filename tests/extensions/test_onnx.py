@@ -22,7 +22,8 @@ from rlweave.extras.descriptors import DESCRIPTORS as EXTRAS
 from rlweave.graph import Component, GraphExecutor, api, build, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
 from rlweave.testing.component_descriptors import DESCRIPTORS
-from rlweave.testing.parity import assert_close, run_round
+from rlweave.testing.component_test import assert_close
+from rlweave.testing.parity import run_round
 from rlweave.tree import flatten_tree
 
 pytest.importorskip("onnxruntime")

@@ -37,6 +37,6 @@ def test_env(rlweave_check):
 
 def test_a_finding_fails_the_test_of_a_user_with_the_report(pytester):
     pytester.makepyfile(TEST)
-    result = pytester.runpytest_subprocess("-p", "rlweave.pytest_plugin")
+    result = pytester.runpytest_subprocess()
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*rows of the batch reach each other*", "*where: centred.call, *"])

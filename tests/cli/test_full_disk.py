@@ -15,6 +15,7 @@ COUNTING = Path(__file__).with_name("counting.py")
 LIMITED = """
 import resource, runpy, sys
 limit = int(sys.argv[1])
+sys.dont_write_bytecode = True  # half a file would be found by the next process
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
@@ -39,6 +40,7 @@ import resource, sys
 import numpy as np
 from rlweave.runs.checkpoint import save_checkpoint
 save_checkpoint("run", 1, {"x": np.ones(10)}, {})
+sys.dont_write_bytecode = True  # half a file would be found by the next process
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 for large in ({}, {"large": {"y": np.random.default_rng(0).integers(1, 255, 100_000, dtype=np.uint8)}}):
     try:
@@ -63,6 +65,7 @@ import resource, sys
 from rlweave.runs.metrics import MetricsLog
 from rlweave.errors import CheckpointError
 log = MetricsLog("metrics.csv", "events" if sys.argv[2] == "True" else None)
+sys.dont_write_bytecode = True  # half a file would be found by the next process
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 written = 0
 for step in range(1, 200):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlweave.components.returns import generalized_advantages
-from rlweave.extras.multi_agent_worker import PackTrajectories, packed
+from rlweave.extras.multi_agent_worker import PackSequences, PackTrajectories, packed
 from rlweave.flow import ABSORBED, Envelope, SampleBatch
 
 
@@ -139,6 +139,12 @@ def test_items_without_steps_and_the_end_of_a_stream():
     assert feed(operator, SampleBatch({}), steps([0, 1, 0], [0, 0, 1])) == [ABSORBED, ABSORBED]
     (rest,) = operator.flush()
     np.testing.assert_array_equal(rest.payload["observations"]["x"], [[0], [1], [100]])
+    assert operator.flush() == []
+
+
+def test_what_is_no_whole_sequence_ends_with_the_stream():
+    operator = PackSequences(steps=4, columns=2)
+    assert feed(operator, steps([0, 1, 0], [0, 0, 1])) == [ABSORBED]
     assert operator.flush() == []
 
 

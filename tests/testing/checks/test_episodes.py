@@ -41,7 +41,7 @@ class Advantages(Component):
         deltas = self._deltas(rewards, values, next_values, terminated, truncated)
         return self._sums(deltas, terminated, truncated)
 
-    @graph_fn(looks_ahead=True)
+    @graph_fn
     def _deltas(self, rewards, values, next_values, terminated, truncated):
         return rewards + DISCOUNT * ops.where(terminated, 0.0, next_values) - values
 

@@ -79,7 +79,7 @@ def test_a_law_that_holds_has_no_finding(component, law):
 class GoesOn(Component):
     """The task goes on over the ends of episodes, on purpose."""
 
-    @graph_fn(looks_ahead=True)
+    @graph_fn
     def call(self, rewards, next_values, terminated):
         return rewards + 0.9 * next_values - 0.1 * ops.astype(terminated, "float32")
 

@@ -16,20 +16,18 @@ from rlweave.errors import ConfigError
 from rlweave.testing.checks.agents.laws import LAWS
 from rlweave.testing.checks.agents.subject import AgentSubject
 from rlweave.testing.checks.agents.trial import ENVIRONMENTS, SMALL, Trial, learning_backend
+from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.checking import CHECKS, run_checks
 from rlweave.testing.checks.findings import Report
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
 from rlweave.testing.checks.parity import modes_agree, state_is_complete
 from rlweave.testing.checks.randomness import draws_count
 
-#: The checks of components that hold for the graph of an agent as well. Others ask what inputs, variables and draws
-#: matter for: in a training some do not (epsilon is 1 at first), and the laws of agents say which have to. Or they
-#: sample inputs, and a law of agents asks the same of a training.
-OF_GRAPHS = tuple(
-    check
-    for check in CHECKS
-    if check not in (unused_inputs, unused_variables, draws_count, modes_agree, state_is_complete)
-)
+#: Checks that are not made of the graph of an agent. Some ask what inputs, variables and draws matter for:
+#: in a training some do not (epsilon is 1 at first), and the laws of agents say which have to. Others sample inputs, or
+#: take some of the rows, and a law of agents asks the same of a training.
+OF_COMPONENTS = (unused_inputs, unused_variables, draws_count, modes_agree, state_is_complete, batch_size)
+OF_GRAPHS = tuple(check for check in CHECKS if check not in OF_COMPONENTS)
 
 
 def check_agent(

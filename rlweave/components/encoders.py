@@ -274,5 +274,9 @@ class HasEncoder:
 
 
 def _layout_of(space: Any) -> Any:
-    """What two descriptions of one observation have to agree in: paths, shapes, and dtypes."""
-    return sorted((path, leaf.shape, leaf.dtype) for path, leaf in space.flatten().items())
+    """What two descriptions of one observation have to agree in: paths, shapes, and dtypes.
+
+    Floats may be of any width: normalized float64 is float32.
+    """
+    dtypes = {path: "float" if leaf.dtype.startswith("float") else leaf.dtype for path, leaf in space.flatten().items()}
+    return sorted((path, leaf.shape, dtypes[path]) for path, leaf in space.flatten().items())

@@ -90,17 +90,24 @@ def nested_boxes(result: Any) -> Structure:
 
 
 def same_features(one: Any, other: Any) -> bool:
-    """Whether two spaces (or collections, or constants) are the same, ranks apart."""
+    """Whether two spaces (or collections, or constants) are the same, ranks apart.
+
+    Floats may be of any width: where a backend has 32 bits only, or values are normalized, float64 is float32.
+    """
     if isinstance(one, Box) and isinstance(other, Box):  # most inputs: worth a short way
-        return one.shape == other.shape and one.dtype == other.dtype
+        return one.shape == other.shape and (one.dtype == other.dtype or _kind(one) == _kind(other) == "float")
     return bool(_features(one) == _features(other))
+
+
+def _kind(leaf: Box) -> str:
+    return "float" if leaf.dtype.startswith("float") else leaf.dtype
 
 
 def _features(space: Any) -> Any:
     if isinstance(space, VariableCollection):
         return tuple(space.keys())
     if isinstance(space, Space):
-        return tuple((path, leaf.shape, leaf.dtype) for path, leaf in space.flatten().items())
+        return tuple((path, leaf.shape, _kind(leaf)) for path, leaf in space.flatten().items())
     if isinstance(space, (dict, tuple, list)):
         return tuple((path, _features(leaf)) for path, leaf in flatten_tree(space).items())
     return describe(space)

@@ -1,7 +1,7 @@
 """The checks bite: of each mutant `check` names the cause, and of what is right it says nothing.
 
-`MISSED` are bugs that no check finds yet, or whose cause is named wrongly. A test fails as soon as one is found, so that
-the list says what is true.
+`MISSED` are bugs that no check finds yet, or whose cause is named wrongly. A test fails as soon as one is found, so
+that the list says what is true.
 """
 
 import warnings
@@ -10,7 +10,6 @@ import pytest
 
 from rlweave.testing import check, check_agent
 from tests.mutants.registry import AGENTS, COMPONENTS
-
 
 MISSED = {
     "advantages-by-the-arrays-own-method",

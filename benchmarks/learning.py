@@ -292,7 +292,7 @@ TASKS = {
             algorithm, "rlweave/MaskedRecall-v0", budget, greedy_return(500), f"{_BEST}, 500 greedy episodes", 0.9,
             clear=("best_evaluation_return", 1.0), backends=("jax",), seeds={"jax": 3},
         )
-        for algorithm, budget in (("ppo", 41_000), ("a2c", 80_100), ("impala", 80_100), ("dqn", 20_000))
+        for algorithm, budget in (("ppo", 41_000), ("a2c", 100_000), ("impala", 100_000), ("dqn", 20_000))
     },
     # controls: nobody without a memory does better than guess, or the task would show nothing
     **{

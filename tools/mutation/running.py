@@ -81,6 +81,7 @@ class Killers:
 def preload(directory: Path) -> None:
     """Imports what all children share; hypothesis keeps its examples in a directory."""
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(directory)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # pytest would import the package of a plugin, ours, by itself
     for name in PRELOADED:
         importlib.import_module(name)
     early = [name for name in sys.modules if name.startswith(("rlweave.components", "rlweave.agents"))]
@@ -107,13 +108,14 @@ class _Mutated(SourceFileLoader):
 class _Hook(importlib.abc.MetaPathFinder):
     def __init__(self, file: str, text: str) -> None:
         self.name = file.removesuffix(".py").replace("/", ".")
-        self.path, self.text = str(selection.ROOT / file), text
+        self.path, self.text, self.used = str(selection.ROOT / file), text, False
         # the graph reads the source of graph functions, to count their results
         linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if fullname != self.name:
             return None
+        self.used = True
         return importlib.util.spec_from_file_location(
             fullname, self.path, loader=_Mutated(fullname, self.path, self.text)
         )
@@ -199,7 +201,7 @@ class BrokenRunError(Exception):
 def _run_tests(names: Iterable[str], wanted: dict[str, Measured] | None) -> _Tests:
     plugin = _Tests(wanted)
     if names := [name for name in names if wanted is None or any(test.startswith(name) for test in wanted)]:
-        options = ["-q", "-x", "--hypothesis-seed=0", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options = ["-q", "-x", "-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0", "-p", "no:cacheprovider"]
         options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
         status = pytest.main([*options, *names], plugins=[plugin])
         if plugin.missing:
@@ -273,8 +275,11 @@ def killer(file: str, text: str, known: Killers, both: bool = False) -> dict[str
         Under "by" what failed: the id of a test, or "conformance: " and the id of a check, or "check: " and what was
         found; None: nothing did. Under "check", if `check` was called, what it found.
     """
-    sys.meta_path.insert(0, _Hook(file, text))
+    hook = _Hook(file, text)
+    sys.meta_path.insert(0, hook)
     by = _failing_test(file, known)
+    if hook.name in sys.modules and not hook.used:
+        raise BrokenRunError(f"{hook.name} was imported as it is")
     if by is not None and not both:
         return {"by": by}
     for name, before in known.checks.items():

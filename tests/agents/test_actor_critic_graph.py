@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 from rlweave.agents.a2c import A2C
+from rlweave.agents.actor_critic_graph import ActorCritic
 from rlweave.agents.fused_ppo import FusedPPO
+from rlweave.components import Policy, ValueFunction
 from rlweave.envs.in_graph import CartPole
+from rlweave.graph import Component, api
 from rlweave.spaces import FloatBox, IntBox
+from rlweave.testing import ComponentTest
 from tests.agents.rollouts import SMALL, rollout
 
 
@@ -67,3 +71,28 @@ def test_training_on_ones_own_environments_is_one_iteration_unless_more_are_aske
     one, other = (agent.executor.get_weights() for agent in agents)
     for path, value in one.items():
         np.testing.assert_array_equal(value, other[path], err_msg=path)
+
+
+class Both(Component):
+    """Owns a policy and a value function, and acts with them."""
+
+    def __init__(self):
+        super().__init__("root")
+        layers = [{"type": "dense", "units": 4}]
+        self.policy, self.value_function = Policy(layers, IntBox(3)), ValueFunction(layers)
+        self.actor = ActorCritic(self.policy, self.value_function)
+
+    @api
+    def act(self, observations):
+        return self.actor.act(observations)[0]
+
+    @api
+    def act_greedily(self, observations):
+        return self.actor.act(observations, explore=False)[0]
+
+
+def test_policy_and_value_function_act_by_drawing_unless_they_are_told_not_to():
+    test = ComponentTest(Both(), {"observations": FloatBox(shape=(3,), add_batch_rank=True)})
+    alike = np.zeros((500, 3), np.float32)
+    assert len(np.unique(test.test("act", alike))) == 3
+    assert len(np.unique(test.test("act_greedily", alike))) == 1

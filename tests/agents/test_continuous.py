@@ -6,7 +6,8 @@ import torch
 
 from rlweave import load
 from rlweave.agents.sac import SAC, FusedSAC
-from rlweave.agents.td3 import DDPG, TD3, FusedDDPG, FusedTD3
+from rlweave.agents.td3 import DDPG, TD3, DeterministicGraph, FusedDDPG, FusedTD3
+from rlweave.components import SGD, Critics, DeterministicPolicy, ReplayMemory
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.errors import ExecutionError, SpaceError, SpecError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
@@ -174,6 +175,15 @@ def test_updates_of_sac_are_those_of_a_program_written_by_hand():
             np.testing.assert_allclose(found, value.detach().numpy(), rtol=2e-3, atol=2e-4, err_msg=path)
     log_alpha = agent.executor.get_weights()["sac/temperature/log_alpha"]
     assert log_alpha == pytest.approx(by_hand.log_alpha.item(), rel=1e-3)
+
+
+def test_drawing_and_learning_are_one_call_unless_they_are_asked_to_be_two():
+    def root(**options):
+        policy, critics = DeterministicPolicy([], ACTION), Critics([])
+        return DeterministicGraph(policy, critics, SGD(), SGD(), 0.1, memory=ReplayMemory(4), **options)
+
+    assert not root().offers("draw_batch")
+    assert root(prefetch=True).offers("draw_batch")
 
 
 @pytest.mark.parametrize(("kind", "targets"), [(SAC, {"critics"}), (TD3, {"critics", "policy"})])

@@ -98,8 +98,10 @@ def test_backends_agree(other):
         np.testing.assert_allclose(observations[1][path], value, rtol=1e-3, atol=1e-4, err_msg=path)
 
 
-def test_steps_are_counted_and_the_target_follows():
-    agent = made()
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_steps_are_counted_and_the_target_follows(backend):
+    agent = made(backend)
+    start = agent.executor.get_weights()
     assert agent.steps_of_next_call() == 7 * 4 + agent.iterations_per_call * agent.steps_per_iteration
     before = agent.env_steps
     expected = agent.steps_of_next_call()
@@ -111,13 +113,26 @@ def test_steps_are_counted_and_the_target_follows():
         if path.startswith("dqn/target-policy"):
             online = weights[path.replace("target-policy", "policy")]
             np.testing.assert_array_equal(value, online)
+        if path.startswith("dqn/policy"):
+            assert not np.array_equal(value, start[path]), f"{path} did not learn"
     assert weights["dqn/env_steps"] == agent.env_steps
     assert weights["dqn/memory/filled"] == agent.env_steps - 2 * 4  # all but those of the first, unfilled window
-    assert agent.executor.program("train", {"iterations": agent.iterations_per_call}).source.count("to_host") == 0
+    if backend == "jax":
+        source = agent.executor.program("train", {"iterations": agent.iterations_per_call}).source
+        assert source.count("to_host") == 0
 
 
-def test_one_step_transitions_need_no_window():
-    agent = made(n_step=1)
+def test_the_count_of_steps_stops_where_int32_ends():
+    agent = made("torch")
+    for before, after in ((2**31 - 9, 2**31 - 1), (2**31 - 1, 2**31 - 1), (2**31 - 10, 2**31 - 2)):
+        agent.executor.set_weights({"dqn/env_steps": np.int32(before)})
+        agent.executor.collect(steps=2)
+        assert agent.executor.get_weights()["dqn/env_steps"] == after
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_one_step_transitions_need_no_window(backend):
+    agent = made(backend, n_step=1)
     assert agent.steps_of_next_call() == 5 * 4 + agent.iterations_per_call * agent.steps_per_iteration
     agent.train()
     weights = agent.executor.get_weights()

@@ -230,3 +230,20 @@ def test_minibatches_that_nobody_chose_have_about_64_rows(num_envs, rollout_step
     config = {"network": network, "rollout_steps": rollout_steps}
     agent = PPO(FloatBox(shape=(3,)), IntBox(2), config, num_envs=num_envs, backend="numpy")
     assert agent.config.minibatches == expected
+
+
+def test_rewards_are_normalized_by_the_returns_of_all_rollouts():
+    agent = make("torch", normalize_rewards=True, discount=0.9)
+    returns, seen = np.zeros(4), []
+    for seed in range(2):
+        batch = rollout(agent, seed)
+        agent.update(batch)
+        for t in range(6):
+            returns = 0.9 * returns + batch["rewards"][t]
+            seen.append(returns.copy())
+            returns = returns * ~(batch["terminated"][t] | batch["truncated"][t])
+        weights = agent.executor.get_weights()
+        (variance,) = (value for path, value in weights.items() if path.endswith("returns/variance"))
+        (count,) = (value for path, value in weights.items() if path.endswith("returns/count"))
+        assert count == 24 * (seed + 1)
+        assert variance == pytest.approx(np.var(seen), rel=1e-4)

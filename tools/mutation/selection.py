@@ -88,7 +88,6 @@ ALSO: dict[str, tuple[str, ...]] = {
         *("agents/test_ppo.py", "agents/test_a2c.py", "agents/test_impala.py", "agents/test_recurrent_ppo.py"),
         *("agents/test_fused_ppo.py", "agents/test_action_masks.py"),
     ),
-    _AGENTS + "deployed_policy.py": ("agents/test_acting.py", "agents/test_models.py", *_CONTINUOUS),
     _AGENTS + "appo.py": ("agents/test_replay_agent.py",),
     _AGENTS + "dqn.py": (
         *("agents/test_recurrent_dqn.py", "agents/test_fused_dqn.py", "agents/test_action_masks.py"),

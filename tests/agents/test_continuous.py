@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from rlweave import load
-from rlweave.agents.sac import SAC, FusedSAC
+from rlweave.agents.sac import SAC, FusedSAC, SACGraph
 from rlweave.agents.td3 import DDPG, TD3, DeterministicGraph, FusedDDPG, FusedTD3
-from rlweave.components import SGD, Critics, DeterministicPolicy, ReplayMemory
+from rlweave.components import SGD, Critics, DeterministicPolicy, Policy, ReplayMemory, Temperature
 from rlweave.envs.in_graph import make_graph_environment
 from rlweave.errors import ExecutionError, SpaceError, SpecError
+from rlweave.graph import build
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from rlweave.tree import tree_map
 from tests.components.gradient_probes import DIFFERENTIABLE
@@ -17,6 +18,10 @@ from tests.components.gradient_probes import DIFFERENTIABLE
 AGENTS = (SAC, TD3, DDPG)
 SMALL = {"network": [{"type": "dense", "units": 8, "activation": "relu"}], "lr": 0.01, "tau": 0.1}
 STATE, ACTION = FloatBox(shape=(3,)), FloatBox(low=-2.0, high=2.0, shape=(2,))
+RECORD = {
+    **{"observations": STATE, "actions": FloatBox(shape=(2,)), "rewards": FloatBox(), "terminated": BoolBox()},
+    **{"discounts": FloatBox(), "next_observations": STATE},
+}
 
 
 def records(rng, rows=6):
@@ -486,3 +491,50 @@ def test_fused_trainings_step_learn_and_resume(agent_class, more):
     kept = [value for path, value in agent.state_dict().items() if path.endswith("/noise")]
     assert [value.shape for value in kept] == ([(4, 1)] if more else [])
     assert all((value != 0).all() for value in kept)
+
+
+def test_a_fused_agent_keeps_the_noise_that_drifts():
+    environment = make_graph_environment("Pendulum-v1", 4, {})
+    settings = {**SMALL, "noise": {**DRIFTING, "rate": 1e-6}, "learning_starts": 4, "memory_capacity": 200}
+    agent = FusedDDPG(environment, {**settings, "batch_size": 4, "samples_per_step": 1.0}, backend="torch", seed=2)
+
+    def noise():
+        (found,) = (v for path, v in agent.executor.get_weights().items() if path.startswith("ddpg/noise"))
+        return found
+
+    np.testing.assert_array_equal(noise(), np.zeros((4, 1)))
+    agent.executor.set_weights({"ddpg/noise": np.full((4, 1), 0.5, np.float32)})
+    agent.executor.collect(steps=1)
+    np.testing.assert_array_equal(noise() == 0.5, np.zeros((4, 1), bool))  # episodes begin: so does their noise
+    agent.executor.set_weights({"ddpg/noise": np.full((4, 1), 0.5, np.float32)})
+    agent.executor.collect(steps=1)
+    np.testing.assert_allclose(noise(), 0.5, atol=5 * 0.2 * np.sqrt(2e-6))  # it goes on, and hardly moves
+    assert not (noise() == 0.5).any()
+
+
+@pytest.mark.parametrize("kind", ["td3", "sac"])
+def test_an_update_is_a_mean_over_rows(kind):
+    # plain gradient descent shows the size of a loss, which Adam does not
+    network = [{"type": "dense", "units": 4}]
+
+    def root():
+        critics = Critics(network)
+        if kind == "td3":
+            policy = DeterministicPolicy(network, ACTION, noise=0.0)
+            return DeterministicGraph(policy, critics, SGD(0.1), SGD(0.1), 0.1)
+        policy = Policy(network, ACTION, log_std="head", squash=True)
+        optimizers = {name: SGD(0.1) for name in ("policy", "critics", "temperature")}
+        return SACGraph(policy, critics, Temperature(-2.0), optimizers, 0.1, memory=ReplayMemory(4))
+
+    batch = records(np.random.default_rng(0))
+    spaces = {"records": Dict({name: space.with_batch_rank() for name, space in RECORD.items()})}
+    moved = []
+    for times in (1, 3):
+        executor = build(root(), spaces, backend="torch", methods=["update_from"], seed=1)
+        if kind == "sac":  # all draws are the mean
+            head = next(path for path in executor.get_weights() if path.endswith("policy/head/bias"))
+            executor.set_weights({head: np.array([0.0, 0.0, -30.0, -30.0], np.float32)})
+        executor.update_from({name: np.concatenate([value] * times) for name, value in batch.items()})
+        moved.append(executor.get_weights())
+    for path, value in moved[0].items():
+        np.testing.assert_allclose(moved[1][path], value, rtol=1e-4, atol=1e-5, err_msg=path)

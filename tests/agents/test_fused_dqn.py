@@ -152,3 +152,14 @@ def test_rounds_are_whole():
 def test_a_window_needs_steps_and_environments(arguments):
     with pytest.raises(BuildError, match="whole number above zero"):
         NStepWindow(*arguments)
+
+
+def test_training_is_one_iteration_unless_more_are_asked_for():
+    agents = [made("torch", n_step=1) for _ in range(2)]
+    for agent in agents:
+        agent.executor.collect(steps=8)
+    agents[0].executor.train()
+    agents[1].executor.train(iterations=1)
+    one, other = (agent.executor.get_weights() for agent in agents)
+    for path, value in one.items():
+        np.testing.assert_array_equal(value, other[path], err_msg=path)

@@ -190,3 +190,12 @@ def test_what_cannot_be_says_so():
         make("torch", c_clip=2.0).build()
     with pytest.raises(ExecutionError, match="not enough to learn from"):
         make("torch").update()
+
+
+def test_the_fit_that_is_reported_is_that_of_the_values_to_their_targets():
+    agent = make("torch")
+    batch = off_policy(agent)
+    rows = agent.postprocess(batch)
+    targets, errors = rows["value_targets"], rows["value_targets"] - rows["values"]
+    expected = 1.0 - np.var(errors) / np.var(targets)
+    assert agent.update(batch)["explained_variance"] == pytest.approx(expected, rel=1e-3)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from rlweave.components import ValueFunction, mlp
-from rlweave.graph import from_spec, to_spec
+from rlweave.components import ObservationEncoder, Policy, ValueFunction, mlp
+from rlweave.graph import from_spec, shared, to_spec
 from rlweave.spaces import Dict, FloatBox, IntBox
 from rlweave.testing import ComponentTest
 from tests.components.gradient_probes import BACKENDS
@@ -30,3 +30,11 @@ def test_nested_sequences(backend):
 def test_specs_round_trip():
     spec = to_spec(ValueFunction(mlp([8]), observation_space=Dict(a=IntBox(3)), initializer="orthogonal"))
     assert to_spec(from_spec(spec)) == spec
+
+
+def test_it_knows_whose_encoder_it_shares():
+    policy, other = (Policy(ObservationEncoder(mlp([4])), IntBox(2)) for _ in range(2))
+    value = ValueFunction(shared(policy.network))
+    assert value.shares_encoder_of(policy)
+    assert not value.shares_encoder_of(other)
+    assert not value.shares_encoder_of(value.head)  # which has none

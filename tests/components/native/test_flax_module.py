@@ -85,6 +85,15 @@ def test_another_backend_is_refused(backend):
         ComponentTest(FlaxModule(Layers(), training=False), {"inputs": VECTORS}, backend)
 
 
+def test_dropout_has_to_say_whether_it_is_in_training():
+    linear, dropout = nnx.Linear(3, 4, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+    with pytest.raises(BuildError, match="does not say how layers behave"):
+        FlaxModule(nnx.Sequential(linear, dropout))
+    with pytest.raises(BuildError, match="dropout draws random numbers"):
+        FlaxModule(nnx.Sequential(linear, dropout), training=True)
+    FlaxModule(nnx.Sequential(linear, nnx.Dropout(0.0, rngs=nnx.Rngs(0))))  # it drops nothing
+
+
 def test_something_else_is_refused():
     with pytest.raises(BuildError, match=r"flax\.nnx\.Module"):
         FlaxModule(lambda x: x)

@@ -25,7 +25,7 @@ from tools.mutation.edits import Mutant, mutants_of, sample
 from tools.mutation.running import Killers, Measured, Pool
 
 SEED = 0
-PER_FILE = 5
+PER_FILE = 6
 
 
 class Kept:
@@ -107,7 +107,7 @@ def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
     for number, (file, mutants) in enumerate(chosen.items(), 1):
         fingerprint = selection.fingerprint([file, *selection.tests_of(file)])
         again = {m.id: m for m in mutants if not _is_known(m, results.lines.get(m.id), fingerprint, args)}
-        if not args.only:
+        if not args.only and not args.both:
             again = {key: m for key, m in again.items() if key not in results.lines or m.key not in equivalent}
         if not again:
             continue
@@ -130,7 +130,12 @@ def _run(args: argparse.Namespace, chosen: dict[str, list[Mutant]]) -> Kept:
 
 def _is_known(mutant: Mutant, result: dict[str, Any] | None, fingerprint: str, args: argparse.Namespace) -> bool:
     """Its result is kept and still holds."""
-    if result is None or args.only or (args.survivors and result["by"] is None):
+    if (
+        result is None
+        or args.only
+        or (args.survivors and result["by"] is None)
+        or (args.both and "check" not in result)
+    ):
         return False
     return args.survivors or (args.resume and result["fingerprint"] == fingerprint)
 

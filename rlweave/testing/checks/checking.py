@@ -21,11 +21,14 @@ from rlweave.testing.checks.consistency import consistency
 from rlweave.testing.checks.declarations import declarations_needed
 from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
+from rlweave.testing.checks.evaluation import evaluation
 from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.fragments import fragments
 from rlweave.testing.checks.gradients import everything_learns, targets_are_constant
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
+from rlweave.testing.checks.integers import integers_keep_their_digits
 from rlweave.testing.checks.losses import losses
+from rlweave.testing.checks.memories import priorities_reach_their_rows, records_stay_whole
 from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
 from rlweave.testing.checks.padding import padding
 from rlweave.testing.checks.parity import (
@@ -36,9 +39,11 @@ from rlweave.testing.checks.parity import (
     state_is_complete,
 )
 from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
+from rlweave.testing.checks.rewards import large_rewards_count
 from rlweave.testing.checks.rows import batch_independence, batch_order
 from rlweave.testing.checks.scale import scale_laws
 from rlweave.testing.checks.shared_draws import numbers_used_once, rows_draw_apart
+from rlweave.testing.checks.sharing import arguments_are_free, results_stay
 from rlweave.testing.checks.subject import Subject
 from rlweave.testing.checks.time import causality
 from rlweave.testing.checks.weights import weights
@@ -62,11 +67,15 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     weights,
     fragments,
     losses,
+    large_rewards_count,
     windows,
     scale_laws,
     finite_at_edges,
     no_wide_floats,
+    integers_keep_their_digits,
     inputs_unchanged,
+    results_stay,
+    arguments_are_free,
     unused_inputs,
     unused_variables,
     repeatability,
@@ -83,6 +92,9 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     probabilities,
     shares_add_up,
     masks_hold,
+    records_stay_whole,
+    priorities_reach_their_rows,
+    evaluation,
     declarations_needed,
 )
 
@@ -110,7 +122,7 @@ def check(
             method `descriptor()`.
         input_spaces: Space of each API input, by parameter name or "method.parameter"; of a descriptor its own.
         backends: Where it is checked; "all": on all backends that are installed. None: on NumPy, and gradients on torch
-            (or JAX, where torch is not installed).
+            (or JAX, where torch is not installed), whose results are compared with NumPy's as well.
 
     Returns:
         What was found; `report.ok` where there is nothing.

@@ -114,7 +114,8 @@ def _cause(trajectory: Trajectory, border: _Border, result: str, later: bool) ->
     rewards = trajectory.named(Meaning.REWARDS)
     if not later:
         carries = trajectory.named(Meaning.STATE, Meaning.EPISODE_START)
-        return Cause.STATE_NOT_RESET if carries else Cause.CROSSES_EPISODES
+        sums = trajectory.meanings[border.flag] is not Meaning.EPISODE_START and trajectory.adds_to_state
+        return Cause.STATE_NOT_RESET if carries and not sums else Cause.CROSSES_EPISODES
     if not rewards:
         return Cause.CROSSES_EPISODES
     base = trajectory.run(border.arrays)

@@ -100,14 +100,9 @@ def _finding(trajectory: Trajectory, whole: Recording, part: Recording, seen: st
 def _counts_from_zero(trajectory: Trajectory) -> Iterator[Finding]:
     """What counts or sums the steps of an episode begins each with nothing."""
     calm, states = trajectory.calm, list(trajectory.carried_on)
-    others = trajectory.all_renewed(calm, states)
-    middle = {**calm, **{path: (calm[path] + others[path]) / 2 for path in states}}
-    if any(calm[path].dtype.kind != "f" for path in states):
+    if not trajectory.adds_to_state:
         return
-    runs = [trajectory.run(arrays).result for arrays in (calm, others, middle)]
     results = [*trajectory.time_results, *trajectory.carried_on.values()]
-    if any(_other((runs[0][path] + runs[1][path]) / 2, runs[2][path]) for path in results):
-        return  # a layer, and no sum
     for flag in (path for path in trajectory.ends if trajectory.timed(path)):
         flagged = trajectory.flagged(calm, flag, only(0))
         whole = trajectory.run(flagged)

@@ -17,11 +17,14 @@ HUGE = 1e4
 #: Logarithms of probabilities or densities that occur.
 LOG_PROBABILITIES = (-30.0, 30.0)
 
+#: From zero, of features that stand far apart: float32 holds no exponential of the distance.
+FAR = 200.0
+
 CHANGE_A_COPY = "compute a new array (x = x + 1 in place of x += 1); ops.set_at gives a changed copy"
 
 
 def finite_at_edges(subject: Subject) -> Iterator[Finding]:
-    """Inputs are all zero, lowest, highest, huge, equal in all rows; one row; results stay finite."""
+    """Inputs are all zero, lowest, highest, huge, equal, far apart or far from zero; one row; results stay finite."""
     for situation in subject.situations():
         for edge, value in EDGES.items():
             changed = {}
@@ -60,11 +63,25 @@ def _equal(space: Box, array: np.ndarray) -> np.ndarray:
     return np.broadcast_to(first, array.shape).copy()
 
 
+def _one_above(space: Box, array: np.ndarray) -> np.ndarray:
+    """The first feature (without any, the first row) at a distance at which the exponentials of others are 0."""
+    far = np.full(array.shape or (1,), -FAR, array.dtype)
+    far[..., :1] = FAR
+    return np.clip(far.reshape(array.shape), _limits(space, array, "low"), _limits(space, array, "high"))
+
+
+def _offset(space: Box, array: np.ndarray) -> np.ndarray:
+    """Far from zero, and close to each other."""
+    return np.clip(array + HUGE, _limits(space, array, "low"), _limits(space, array, "high"))
+
+
 EDGES: dict[str, Callable[[Box, np.ndarray], np.ndarray]] = {
     "all zero": _zeros,
     "at their lower bounds": lambda space, array: _limits(space, array, "low"),
     "at their upper bounds": lambda space, array: _limits(space, array, "high"),
     "equal in all rows": _equal,
+    "with one far above the others": _one_above,
+    "far from zero": _offset,
 }
 
 

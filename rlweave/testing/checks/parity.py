@@ -17,6 +17,7 @@ from rlweave.testing.checks.gradients import losses_of
 from rlweave.testing.checks.numbers import EDGES
 from rlweave.testing.checks.recording import Step, place_of, record, source_line
 from rlweave.testing.checks.subject import Situation, Subject
+from rlweave.testing.checks.trail import called
 from rlweave.testing.parity import (
     Difference,
     build_described,
@@ -27,6 +28,11 @@ from rlweave.testing.parity import (
     value_differences,
 )
 from rlweave.tree import flatten_tree
+
+_PORTABLE = (
+    "use operators of rlweave.ops only, which mean the same everywhere: ops.std(x), not x.std(); look at what the "
+    "function asks of an array beyond them, and at integer division, dtypes and the order of equal values"
+)
 
 
 def backends_agree(subject: Subject) -> Iterator[Finding]:
@@ -43,9 +49,32 @@ def backends_agree(subject: Subject) -> Iterator[Finding]:
                 where,
                 f"{_told(difference)} on {backend}, on {reference} the second{part}",
                 Cause.BACKENDS_DIFFER,
-                "use operators of rlweave.ops only, which mean the same everywhere; look at what the function asks of "
-                "an array beyond them, and at integer division, dtypes and the order of equal values",
+                _PORTABLE,
             )
+    if subject.by_default:
+        yield from _learner_agrees(subject)
+
+
+def _learner_agrees(subject: Subject) -> Iterator[Finding]:
+    """The same on the backend that gradients are taken on, which runs anyway: each graph function, as it is called."""
+    learner, descriptor = subject.learner, subject.descriptor
+    if learner is None or learner is subject.eager:
+        return
+    backend = learner.backend.name
+    for situation in subject.situations():
+        other = record(learner, situation.method, {**situation.arguments, **situation.static}, situation.state)
+        for before, after in zip(situation.base.steps, other.steps, strict=False):
+            name = _differs(after, before, descriptor.tolerance)
+            if name is not None:
+                yield Finding(
+                    "backends",
+                    before.where,
+                    f"{situation.where}: {before.node.label} was called with the same numbers on {backend} and on "
+                    f"{descriptor.reference}, and {called(name)} differs",
+                    Cause.BACKENDS_DIFFER,
+                    _PORTABLE,
+                )
+                return
 
 
 def modes_agree(subject: Subject) -> Iterator[Finding]:
@@ -161,7 +190,7 @@ def gradients_are_finite(subject: Subject) -> Iterator[Finding]:
                         "finite gradients",
                         _not_finite_from(item.loss),
                         f"{item.where} with {edge}: its result is finite, and the gradient by {name!r} is not",
-                        Cause.WRONG_GRADIENT,
+                        Cause.NOT_FINITE,
                         "a root at 0 has no finite gradient, and ops.where has none if that of a branch is not finite, "
                         "chosen or not: make what goes into the branch safe, ops.sqrt(ops.where(x > 0, x, 1.0)), or "
                         "add a small number",

@@ -131,7 +131,8 @@ class Situation:
         executor.load_state_dict(state)
         arguments = unflatten_like(self.arguments, {**self.flat, **changed})
         result, metrics = executor.execute(self.method, **arguments, **self.static, with_metrics=True)
-        found = {path: np.asarray(x) for path, x in flatten_tree(result, "result").items() if x is not None}
+        # copied: a component may write its next result into the same array
+        found = {path: np.array(x) for path, x in flatten_tree(result, "result").items() if x is not None}
         found.update({f"metric/{name}": np.asarray(x) for name, x in metrics.items()})
         found.update({f"state/{path}": np.asarray(x) for path, x in executor.state_dict().items()})
         return found
@@ -176,6 +177,8 @@ class Subject:
     def __init__(self, descriptor: Descriptor, backends: Sequence[str] | None = None) -> None:
         self.descriptor = descriptor
         wanted = (descriptor.reference,) if backends is None else backends
+        #: Whether nobody said which.
+        self.by_default = backends is None
         #: The backends that are compared.
         self.backends = tuple(
             name

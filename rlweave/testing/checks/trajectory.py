@@ -110,6 +110,18 @@ class Trajectory:
                 return found
         return {}
 
+    @cached_property
+    def adds_to_state(self) -> bool:
+        """Whether what is carried on is a sum or a count, and no state of a layer: results are linear in it."""
+        calm, states = self.calm, list(self.carried_on)
+        if not states or any(calm[path].dtype.kind != "f" for path in states):
+            return False
+        others = self.all_renewed(calm, states)
+        middle = {**calm, **{path: (calm[path] + others[path]) / 2 for path in states}}
+        one, two, between = (self.run(arrays).result for arrays in (calm, others, middle))
+        results = [*self.time_results, *self.carried_on.values()]
+        return not any(differs((one[path] + two[path]) / 2, between[path], 1e-4).any() for path in results)
+
     # -- arrays --------------------------------------------------------------------------------------------------
 
     @cached_property

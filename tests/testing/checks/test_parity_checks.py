@@ -60,10 +60,17 @@ class OtherStateOnTorch(InParts):
 
 @pytest.mark.parametrize("component", [OtherOnTorch, OtherDtypeOnTorch, OtherStateOnTorch])
 def test_what_differs_on_a_backend_is_found_where_it_parts(component):
-    assert not any(f.cause is Cause.BACKENDS_DIFFER for f in check(component, ROWS))
+    assert not any(f.cause is Cause.BACKENDS_DIFFER for f in check(component, ROWS, backends=["numpy"]))
     finding = found(check(component, ROWS, backends=["numpy", "torch"]), Cause.BACKENDS_DIFFER)
     assert ".last, checks/test_parity_checks.py:" in finding.where
     assert "on torch, on numpy the second" in finding.seen
+
+
+@pytest.mark.parametrize("component", [OtherOnTorch, OtherDtypeOnTorch, OtherStateOnTorch])
+def test_what_differs_where_gradients_are_taken_is_found_without_being_asked_for(component):
+    finding = found(check(component, ROWS), Cause.BACKENDS_DIFFER)
+    assert ".last, checks/test_parity_checks.py:" in finding.where
+    assert "with the same numbers on torch and on numpy" in finding.seen
 
 
 def test_what_is_the_same_on_all_backends_passes():
@@ -149,7 +156,8 @@ class SafeBranch(InParts):
     ("component", "place"), [(RootAtZero, "root-at-zero.loss, "), (UnsafeBranch, "unsafe-branch.last, ")]
 )
 def test_a_gradient_that_is_not_finite_is_found(component, place):
-    finding = found(check(component, ROWS), Cause.WRONG_GRADIENT)
+    finding = found(check(component, ROWS), Cause.NOT_FINITE)
+    assert "its result is finite, and the gradient by" in finding.seen
     assert finding.where.startswith(place + "checks/test_parity_checks.py:")
 
 

@@ -190,6 +190,10 @@ def described(target: Any, input_spaces: Mapping[str, Space] | None) -> Descript
     return Descriptor(cls.__name__, cls, make, dict(input_spaces or {}))
 
 
+#: Where an action of an agent is refused.
+OF_AN_ACTION = ", action"
+
+
 def failure(name: str, error: Exception) -> Finding:
     """What cannot be built, or fails when it is called, as a finding.
 
@@ -211,6 +215,8 @@ def failure(name: str, error: Exception) -> Finding:
         cause, fix = Cause.RANDOMNESS_OUTSIDE, FROM_THE_GRAPH
     elif "attribute" in seen and "was set" in seen:
         cause = Cause.INCOMPLETE_STATE
+    elif OF_AN_ACTION in (error.where or ""):
+        cause, fix = Cause.ACTION_OUTSIDE, "have Agent.env_actions turn what the policy gives into an action, once"
     else:
         cause = Cause.CANNOT_BUILD
     return Finding("build", error.where or name, seen, cause, fix)

@@ -15,7 +15,7 @@ from rlweave.envs import VectorEnv, make_env
 from rlweave.errors import ConfigError
 from rlweave.testing.checks.agents.laws import LAWS
 from rlweave.testing.checks.agents.subject import AgentSubject
-from rlweave.testing.checks.agents.trial import ENVIRONMENTS, SMALL, Trial, learning_backend
+from rlweave.testing.checks.agents.trial import ENVIRONMENTS, FIXED, SMALL, Trial, learning_backend
 from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.checking import CHECKS, run_checks
 from rlweave.testing.checks.findings import Report
@@ -31,24 +31,30 @@ OF_GRAPHS = tuple(check for check in CHECKS if check not in OF_COMPONENTS)
 
 
 def check_agent(
-    agent: str | type[Agent], env: Any, settings: Mapping[str, Any] | None = None, backend: str | None = None
+    agent: str | type[Agent],
+    env: Any,
+    settings: Mapping[str, Any] | None = None,
+    backend: str | None = None,
+    functions: bool = True,
 ) -> Report:
     """Checks an agent: each graph function of its graph in a short training, and what it does as a whole.
 
-    The agent is small: short rollouts, a small batch and memory, its networks as they are set.
+    The agent is small: short rollouts, a small batch and memory, its networks as they are set. It acts on the graph
+    that learns, whatever its `acting_backend` is.
 
     Args:
         agent: Name of an algorithm; or a class of agents.
         env: What `make_env` takes: an id, a function.
         settings: Of the algorithm by dotted name (`"agent.lr"`); of a class, those of its `config_class`.
         backend: Where it learns; None: torch, or else the one that is installed.
+        functions: Whether the graph functions are checked, too, which takes the most of the time.
 
     Raises:
         ConfigError: There is no such algorithm or setting, or the algorithm has no single agent.
     """
     learns_on = learning_backend(backend)
     if isinstance(agent, str):
-        return _check_algorithm(get_algorithm(agent), env, settings or {}, learns_on)
+        return _check_algorithm(get_algorithm(agent), env, settings or {}, learns_on, functions)
     small = {name: value for name, value in SMALL.items() if name in agent.config_class.model_fields}
 
     def envs(seed: int) -> VectorEnv:
@@ -58,12 +64,14 @@ def check_agent(
         with envs(seed) as made:
             spaces = made.observation_space, made.action_space
         arguments: dict[str, Any] = {"num_envs": ENVIRONMENTS} if agent.on_policy else {}
-        return agent(*spaces, {**small, **(settings or {})}, backend=learns_on, seed=seed, **arguments)
+        return agent(*spaces, {**small, **(settings or {}), **FIXED}, backend=learns_on, seed=seed, **arguments)
 
-    return _check(f"{agent.__name__} in {_name(env)}", make, envs)
+    return _check(f"{agent.__name__} in {_name(env)}", make, envs, functions)
 
 
-def _check_algorithm(algorithm: Algorithm, env: Any, settings: Mapping[str, Any], backend: str) -> Report:
+def _check_algorithm(
+    algorithm: Algorithm, env: Any, settings: Mapping[str, Any], backend: str, functions: bool
+) -> Report:
     if algorithm.agent is None or algorithm.agent.no_single_steps is not None:
         raise ConfigError(
             "this algorithm has no agent that learns from single steps",
@@ -73,9 +81,10 @@ def _check_algorithm(algorithm: Algorithm, env: Any, settings: Mapping[str, Any]
         )
     fields = algorithm.agent.config_class.model_fields
     small = {f"agent.{name}": value for name, value in SMALL.items() if name in fields}
+    forced = {f"agent.{name}": value for name, value in FIXED.items()}
     fixed = {"env": env if isinstance(env, str) else "callable", "num_envs": ENVIRONMENTS, "backend": backend}
     config = resolve_config(
-        algorithm.config_class, presets=algorithm.preset_of(env), sets={**small, **fixed, **settings}
+        algorithm.config_class, presets=algorithm.preset_of(env), sets={**small, **fixed, **settings, **forced}
     )
     config = fill_schedules(config if algorithm.complete is None else algorithm.complete(config))
 
@@ -87,11 +96,12 @@ def _check_algorithm(algorithm: Algorithm, env: Any, settings: Mapping[str, Any]
             found: Agent = algorithm.make_agent(config, made, seed)
         return found
 
-    return _check(f"{algorithm.name} in {_name(env)}", make, envs)
+    return _check(f"{algorithm.name} in {_name(env)}", make, envs, functions)
 
 
-def _check(name: str, make: Callable[[int], Agent], envs: Callable[[int], VectorEnv]) -> Report:
-    return run_checks(name, AgentSubject(Trial(make, envs)), (*OF_GRAPHS, *LAWS))
+def _check(name: str, make: Callable[[int], Agent], envs: Callable[[int], VectorEnv], functions: bool) -> Report:
+    checks = (*OF_GRAPHS, *LAWS) if functions else LAWS
+    return run_checks(name, AgentSubject(Trial(make, envs)), checks)
 
 
 def _name(env: Any) -> str:

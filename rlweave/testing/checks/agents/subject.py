@@ -32,7 +32,8 @@ class AgentSubject(Subject):
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        agent = trial.make_agent(0)
+        #: An agent that is not built: what it is and has, by its settings.
+        self.unbuilt = agent = trial.make_agent(0)
         spaces: Any = agent.input_spaces()
         root = type(agent.make_root())
         static = agent.static_arguments
@@ -69,11 +70,6 @@ class AgentSubject(Subject):
         return self._played[2]
 
     @cached_property
-    def first_metrics(self) -> dict[str, Any]:
-        """Metrics of the first update of a training."""
-        return self._played[3]
-
-    @cached_property
     def observations(self) -> Any:
         """Observations that it acted on, (ROWS, ...)."""
         acting = next(calls for calls in self.captured if calls[-1].method.startswith("act"))
@@ -85,13 +81,13 @@ class AgentSubject(Subject):
         return ROWS
 
     @cached_property
-    def _played(self) -> tuple[Agent, Capture, list[Any], dict[str, Any]]:
+    def _played(self) -> tuple[Agent, Capture, list[Any]]:
         agent = self.trial.agent()
         capture = Capture(agent)
         stored: list[Any] = []
         if isinstance(agent, ReplayAgent):
             _keep(agent, stored)
-        metrics = self.trial.play(agent, UPDATES)
+        self.trial.play(agent, UPDATES)
         agent.act(self.trial.last_observations, explore=False)
         if isinstance(agent, ReplayAgent):
             while len(stored) < 2 * ROWS:
@@ -99,12 +95,12 @@ class AgentSubject(Subject):
             kept = [tree_map(lambda *rows: np.concatenate(rows)[:ROWS], *stored[start::2]) for start in (0, 1)]
             for records in kept:
                 agent.learn(records)
-            return agent, capture, kept, metrics[0]
+            return agent, capture, kept
         kept = [call.arguments["batch"] for call in capture.calls["update", "{}"]][-2:]
         for batch in kept:
             if hasattr(agent, "postprocess"):
                 agent.compute_gradients(agent.postprocess(batch))  # type: ignore[attr-defined]
-        return agent, capture, kept, metrics[0]
+        return agent, capture, kept
 
     def fresh(self) -> Agent:
         """The agent as it was before the last of these updates, in compiled mode."""
@@ -121,7 +117,7 @@ class AgentSubject(Subject):
     def sampled_observations(self, rows: int, rng: np.random.Generator) -> Any:
         """Observations like those of the training, (rows, ...): each leaf near one that was seen."""
         chosen = rng.integers(0, ROWS, rows)
-        space = self.trial.make_agent(0).observation_space
+        space = self.unbuilt.observation_space
 
         def near(leaf: np.ndarray) -> np.ndarray:
             taken = leaf[chosen]

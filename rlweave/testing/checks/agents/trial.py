@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from rlweave.agents.agent import Agent
+from rlweave.agents.elements import fitted
 from rlweave.backends import LEARNING, backend_names, is_installed
 from rlweave.envs import VectorEnv
 from rlweave.errors import BackendError, install_command
@@ -33,8 +35,10 @@ SMALL: Mapping[str, Any] = {
     "burn_in": 2,
     "unroll": 4,
     "overlap": 0,
-    "acting_backend": None,
 }
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+#: Settings that every agent is checked with: its calls are watched in one graph.
+FIXED: Mapping[str, Any] = {"acting_backend": None}
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,11 @@ class Trial:
         #: Environment steps of the last `play`, and the observations after it.
         self.steps_made, self.last_observations = 0, None
 
-    def agent(self, seed: int = 0, mode: str = "compiled") -> Agent:
-        """A new agent, built in portable random mode."""
-        return self.make_agent(seed).build({"mode": mode, "rng": "portable"})
+    def agent(self, seed: int = 0, mode: str = "compiled", settings: Mapping[str, Any] = NO_SETTINGS) -> Agent:
+        """A new agent, built in portable random mode, with some of its settings changed."""
+        agent = self.make_agent(seed)
+        agent.config = agent.config.model_copy(update=settings)
+        return agent.build({"mode": mode, "rng": "portable"})
 
     def play(self, agent: Agent, updates: int, seed: int = 0, most_steps: int = 2_000) -> list[dict[str, Any]]:
         """Acts and learns step by step until so many updates are made.
@@ -92,6 +98,9 @@ class Trial:
             for _ in range(most_steps):
                 observations = env.observations
                 actions = agent.get_actions(observations, names)
+                for row in names:  # an environment may take what lies outside, or fail with an error of its own
+                    action = tree_map(operator.itemgetter(row), actions)
+                    fitted(agent.action_space, action, f"environment {row}, action", within=True)
                 result = env.step(actions)
                 self.steps_made += env.num_envs
                 for row in names:

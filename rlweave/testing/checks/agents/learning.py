@@ -1,0 +1,224 @@
+"""What an agent learns from a batch: all that belongs to it counts, and counts in the right direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlweave.agents.agent import Agent
+from rlweave.spaces import Box
+from rlweave.testing.checks.agents.subject import AgentSubject
+from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.inputs import shaken
+from rlweave.tree import flatten_tree, unflatten_like
+
+State = Mapping[str, np.ndarray]
+#: Updates on one batch, in which the loss has to fall.
+REPEATED = 60
+#: Share of the first loss below which it has to come.
+FALL = 0.95
+#: Rewards that are changed one by one.
+SINGLE = 16
+#: Weight of the entropy, besides which no other term of a loss counts, and the updates in which it has to rise.
+HEAVY, RISING = 1e6, 10
+#: A learning rate that overshoots nowhere, and one that moves nothing; 0 is refused.
+SMALL_RATE, NO_RATE = 1e-5, 1e-20
+#: Settings that weight the entropy.
+ENTROPY_WEIGHTS = ("entropy_coefficient", "temperature")
+
+
+def loss_falls(subject: AgentSubject) -> Iterator[Finding]:
+    """Many updates on one batch of last steps: the loss (of an actor-critic that of its value function) falls.
+
+    Targets of last steps are rewards: nothing is bootstrapped from what is learned.
+    """
+    agent = subject.fresh()
+    batch = {**subject.batches[0], "terminated": np.ones_like(subject.batches[0]["terminated"])}
+    losses = []
+    for _ in range(REPEATED):
+        metrics = agent.learn(batch)
+        losses.append(metrics["value_loss"] if "value_loss" in metrics else metrics["loss"])
+    last = float(np.mean(losses[-REPEATED // 6 :]))
+    if not last < FALL * losses[0] and losses[0] > 1e-6:
+        yield Finding(
+            "loss falls",
+            f"{agent.name}.learn",
+            f"{REPEATED} updates on one batch: the loss went from {losses[0]:.4g} to {last:.4g}",
+            Cause.LOSS_STAYS,
+            "look at the sign of the loss, at what the optimizer moves, and whether the learning rate is too large",
+        )
+
+
+def entropy_rises(subject: AgentSubject) -> Iterator[Finding]:
+    """Updates in which the entropy weighs far more than all else raise the entropy of the policy."""
+    fields = type(subject.unbuilt.config).model_fields
+    names = [name for name in ENTROPY_WEIGHTS if name in fields]
+    if not names:
+        return
+    settings = {names[0]: HEAVY, "lr": SMALL_RATE, "temperature_lr": NO_RATE}
+    agent = subject.trial.agent(settings={name: value for name, value in settings.items() if name in fields})
+    weights = shaken(subject, agent.get_weights(), seed=0)
+    agent.set_weights({path: x for path, x in weights.items() if path in agent.executor.store.cells})
+    random = subject.random_state(0)
+
+    def entropy() -> float | None:
+        agent.executor.set_weights(random)
+        found = agent.learn(subject.batches[0]).get("entropy")
+        return None if found is None else float(found)
+
+    before = entropy()
+    for _ in range(RISING):
+        agent.learn(subject.batches[0])
+    after = entropy()
+    if before is not None and after is not None and after < before - 1e-5:
+        yield Finding(
+            "entropy rises",
+            f"{agent.name}.learn",
+            f"with {names[0]}={HEAVY:g}, {RISING} updates changed the entropy of the policy from {before:.4g} to "
+            f"{after:.4g}",
+            Cause.ENTROPY_SIGN,
+            "take the weighted entropy away from the loss: loss - coefficient * entropy; or add the weighted "
+            "log-probabilities",
+        )
+
+
+def whole_state(agent: Agent) -> dict[str, np.ndarray]:
+    """What an agent saves, and what its graph holds besides: an agent that saves too little is another finding."""
+    return {**agent.executor.state_dict(), **agent.state_dict()}
+
+
+class Updates:
+    """Updates from one state on one batch, with some of it changed.
+
+    Args:
+        subject: The agent.
+    """
+
+    def __init__(self, subject: AgentSubject) -> None:
+        self.agent, self.batch = subject.fresh(), subject.batches[0]
+        self.state, self.counters = whole_state(self.agent), self.agent.counters()
+        self.flat = {path: np.asarray(x) for path, x in flatten_tree(self.batch).items()}
+        #: No row ends.
+        self.on: dict[str, Any] = {
+            name: np.zeros_like(self.flat[name]) for name in ("terminated", "truncated") if name in self.flat
+        }
+
+    def learned(self, **changed: Any) -> dict[str, np.ndarray]:
+        """All variables after the update, and its metrics, where no row ends but as is said."""
+        self.agent.load_state_dict(self.state)
+        self.agent.load_counters(self.counters)
+        metrics = self.agent.learn(unflatten_like(self.batch, {**self.flat, **self.on, **changed}))
+        return self.agent.executor.state_dict() | {name: np.asarray(value) for name, value in metrics.items()}
+
+
+def batch_counts(subject: AgentSubject) -> Iterator[Finding]:
+    """What was observed, what was done, and how likely it was: each leaf, changed in the batch, changes the update."""
+    updates = Updates(subject)
+    plain = updates.learned()
+    fields = type(subject.unbuilt.config).model_fields
+    again = plain["gradient_steps"] > 1 or ("epochs" in fields and fields["epochs"].default > 1)
+    ratios = again or "off_policy" in plain
+    for path, array in updates.flat.items():
+        name = path.split("/")[0]
+        if name not in ("observations", "actions", *(("log_probs",) if ratios else ())) or not array.size:
+            continue
+        other = _another(subject, path, array)
+        if not np.array_equal(other, array) and same(plain, updates.learned(**{path: other})):
+            fix = "see where this leaf is lost: in a preprocessor, a network that takes other leaves, a mask"
+            if name == "log_probs":
+                fix = (
+                    "a batch that is learned from more than once, or by a later policy, needs the ratio of the "
+                    "probability now to that stored with the action, which no update may compute again"
+                )
+            yield _unseen(subject, path, Cause.UNUSED_INPUT, fix)
+
+
+def _another(subject: AgentSubject, path: str, array: np.ndarray) -> np.ndarray:
+    """Other values of a leaf of a batch; the same where there is no choice."""
+    if not path.startswith("actions"):
+        return subject.other(path, array)
+    leaf = subject.unbuilt.own_action_space.flatten()[path.removeprefix("actions").lstrip("/")]
+    assert isinstance(leaf, Box)
+    if array.dtype.kind in "iu":  # the next of those that there are
+        return ((array + 1) % np.asarray(leaf.high)).astype(array.dtype)
+    return np.logical_not(array) if array.dtype == np.bool_ else (array * 0.5 + 0.1).astype(array.dtype)
+
+
+def rewards_count(subject: AgentSubject) -> Iterator[Finding]:
+    """Rewards that are changed in the batch change what is learned: all, and each one, of a last step, too."""
+    updates = Updates(subject)
+    rewards = updates.flat["rewards"]
+    changed = rewards + 1.0 + np.arange(rewards.size, dtype=np.float32).reshape(rewards.shape)
+    if same(updates.learned(), updates.learned(rewards=changed)):
+        yield _unseen(subject, "rewards", Cause.REWARD_IGNORED, "see what becomes of them on the way to the loss")
+        return
+    for end in ("", *updates.on):
+        ends = {end: np.ones_like(updates.on[end])} if end else {}
+        plain = updates.learned(**ends)
+        for row in range(min(len(rewards), SINGLE)):
+            other = rewards.copy()
+            other[(row, row % rewards.shape[1]) if subject.unbuilt.on_policy else row] += 1.0
+            if same(plain, updates.learned(**ends, rewards=other)):
+                seen = f"the reward of {'step' if subject.unbuilt.on_policy else 'row'} {row} of a batch was changed, "
+                seen += f"where all were {end or 'neither terminated nor truncated'}, and the update was the same"
+                fix = "every step has a reward, the last one of an episode, too: only the value after it falls away"
+                yield Finding("rewards count", f"{subject.descriptor.name}.learn", seen, Cause.REWARD_IGNORED, fix)
+                return
+
+
+def ends_count(subject: AgentSubject) -> Iterator[Finding]:
+    """A terminal state has no value, so what is observed after it does not count; a cut episode has one."""
+    updates = Updates(subject)
+    flat, plain = updates.flat, updates.learned()
+    following = {p: subject.other(p, x) for p, x in flat.items() if p.split("/")[0] == "next_observations"}
+    if following and same(plain, updates.learned(**following)):
+        fix = "bootstrap from the value of next_observations"
+        yield _unseen(subject, "next_observations of rows that did not end", Cause.WRONG_BOOTSTRAP, fix)
+    everywhere = np.ones_like(flat["terminated"])
+    ended = updates.learned(terminated=everywhere)
+    if same(plain, ended):
+        yield of_ends(subject, "all rows were terminated, and the update was the same", Cause.TERMINATION_IGNORED)
+    elif following and not same(ended, updates.learned(terminated=everywhere, **following)):
+        seen = "next_observations of terminated rows were changed, and the update was another one"
+        yield of_ends(subject, seen, Cause.TERMINATION_IGNORED)
+    if "truncated" not in flat:
+        return
+    cut = updates.learned(truncated=everywhere)
+    if same(cut, ended) or (following and same(cut, updates.learned(truncated=everywhere, **following))):
+        seen = "rows were truncated, and the value of their next_observations did not count"
+        yield of_ends(subject, seen, Cause.TRUNCATION_AS_TERMINATION)
+
+
+def _unseen(subject: AgentSubject, what: str, cause: Cause, fix: str) -> Finding:
+    seen = f"{what} in all rows of a batch were changed, and the update was the same"
+    return Finding("batch counts", f"{subject.descriptor.name}.learn", seen, cause, fix)
+
+
+def of_ends(subject: AgentSubject, seen: str, cause: Cause, method: str = "learn") -> Finding:
+    """A finding of ends of episodes."""
+    fix = "value targets are rewards + discount * (1 - terminated) * next value; truncated rows keep their next value"
+    return Finding("ends count", f"{subject.descriptor.name}.{method}", seen, cause, fix)
+
+
+def same(one: State, other: State) -> bool:
+    """Whether two updates left the same state, optimizers and random state among it, and reported the same."""
+    return all(np.array_equal(one[path], other[path], equal_nan=True) for path in one)
+
+
+def probabilities_fit(subject: AgentSubject) -> Iterator[Finding]:
+    """Where log-probabilities are stored with actions, the policy that has not learned since gives the same."""
+    fields = type(subject.unbuilt.config).model_fields
+    agent = subject.trial.agent(settings={"lr": NO_RATE} if "lr" in fields else {})  # the policy stays in all passes
+    metrics = subject.trial.play(agent, 1)[0]
+    for name in ("approx_kl", "off_policy"):
+        if abs(metrics.get(name, 0.0)) > 1e-4:
+            yield Finding(
+                "probabilities fit",
+                f"{subject.descriptor.name}.learn",
+                f"{name} is {metrics[name]:.3g} in an update on steps of the very policy that learns",
+                Cause.PROBABILITIES_DIFFER,
+                "store the log-probability that the policy gave the action when it was drawn: of the action before it "
+                "is clipped or scaled, with the same normalization of observations",
+            )

@@ -7,6 +7,7 @@ from rlweave import graph, ops
 from rlweave.agents.a2c import A2C
 from rlweave.agents.dqn import DQN, DQNGraph
 from rlweave.agents.ppo import PPO, PPOGraph
+from rlweave.agents.sac import SAC
 from rlweave.components import GeneralizedAdvantageEstimation
 from rlweave.errors import ConfigError
 from rlweave.graph import api, graph_fn
@@ -131,6 +132,32 @@ class OutOfSpace(A2C):
         return super().env_actions(actions) * 2.0
 
 
+class Overrun(SAC):
+    """Actions beyond the bounds, which a run of steps refuses before anything else is seen."""
+
+    def env_actions(self, actions):
+        return super().env_actions(actions) * 2.0
+
+
+class Narrow(SAC):
+    def env_actions(self, actions):
+        return super().env_actions(actions) * 0.5
+
+
+class OneMemory(A2C):
+    def act(self, observations, recurrent_state=(), episode_start=None, *arguments, **keywords):
+        ended = None if episode_start is None else np.zeros_like(episode_start)
+        return super().act(observations, recurrent_state, ended, *arguments, **keywords)
+
+
+class NoMemory(A2C):
+    def act(self, observations, recurrent_state=(), episode_start=None, *arguments, **keywords):
+        begins = None if episode_start is None else np.ones_like(episode_start)
+        return super().act(observations, recurrent_state, begins, *arguments, **keywords)
+
+
+RECURRENT = {"network": [{"type": "gru", "units": 4}]}
+
 FAULTS = [
     (CutsAsEnds, "CartPole-v1", Cause.TRUNCATION_AS_TERMINATION),
     (IgnoresEnds, "CartPole-v1", Cause.TERMINATION_IGNORED),
@@ -147,8 +174,20 @@ FAULTS = [
 
 @pytest.mark.parametrize(("agent", "env", "cause"), FAULTS, ids=lambda x: getattr(x, "__name__", ""))
 def test_a_fault_of_an_agent_is_found(agent, env, cause):
-    report = check_agent(agent, env, SMALL)
+    report = check_agent(agent, env, SMALL, functions=False)
     assert cause in {finding.cause for finding in report}, str(report)
+
+
+@pytest.mark.parametrize(("agent", "cause"), [(OneMemory, Cause.STATE_NOT_RESET), (NoMemory, Cause.UNUSED_INPUT)])
+def test_a_fault_of_a_memory_is_found(agent, cause):
+    report = check_agent(agent, "CartPole-v1", RECURRENT, functions=False)
+    assert cause in {finding.cause for finding in report}, str(report)
+
+
+@pytest.mark.parametrize("agent", [Overrun, Narrow])
+def test_actions_beyond_and_far_within_their_bounds_are_found(agent):
+    report = check_agent(agent, "Pendulum-v1", SMALL, functions=False)
+    assert {finding.cause for finding in report} == {Cause.ACTION_OUTSIDE}, str(report)
 
 
 AGENTS = [
@@ -161,7 +200,7 @@ AGENTS = [
 
 @pytest.mark.parametrize(("algorithm", "env"), AGENTS)
 def test_no_false_alarm_on_agents_of_the_library(algorithm, env):
-    report = check_agent(algorithm, env)
+    report = check_agent(algorithm, env, functions=False)
     assert report.ok, str(report)
     assert len(report.done) > 12
 
@@ -170,6 +209,7 @@ def test_no_false_alarm_on_agents_of_the_library(algorithm, env):
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
+        *AGENTS,
         ("impala", "CartPole-v1"),
         ("appo", "CartPole-v1"),
         ("td3", "Pendulum-v1"),
@@ -182,7 +222,30 @@ def test_no_false_alarm_on_agents_of_the_library(algorithm, env):
     ],
 )
 def test_no_false_alarm_on_more_agents_of_the_library(algorithm, env):
-    assert check_agent(algorithm, env).ok, str(check_agent(algorithm, env))
+    report = check_agent(algorithm, env)
+    assert report.ok, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings"),
+    [
+        ("ppo", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}),
+        ("dqn", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}),
+        ("ppo", "rlweave/MaskedRecall-v0", {}),
+        ("dqn", "rlweave/MaskedRecall-v0", {}),
+        ("ppo", "CartPole-v1", {"epochs": 3, "minibatches": 3, "normalize_rewards": True, "value_clip": 0.2}),
+        ("ppo", "CartPole-v1", {"acting_backend": "numpy"}),
+        ("dqn", "CartPole-v1", {"target_update_interval": 1, "memory_place": "graph"}),
+        ("sac", "Pendulum-v1", {"learn_temperature": False, "tau": 1.0, "n_step": 3, "prioritized": True}),
+        ("td3", "Pendulum-v1", {"policy_delay": 3}),
+        ("appo", "CartPole-v1", {"off_policy_correction": "none"}),
+    ],
+)
+def test_no_false_alarm_with_other_settings(algorithm, env, settings):
+    named = {f"agent.{name}": value for name, value in settings.items()}
+    report = check_agent(algorithm, env, named, functions=False)
+    assert report.ok, str(report)
 
 
 def test_an_algorithm_without_a_single_agent_is_refused():

@@ -17,8 +17,8 @@ from rlweave.tree import flatten_tree, unflatten_like
 State = Mapping[str, np.ndarray]
 #: Updates on one batch, in which the loss has to fall.
 REPEATED = 60
-#: Share of the first loss below which it has to come.
-FALL = 0.95
+#: Share of the first loss below which it has to come, with a small learning rate, too.
+FALL = 0.998
 #: Rewards that are changed one by one.
 SINGLE = 16
 #: Weight of the entropy, besides which no other term of a loss counts, and the updates in which it has to rise.

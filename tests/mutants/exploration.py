@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlweave import ops
-from rlweave.graph import Component, graph_fn
+from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.testing.checks.findings import Cause
 from tests.mutants import bools, floats, mutant
@@ -54,6 +54,29 @@ class OneNumberForTwoDecisions(EpsilonGreedyActions):
 
     def _random_actions(self, rows: Any, count: int, lots: Any) -> Any:
         return ops.astype(lots * count, "int32")
+
+
+class RandomActions(Component):
+    """With probability epsilon a random action, else the best."""
+
+    def __init__(self) -> None:
+        super().__init__("random-actions")
+
+    @graph_fn
+    def explore(self, q_values: Any, epsilon: Any) -> Any:
+        rows = q_values.shape[:-1]
+        drawn = ops.random.randint(rows, 0, self._end(q_values.shape[-1]))
+        return ops.where(ops.random.uniform(rows) < epsilon, drawn, ops.argmax(q_values, -1))
+
+    def _end(self, count: int) -> int:
+        return count
+
+
+class NeverTheLastAction(RandomActions):
+    """simple_dqn #11 first wrote the other mistake: randint() of Python includes its upper bound, that of NumPy not."""
+
+    def _end(self, count: int) -> int:
+        return count - 1
 
 
 class ActionNoise(Component):
@@ -127,6 +150,38 @@ class NoiseThatStays(NoisyLayer):
 
     def _noise(self, shape: Any) -> Any:
         return self.drawn.value
+
+
+class NoisyPolicy(Component):
+    """A layer whose weights are noisy while it explores."""
+
+    def __init__(self) -> None:
+        super().__init__("noisy-policy")
+
+    def create_variables(self, inputs: Any) -> None:
+        self.kernel = self.variable("kernel", (inputs.shape[-1], 3), "standard_normal")
+
+    @api(static=("explore",))
+    def call(self, inputs: Any, explore: bool = True) -> Any:
+        return self._noisy(inputs) if self._is_noisy(explore) else self._plain(inputs)
+
+    def _is_noisy(self, explore: bool) -> bool:
+        return explore
+
+    @graph_fn
+    def _noisy(self, inputs: Any) -> Any:
+        return ops.matmul(inputs, self.kernel.value + 0.1 * ops.random.normal(self.kernel.shape))
+
+    @graph_fn
+    def _plain(self, inputs: Any) -> Any:
+        return ops.matmul(inputs, self.kernel.value)
+
+
+class NoiseInEvaluation(NoisyPolicy):
+    """Coach #368, Tianshou #304: exploration noise was added in evaluations, too, whose results did not repeat."""
+
+    def _is_noisy(self, explore: bool) -> bool:
+        return True
 
 
 class DriftingNoise(Component):
@@ -271,9 +326,17 @@ MUTANTS = (
     mutant(EpsilonGreedyActions, ExploresForAllAtOnce, Cause.DRAWN_ONCE, _VALUES),
     mutant(EpsilonGreedyActions, ExploresByAnotherDistribution, Cause.WRONG_FREQUENCIES, _VALUES),
     mutant(EpsilonGreedyActions, OneNumberForTwoDecisions, Cause.WRONG_FREQUENCIES, _VALUES),
+    mutant(RandomActions, NeverTheLastAction, Cause.NEVER_CHOSEN, _VALUES),
     mutant(ActionNoise, NoiseSharedByEnvironments, Cause.DRAWN_ONCE, _ACTIONS),
     mutant(StartStates, StartStatesOfOneKey, Cause.DRAWN_TWICE, {"positions": floats(2), "velocities": floats(2)}),
     mutant(NoisyLayer, NoiseThatStays, Cause.NOT_RANDOM, {"inputs": floats(4)}),
+    mutant(
+        NoisyPolicy,
+        NoiseInEvaluation,
+        Cause.EVALUATION_DRAWS,
+        {"inputs": floats(4)},
+        static={"call": {"explore": False}},
+    ),
     mutant(
         DriftingNoise,
         DriftOverEpisodes,

@@ -75,6 +75,15 @@ class AdvantagesByTheArraysOwnMethod(AdvantageNormalization):
         return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
 
 
+class AdvantagesByADifferenceOfSquares(AdvantageNormalization):
+    """VOLK #290, sherpa-onnx #3857: E[x^2] - E[x]^2 cancels far from zero; the variance was negative, its root NaN."""
+
+    @graph_fn(mixes_batch=True, differentiable=False)
+    def call(self, advantages: Any) -> Any:
+        center = ops.mean(advantages)
+        return (advantages - center) / ops.sqrt(ops.mean(ops.square(advantages)) - center * center + 1e-6)
+
+
 class RewardPrediction(Component):
     """Predicts rewards as categories of equal width."""
 
@@ -195,6 +204,7 @@ MUTANTS = (
         static={"call": {"training": False}},
     ),
     mutant(AdvantageNormalization, AdvantagesDividedByZero, Cause.NOT_FINITE, {"advantages": floats()}),
+    mutant(AdvantageNormalization, AdvantagesByADifferenceOfSquares, Cause.NOT_FINITE, {"advantages": floats()}),
     mutant(AdvantageNormalization, AdvantagesByTheArraysOwnMethod, Cause.BACKENDS_DIFFER, {"advantages": floats()}),
     mutant(
         RewardPrediction,

@@ -82,6 +82,7 @@ def bootstrapping(subject: Subject) -> Iterator[Finding]:
     for trajectory in trajectories(subject.situations()):
         for flag in trajectory.named(Meaning.TRUNCATED):
             yield from list(_cut_without_value(trajectory, flag))[:1]
+        yield from _only_compared(trajectory)
         yield from list(_last_without_value(trajectory))[:1]
 
 
@@ -209,4 +210,26 @@ def _without_its_own(trajectory: Trajectory, path: str) -> Iterator[Finding]:
                 f"{called(result).removeprefix('its ')} did not move, as other steps do",
                 Cause.WRONG_STEP,
                 f"row t of a return uses row t of {path!r}: the step from state s_t; see where an index is off by one",
+            )
+
+
+def _only_compared(trajectory: Trajectory) -> Iterator[Finding]:
+    """Values by a target network are doubled, which keeps their order; a result has to move."""
+    calm, results = trajectory.calm, trajectory.float_results
+    for path in trajectory.named(Meaning.NEXT):
+        name = path.rpartition("/")[2]
+        if not name.startswith("target_") or calm[path].dtype.kind != "f" or not trajectory.named(Meaning.REWARDS):
+            continue
+        one, other = trajectory.run(calm), trajectory.run({**calm, path: calm[path] * np.float32(2.0)})
+        counts = trajectory.moving(results, calm, lambda draw, path=path: trajectory.all_renewed(calm, [path], draw))  # type: ignore[misc]
+        if counts and not any(trajectory.differ(result, one, other) for result in results):
+            steps = Trail(one, trajectory.run(trajectory.all_renewed(calm, [path]))).to(sorted(counts)[0])
+            yield Finding(
+                "bootstrapping",
+                steps[0].where if steps else trajectory.situation.where,
+                f"{trajectory.situation.where}: all of {path!r} was doubled, and nothing moved; only which of them is "
+                "the largest counts",
+                Cause.WRONG_BOOTSTRAP,
+                "choose the action by the network that learns, and take its value from the target network: "
+                "ops.take_last(target_q_next, ops.argmax(online_q_next, -1))",
             )

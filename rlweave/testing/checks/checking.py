@@ -14,9 +14,10 @@ from rlweave.backends.base import is_user_file
 from rlweave.errors import RlweaveError
 from rlweave.graph import Component
 from rlweave.spaces import Space
+from rlweave.testing.checks.advantages import values_learn_from_returns
 from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
-from rlweave.testing.checks.choices import masks_hold, shares_add_up
+from rlweave.testing.checks.choices import all_are_chosen, masks_hold, shares_add_up
 from rlweave.testing.checks.consistency import consistency
 from rlweave.testing.checks.declarations import declarations_needed
 from rlweave.testing.checks.distributions import probabilities
@@ -39,12 +40,14 @@ from rlweave.testing.checks.parity import (
     state_is_complete,
 )
 from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
+from rlweave.testing.checks.ranges import not_negative
 from rlweave.testing.checks.rewards import large_rewards_count
 from rlweave.testing.checks.rows import batch_independence, batch_order
 from rlweave.testing.checks.scale import scale_laws
 from rlweave.testing.checks.shared_draws import numbers_used_once, rows_draw_apart
 from rlweave.testing.checks.sharing import arguments_are_free, results_stay
 from rlweave.testing.checks.subject import Subject
+from rlweave.testing.checks.target_networks import targets_follow
 from rlweave.testing.checks.time import causality
 from rlweave.testing.checks.weights import weights
 from rlweave.testing.checks.windows import windows
@@ -84,6 +87,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     numbers_used_once,
     everything_learns,
     targets_are_constant,
+    values_learn_from_returns,
     gradients_are_finite,
     gradients_are_right,
     backends_agree,
@@ -92,6 +96,9 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     probabilities,
     shares_add_up,
     masks_hold,
+    all_are_chosen,
+    not_negative,
+    targets_follow,
     records_stay_whole,
     priorities_reach_their_rows,
     evaluation,

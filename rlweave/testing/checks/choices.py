@@ -8,10 +8,13 @@ import numpy as np
 
 from rlweave.testing.checks.distributions import maker, not_a_density, takes_many
 from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.randomness import draws
 from rlweave.testing.checks.subject import Situation, Subject
 
 #: Words in the name of an input that says what is allowed.
 _MASK_NAMES = ("mask", "allowed", "legal", "valid", "available")
+#: Names of inputs that say of each action how good or likely it is.
+_SCORES = ("q_values", "action_values", "logits", "preferences", "scores")
 _CHOOSING = ("act", "get_action", "choose", "select", "greedy", "mode", "sample", "explore", "call")
 
 
@@ -59,3 +62,39 @@ def _chosen_by_mask(situation: Situation, mask: str) -> Iterator[Finding]:
                 )
                 fix = "give what is forbidden no probability: ops.where(mask, logits, -1e9), before the choice"
                 yield Finding("masks hold", maker(situation, path), seen, Cause.MASK_IGNORED, fix)
+
+
+def all_are_chosen(subject: Subject) -> Iterator[Finding]:
+    """Where N actions are equally good, what draws one of them draws each of them now and then."""
+    for situation in subject.situations():
+        if draws(situation) and takes_many(situation):
+            for path, array in situation.flat.items():
+                array = np.asarray(array)
+                if path.rpartition("/")[2] in _SCORES and array.dtype.kind == "f" and array.ndim == 2:
+                    yield from _never_chosen(situation, path)
+
+
+def _never_chosen(situation: Situation, scores: str) -> Iterator[Finding]:
+    count = 512
+    rows = situation.rows(np.zeros(count, int))
+    number = rows[scores].shape[-1]
+    equal = {scores: np.zeros_like(rows[scores])}
+    for path, array in rows.items():
+        if any(word in path.rpartition("/")[2] for word in _MASK_NAMES):
+            equal[path] = np.ones_like(array)
+    chosen: dict[str, set[int]] = {}
+    for seed in range(4):
+        for path, array in situation.run({**rows, **equal}, situation.seeded(seed)).result.items():
+            if array.dtype.kind == "i" and array.shape == (count,) and path in ("", "0"):
+                chosen.setdefault(path, set()).update(array.tolist())
+    for path, found in chosen.items():
+        never = sorted(set(range(number)) - found)
+        if never and len(found) > 1 and 4 * count > 50 * number:
+            yield Finding(
+                "all are chosen",
+                maker(situation, path),
+                f"{situation.where}: with {scores!r} the same for all {number} actions it chose {sorted(found)} in "
+                f"{4 * count} draws, and never {never}",
+                Cause.NEVER_CHOSEN,
+                "the upper bound of ops.random.randint(shape, low, high) is left out: (0, number of actions)",
+            )

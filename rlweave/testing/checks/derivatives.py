@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -123,21 +124,8 @@ class Loss:
         paths = [path for path in self.paths if self._read(path) is not None]
 
         def loss(by_paths: Any, by_values: Any) -> Any:
-            moved = dict(zip(paths, by_paths, strict=True))
             added = {id(v): x for v, x in zip(self.values, by_values, strict=True)}
-            inner = dict(tape.arrays)
-            inner.update({i: inner[i] + x for i, x in added.items()})
-            inner.update(constants)
-            for node in self.path:
-                read = tape.interpreter.read_by(node)
-                if counted is None or id(node) in counted:
-                    read = {path: x + moved[path] if path in moved else x for path, x in read.items()}
-                tape.interpreter.evaluate(node, inner, read)
-                for value in node.values():
-                    if id(value) in added:
-                        inner[id(value)] = inner[id(value)] + added[id(value)]
-                inner.update({i: x for i, x in constants.items() if i in inner})
-            return self._scalar(inner)
+            return self._evaluated(dict(zip(paths, by_paths, strict=True)), added, constants, counted)
 
         zeros_like = backend.ops.zeros_like
         with tape.executor._guard, backend.eager_scope():
@@ -149,6 +137,52 @@ class Loss:
             )
         found = {path: np.asarray(backend.to_numpy(x)) for path, x in zip(paths, by_path, strict=True)}
         return found, [np.asarray(backend.to_numpy(x)) for x in by_value]
+
+    def mixed(self, one: Value, other: Value) -> np.ndarray:
+        """The derivative by one value of the derivative by another one: how the one moves the gradient of the other."""
+        tape, backend = self.tape, self.tape.executor.backend
+        ops = backend.ops
+
+        def slope(by_one: Any) -> Any:
+            def loss(by_other: Any) -> Any:
+                return self._evaluated({}, {id(one): by_one, id(other): by_other})
+
+            (gradient,) = backend.differentiate(loss, ops.zeros_like(tape.arrays[id(other)]))
+            return ops.sum(gradient)
+
+        with tape.executor._guard, backend.eager_scope():
+            tape.executor.session.activate()
+            (found,) = backend.differentiate(slope, ops.zeros_like(tape.arrays[id(one)]))
+        return np.asarray(backend.to_numpy(found))
+
+    def _evaluated(
+        self,
+        moved: Mapping[str, Any],
+        added: Mapping[int, Any],
+        constants: Mapping[int, Any] = MappingProxyType({}),
+        counted: Collection[int] | None = None,
+    ) -> Any:
+        """The loss, with something added to variables and values.
+
+        Args:
+            moved: What is added to variables, by path.
+            added: What is added to values, by identity.
+            constants: Values that stay what they are, by identity.
+            counted: Nodes, by identity, for which variables are moved; None: all.
+        """
+        tape, inner = self.tape, dict(self.tape.arrays)
+        inner.update({i: inner[i] + x for i, x in added.items()})
+        inner.update(constants)
+        for node in self.path:
+            read = tape.interpreter.read_by(node)
+            if counted is None or id(node) in counted:
+                read = {path: x + moved[path] if path in moved else x for path, x in read.items()}
+            tape.interpreter.evaluate(node, inner, read)
+            for value in node.values():
+                if id(value) in added:
+                    inner[id(value)] = inner[id(value)] + added[id(value)]
+            inner.update({i: x for i, x in constants.items() if i in inner})
+        return self._scalar(inner)
 
     def _read(self, path: str) -> Any:
         for node in self.path:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from rlweave.testing.checks.axes import Along, moved
 from rlweave.testing.checks.bootstrapping import FIXES
 from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.meaning import Meaning
@@ -54,6 +57,7 @@ def episode_boundaries(subject: Subject) -> Iterator[Finding]:
             yield from list(_crossings(trajectory, flag, start=True))[:1]
         for flag in trajectory.named(Meaning.EPISODE_START, time=False):
             yield from _not_reset(trajectory, flag)
+            yield from _remembers(trajectory, flag)
 
 
 def _crossings(trajectory: Trajectory, flag: str, start: bool) -> Iterator[Finding]:
@@ -174,3 +178,33 @@ def _not_reset(trajectory: Trajectory, flag: str) -> Iterator[Finding]:
                 FIXES[Cause.STATE_NOT_RESET],
             )
             return
+
+
+def _remembers(trajectory: Trajectory, flag: str) -> Iterator[Finding]:
+    """The same of a state that variables hold, a row for each environment."""
+    situation = trajectory.situation
+    arrays = trajectory.flagged(trajectory.calm, flag)
+    base = situation.run(arrays)
+    sizes, subject = situation.sizes, situation.subject
+    written = {path for step in base.steps for path in step.written}
+    for path in sorted(written - subject.trainable):
+        before = situation.state[path]
+        readers = [step for step in base.steps if path in step.read]
+        if before.dtype.kind != "f" or before.shape[:1] != arrays[flag].shape[:1] or not readers:
+            continue
+        other = np.array(before)
+        other[1:2] += 1
+        changed = situation.run(arrays, {**situation.state, path: other})
+        for result in trajectory.float_results:
+            space = situation.outputs[result]
+            rows = moved(space, base.result[result], changed.result[result], Along.BATCH, sizes, tolerance=1e-4)
+            if rows == frozenset({1}):
+                yield Finding(
+                    "episode boundaries",
+                    readers[0].where,
+                    f"{situation.where}: {flag!r} is set in all rows, variable {path} got other numbers in row 1, and "
+                    f"{called(result)} moved in that row",
+                    Cause.STATE_NOT_RESET,
+                    FIXES[Cause.STATE_NOT_RESET],
+                )
+                return

@@ -33,7 +33,7 @@ class Cause(Enum):
     STATE_NOT_RESET = "the recurrent state is not reset at the start of an episode"
     TERMINATION_IGNORED = "the value after a terminal state is counted"
     TRUNCATION_AS_TERMINATION = "a cut episode is treated as if it had reached a terminal state"
-    WRONG_BOOTSTRAP = "the bootstrap value is of the wrong observation"
+    WRONG_BOOTSTRAP = "the bootstrap value is of the wrong observation, or of the wrong network"
     FRAGMENTS_DIFFER = "a trajectory in two fragments gives another result than in one"
     # gradients and variables
     WRONG_GRADIENT = "the gradient is not the derivative of the result"
@@ -44,6 +44,7 @@ class Cause(Enum):
     # numbers
     NOT_FINITE = "a result, or its gradient, is NaN or infinite at the edge of an input's space"
     WIDE_FLOATS = "float64 leaks into a float32 computation"
+    NEGATIVE = "a result is negative that cannot be, by its name"
     INTEGERS_ROUNDED = "integers pass through floats and lose digits"
     INPUT_CHANGED = "an input array is changed in place"
     SHARED_MEMORY = "a result shares memory with what is kept"
@@ -56,6 +57,7 @@ class Cause(Enum):
     WRONG_FREQUENCIES = "samples do not follow the probabilities that are reported"
     NOT_A_DENSITY = "the reported probabilities do not add up to one"
     WRONG_ENTROPY = "the reported entropy is not that of the reported probabilities"
+    NEVER_CHOSEN = "an action is never chosen"
     MASK_IGNORED = "an action is chosen that the mask forbids"
     # declarations
     UNNEEDED_DECLARATION = "it declares what it does not do"
@@ -70,6 +72,7 @@ class Cause(Enum):
     REWARD_IGNORED = "a reward, or a part of it, has no effect on what is learned or reported"
     PROBABILITIES_DIFFER = "the probabilities stored with actions are not those of the policy that learns"
     LOSS_SIGN = "the loss rises where the policy or the value function becomes better: a sign is off"
+    CLIPPED_WRONG_SIDE = "clipping takes the gradient where the policy has moved the wrong way"
     ENTROPY_SIGN = "the entropy bonus lowers the entropy"
     NEVER_INSERTED = "a memory hands out a record that nobody inserted, or leaves of different records"
     PRIORITY_OF_ANOTHER_ROW = "a priority is written to the row of another record"

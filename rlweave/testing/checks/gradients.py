@@ -15,7 +15,7 @@ from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.inputs import SEEDS, shaken
 from rlweave.testing.checks.recording import input_names, place_of, result_names, source_line
 from rlweave.testing.checks.subject import Situation, Subject
-from rlweave.testing.checks.target_names import followed, is_computed, is_data, is_reward, is_target
+from rlweave.testing.checks.target_names import followed, is_computed, is_data, is_reward, is_target, of_target
 from rlweave.tree import flatten_tree, leaves_of, unflatten_like
 
 #: A part of a gradient below is rounding.
@@ -147,12 +147,12 @@ def _candidates(losses: list[Differentiated]) -> dict[str, Differentiated]:
     """The variables that have to get a gradient, each with a loss that it should reach."""
     own = [item for item in losses if item.learns]
     if own:
-        return {path: item for item in own for path in item.loss.paths if not _of_target(path)}
+        return {path: item for item in own for path in item.loss.paths if not of_target(path)}
     found: dict[str, Differentiated] = {}
     for item in sorted(losses, key=lambda item: not item.is_loss):
         read = {path for node in item.loss.upstream() for path in node.reads}
         for path in item.loss.paths:
-            if path in read and not _of_target(path):
+            if path in read and not of_target(path):
                 found.setdefault(path, item)
     in_losses = {path for path, item in found.items() if item.is_loss}
     for item in losses:  # what a loss reads has to learn from a loss, whatever else it has a gradient of
@@ -169,7 +169,7 @@ def _left_out(subject: Subject, losses: list[Differentiated]) -> Iterator[Findin
     taken = {path for item in own for path in item.loss.paths}
     for item in own:
         read = {path for node in item.loss.upstream() for path in node.reads}
-        others = [path for path in read & subject.trainable if path not in taken and not _of_target(path)]
+        others = [path for path in read & subject.trainable if path not in taken and not of_target(path)]
         loss = Loss(item.loss.tape, item.loss.nodes, item.loss.results, sorted(others), [], item.loss.label)
         by_path, _ = loss.gradient() if others else ({}, [])
         for path, gradient in by_path.items():
@@ -201,10 +201,6 @@ def _stops_at(item: Differentiated, path: str) -> str:
             return place
         reached.update(map(id, results))
     return place or item.loss.label
-
-
-def _of_target(path: str) -> bool:
-    return any("target" in part for part in path.split("/")[:-1])
 
 
 # -- what is constant ---------------------------------------------------------------------------------------------
@@ -275,7 +271,7 @@ def _method(item: Differentiated) -> str:
 
 def _target_networks(item: Differentiated, by_path: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Finding]]:
     for path, gradient in by_path.items():
-        if _of_target(path) and item.is_loss and _any([gradient]):
+        if of_target(path) and item.is_loss and _any([gradient]):
             readers = [node for node in item.loss.path if path in node.reads]
             yield (
                 path,

@@ -116,6 +116,9 @@ def _matters(subject: Subject, situation: Situation, path: str, feature: int | N
 def _samples(subject: Subject, situation: Situation) -> Iterator[tuple[Situation, Arrays]]:
     """The call with several inputs, random numbers and weights: a last layer may begin with zeros."""
     yield situation, situation.state
+    for again in subject.second_round:  # what is kept begins with zeros
+        if again.method == situation.method:
+            yield again, again.state
     for seed in (0, *SEEDS):
         for again in subject.calls(seed):
             if again.method == situation.method:

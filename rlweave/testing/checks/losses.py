@@ -21,7 +21,9 @@ def losses(subject: Subject) -> Iterator[Finding]:
     for trajectory in trajectories(subject.situations()):
         for result in _losses_of(trajectory):
             yield from _entropy_sign(trajectory, result)
-            yield from _advantage_sign(trajectory, result)
+            yield from _divergence_sign(trajectory, result)
+            wrong_sign = list(_advantage_sign(trajectory, result))
+            yield from wrong_sign or _clipped_wrong_side(trajectory, result)
             yield from _value_sign(trajectory, result)
             yield from _rows_left_out(trajectory, result)
 
@@ -61,6 +63,53 @@ def _entropy_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
                 Cause.ENTROPY_SIGN,
                 "subtract the entropy bonus from a loss: loss - entropy_coefficient * ops.mean(entropies)",
             )
+
+
+def _divergence_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
+    for path in trajectory.named(Meaning.DIVERGENCES):
+        calm = trajectory.calm
+        one, other = trajectory.run(calm), trajectory.run({**calm, path: calm[path] + np.float32(1.0)})
+        if calm[path].dtype.kind == "f" and _rises(other, one, result):
+            yield _finding(
+                trajectory,
+                one,
+                other,
+                result,
+                f"all of {path!r} rose by 1, and {called(result)} fell",
+                Cause.LOSS_SIGN,
+                "add the divergence to a loss: loss + kl_coefficient * ops.mean(kl)",
+            )
+
+
+def _clipped_wrong_side(trajectory: Trajectory, result: str) -> Iterator[Finding]:
+    """A good action that has become unlikely, or a bad one that has become likely: the loss says so."""
+    calm = trajectory.calm
+    meanings = (Meaning.TARGET_LOG_PROBS, Meaning.BEHAVIOUR_LOG_PROBS, Meaning.ADVANTAGES)
+    found = [trajectory.named(meaning) for meaning in meanings]
+    if [len(paths) for paths in found] != [1, 1, 1] or len({calm[paths[0]].shape for paths in found}) > 1:
+        return
+    log_probs, behaviour, advantages = (paths[0] for paths in found)
+    for sign, what in ((1.0, "largest"), (-1.0, "least")):
+        best = sign * calm[advantages] == (sign * calm[advantages]).max(initial=-np.inf)
+        if not best.any() or sign * calm[advantages][best][0] <= 0:
+            continue
+        gone = {**calm, log_probs: calm[behaviour] - np.float32(sign) * best.astype(np.float32)}
+        back = {**gone, log_probs: gone[log_probs] + np.float32(0.2 * sign) * best.astype(np.float32)}
+        one, other = trajectory.run(gone), trajectory.run(back)
+        if not _rises(other, one, result):
+            moved = "less" if sign > 0 else "more"
+            yield _finding(
+                trajectory,
+                one,
+                trajectory.run({**back, advantages: calm[advantages] + np.float32(1.0)}),
+                result,
+                f"the action of the {what} of {advantages!r} was {moved} likely than by {behaviour!r}, came back some "
+                f"way, and {called(result)} did not fall",
+                Cause.CLIPPED_WRONG_SIDE,
+                "take the worse of both: -ops.mean(ops.minimum(ratio * advantages, clipped * advantages)), which is "
+                "the maximum of the losses",
+            )
+            return
 
 
 def _advantage_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:

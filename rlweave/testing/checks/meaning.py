@@ -28,6 +28,7 @@ class Meaning(Enum):
     ADVANTAGES = "how much better an action was than the others"
     RETURNS = "what a value is to become"
     ENTROPIES = "entropy of the policy that learns"
+    DIVERGENCES = "how far the policy that learns is from another one"
     PREDICTIONS = "a value by the function that learns"
 
 
@@ -56,6 +57,7 @@ _NAMES: dict[Meaning, str] = {
     Meaning.ADVANTAGES: "advantages advantage adv advs",
     Meaning.RETURNS: "returns targets value_targets",
     Meaning.ENTROPIES: "entropies entropy",
+    Meaning.DIVERGENCES: "kl kls kl_divergence kl_divergences kl_penalty",
     Meaning.PREDICTIONS: "predictions predicted_values new_values",
 }
 _BY_NAME = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}

@@ -70,9 +70,9 @@ def _one_above(space: Box, array: np.ndarray) -> np.ndarray:
     return np.clip(far.reshape(array.shape), _limits(space, array, "low"), _limits(space, array, "high"))
 
 
-def _offset(space: Box, array: np.ndarray) -> np.ndarray:
-    """Far from zero, and close to each other."""
-    return np.clip(array + HUGE, _limits(space, array, "low"), _limits(space, array, "high"))
+def _around(center: float) -> Callable[[Box, np.ndarray], np.ndarray]:
+    """Far from zero, and close to each other: a variance that is a difference of squares may become negative."""
+    return lambda space, array: np.clip(array + center, _limits(space, array, "low"), _limits(space, array, "high"))
 
 
 EDGES: dict[str, Callable[[Box, np.ndarray], np.ndarray]] = {
@@ -81,7 +81,7 @@ EDGES: dict[str, Callable[[Box, np.ndarray], np.ndarray]] = {
     "at their upper bounds": lambda space, array: _limits(space, array, "high"),
     "equal in all rows": _equal,
     "with one far above the others": _one_above,
-    "far from zero": _offset,
+    **{f"close to {center:g}": _around(center) for center in (3e3, 5e3, 7e3, 9e3)},
 }
 
 

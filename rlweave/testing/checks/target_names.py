@@ -59,3 +59,8 @@ def followed(name: str) -> str | None:
         return None
     parts[found[0]] = parts[found[0]].removeprefix("next_")
     return "/".join(parts)
+
+
+def of_target(path: str) -> bool:
+    """Whether a variable is one of a target network; what is checked may have the word in its own name."""
+    return any("target" in part for part in path.split("/")[1:-1])

@@ -78,3 +78,61 @@ def test_what_is_no_loss_has_no_sign():
 
     report = check(Bonus, SPACES)
     assert report.ok, str(report)
+
+
+class Surrogate(Component):
+    """PPO's, with a penalty; sound."""
+
+    @graph_fn
+    def loss(self, log_probs, old_log_probs, advantages, kl):
+        ratio = ops.exp(log_probs - ops.stop_gradient(old_log_probs))
+        plain, clipped = ratio * advantages, ops.clip(ratio, 0.9, 1.1) * advantages
+        return -ops.mean(self.objective(plain, clipped)) + self.penalty(ops.mean(kl))
+
+    def objective(self, plain, clipped):
+        return ops.minimum(plain, clipped)
+
+    def penalty(self, kl):
+        return 0.2 * kl
+
+
+class Plain(Surrogate):
+    def objective(self, plain, clipped):
+        return plain + 0.0 * clipped
+
+
+class AlwaysClipped(Surrogate):
+    def objective(self, plain, clipped):
+        return clipped + 0.0 * plain
+
+
+class Rewarded(Surrogate):
+    def penalty(self, kl):
+        return -0.2 * kl
+
+
+SURROGATE = {
+    "log_probs": SPACES["log_probs"],
+    "old_log_probs": SPACES["log_probs"],
+    "advantages": ROWS,
+    "kl": FloatBox(0.0, 2.0, add_batch_rank=True),
+}
+
+
+@pytest.mark.parametrize("component", [Surrogate, Plain])
+def test_a_sound_surrogate_has_no_finding(component):
+    report = check(component, SURROGATE, backends=["numpy"])
+    wrong = {Cause.CLIPPED_WRONG_SIDE, Cause.LOSS_SIGN}
+    assert not [finding for finding in report if finding.cause in wrong], str(report)
+
+
+@pytest.mark.parametrize(
+    ("component", "cause", "seen"),
+    [
+        (AlwaysClipped, Cause.CLIPPED_WRONG_SIDE, "was less likely than by 'old_log_probs', came back some way"),
+        (Rewarded, Cause.LOSS_SIGN, "all of 'kl' rose by 1, and its result fell"),
+    ],
+)
+def test_clipping_on_the_wrong_side_and_a_rewarded_divergence_are_found(component, cause, seen):
+    (finding,) = (f for f in check(component, SURROGATE) if f.cause is cause)
+    assert seen in finding.seen

@@ -49,9 +49,10 @@ def _meeting(item: Differentiated) -> Iterator[Finding]:
 def _ports(item: Differentiated, names: frozenset[str]) -> dict[str, tuple[Value, str]]:
     """Arguments of graph functions on the way to the loss, by name: the value, and the place."""
     found: dict[str, tuple[Value, str]] = {}
+    flowing = {*item.loss.spread.values, *map(id, item.loss.values)}
     for node in item.loss.path:
         if isinstance(node, Call) and not node.plain:
             for name, value in zip(input_names(node), node.inputs(), strict=True):
-                if name.split("/")[-1] in names and id(value) in item.loss.spread.values:
+                if name.split("/")[-1] in names and id(value) in flowing:
                     found.setdefault(name, (value, place_of(node)))
     return found

@@ -1,4 +1,4 @@
-"""Descriptors of the components of this package; `tests/testing/test_conformance.py` runs the checks over them."""
+"""Descriptors of the components of this package; `tests/testing/checks/test_check_all.py` runs the checks over them."""
 
 from __future__ import annotations
 

@@ -65,6 +65,31 @@ def run_round(
     return results
 
 
+class Executors:
+    """Compiled executors of what a descriptor describes: each is built once, and begins anew when it is asked for.
+
+    Args:
+        descriptor: What to build.
+    """
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.descriptor = descriptor
+        self._built: dict[str, tuple[GraphExecutor, dict[str, np.ndarray]]] = {}
+
+    def __call__(self, backend: str) -> GraphExecutor:
+        """The executor on a backend, in the state after its build."""
+        if backend not in self._built:
+            executor = build_described(self.descriptor, backend)
+            self._built[backend] = executor, _copied(executor.state_dict())
+        executor, state = self._built[backend]
+        executor.load_state_dict(state)
+        return executor
+
+
+def _copied(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {path: np.array(array, order="C") for path, array in state.items()}
+
+
 @dataclass(frozen=True)
 class Difference:
     """What two executors of one component do differently.
@@ -96,15 +121,17 @@ def value_parity(descriptor: Descriptor, backend: str) -> None:
     Raises:
         AssertionError: They are not.
     """
-    _refuse(value_differences(descriptor, backend))
+    _refuse(value_differences(Executors(descriptor), backend))
 
 
-def value_differences(descriptor: Descriptor, backend: str) -> Iterator[Difference]:
+def value_differences(executors: Executors, backend: str) -> Iterator[Difference]:
     """Where compiled mode on a backend gives something else than on the reference backend."""
+    descriptor = executors.descriptor
+    other = build_described(descriptor, backend) if backend == descriptor.reference else executors(backend)
     return _differences(
         descriptor,
-        build_described(descriptor, descriptor.reference),
-        build_described(descriptor, backend),
+        executors(descriptor.reference),
+        other,
         f"{backend} against {descriptor.reference}",
         descriptor.batch_sizes,
     )
@@ -118,14 +145,15 @@ def eager_parity(descriptor: Descriptor, backend: str) -> None:
     Raises:
         AssertionError: It does not.
     """
-    _refuse(eager_differences(descriptor, backend, descriptor.reference))
+    _refuse(eager_differences(Executors(descriptor), backend, descriptor.reference))
 
 
-def eager_differences(descriptor: Descriptor, backend: str, compiled: str) -> Iterator[Difference]:
+def eager_differences(executors: Executors, backend: str, compiled: str) -> Iterator[Difference]:
     """Where eager mode on a backend gives something else than compiled mode on one."""
+    descriptor = executors.descriptor
     return _differences(
         descriptor,
-        build_described(descriptor, compiled),
+        executors(compiled),
         build_described(descriptor, backend, mode="eager"),
         f"eager on {backend} against compiled on {compiled}",
         descriptor.batch_sizes[-1:],
@@ -143,20 +171,22 @@ def state_round_trip(descriptor: Descriptor, backend: str, mode: Literal["compil
     Raises:
         AssertionError: It does not: something is missing in the state.
     """
-    _refuse(state_differences(descriptor, backend, mode))
+    one, other = (build_described(descriptor, backend, seed=seed, mode=mode) for seed in (1, 2))
+    _refuse(state_differences(descriptor, one, other, backend))
 
 
-def state_differences(descriptor: Descriptor, backend: str, mode: str = "compiled") -> Iterator[Difference]:
-    """Where what was saved and loaded goes on in another way; see `state_round_trip`."""
+def state_differences(
+    descriptor: Descriptor, one: GraphExecutor, another: GraphExecutor, backend: str
+) -> Iterator[Difference]:
+    """Where what one executor saved, and it and another one loaded, goes on in another way; see `state_round_trip`."""
     size = descriptor.batch_sizes[-1]
     where = f"{descriptor.name} on {backend}, after load_state_dict"
-    executor = build_described(descriptor, backend, seed=1, mode=mode)
-    run_round(executor, descriptor, size)
-    state = executor.state_dict()
-    saved = {path: np.array(array, order="C") for path, array in state.items()}
-    first, first_state = run_round(executor, descriptor, size, seed=1), executor.state_dict()
+    run_round(one, descriptor, size)
+    state = one.state_dict()
+    saved = _copied(state)
+    first, first_state = run_round(one, descriptor, size, seed=1), one.state_dict()
     yield from _state_differences(state, saved, f"{where}, the saved state has moved", 0.0, size)
-    for other in (executor, build_described(descriptor, backend, seed=2, mode=mode)):
+    for other in (one, another):
         other.load_state_dict(saved)
         yield from _state_differences(other.state_dict(), saved, where, 0.0, size)
         yield from _result_differences(run_round(other, descriptor, size, seed=1), first, where, 0.0, size)
@@ -435,6 +465,7 @@ class _Differences:
 
 __all__ = [
     "Difference",
+    "Executors",
     "GradientProbe",
     "build_described",
     "differentiable_methods",

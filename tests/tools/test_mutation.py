@@ -160,7 +160,7 @@ def test_the_report_counts_what_is_killed():
     assert [row.outcome for row in rows] == ["tests", "check", "limit", "survived", "equivalent"]
     page = report.to_markdown(rows)
     assert "**3 of 5 mutants are killed: 60.0 %** (75.0 % of the 4 that are not equivalent)." in page
-    assert "| `components/loss.py` | 5 | 1 |  | 1 | 1 | 1 | 1 |" in page
+    assert "| `components/loss.py` | 5 | 1 | 1 | 1 | 1 | 1 |" in page
     assert page.index(mutants[3].id) < page.index(mutants[4].id) < page.index("the discount is never negative")
     assert [row["id"] for row in json.loads(report.to_json(rows))] == [m.id for m in mutants]
 

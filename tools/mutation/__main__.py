@@ -71,9 +71,8 @@ class Baselines:
         tests: dict[str, Measured] = {}
         for name in selection.tests_of(mutant.file):
             tests |= self._measured(name, partial(running.time_tests, name))
-        conformance = self._measured(selection.CONFORMANCE, running.time_conformance)
         checks = self._measured(selection.CHECK, running.time_checks) if self.check else {}
-        return Killers(*(_reaching(mutant, killers) for killers in (tests, conformance, checks)))
+        return Killers(_reaching(mutant, tests), _reaching(mutant, checks))
 
     def _measured(self, name: str, job: running.Job) -> dict[str, Measured]:
         fingerprint = selection.fingerprint([name])

@@ -32,13 +32,13 @@ class Row:
 
     @property
     def outcome(self) -> str:
-        """tests, conformance, check, limit (of time or memory), equivalent or survived."""
+        """tests, check, limit (of time or memory), equivalent or survived."""
         if self.by is None:
             return "survived" if self.equivalent is None else "equivalent"
         if self.by in ("time limit", "crash"):
             return "limit"
         killer = self.by.partition(":")[0]
-        return killer if killer in ("conformance", "check") else "tests"
+        return killer if killer == "check" else "tests"
 
     def to_data(self) -> dict[str, Any]:
         """The row as JSON data."""
@@ -67,13 +67,13 @@ def rows(
     return [Row(m, results[m.id]["by"], equivalent.get(m.key)) for m in mutants if m.id in results]
 
 
-OUTCOMES = ("tests", "conformance", "check", "limit", "equivalent", "survived")
+OUTCOMES = ("tests", "check", "limit", "equivalent", "survived")
 
 
 def _table(title: str, counted: Mapping[str, Counter[str]]) -> list[str]:
     lines = [
-        f"| {title} | mutants | tests | conformance | check | limit | equivalent | survived |",
-        "|---|" + "---:|" * 7,
+        f"| {title} | mutants | tests | check | limit | equivalent | survived |",
+        "|---|" + "---:|" * (len(OUTCOMES) + 1),
     ]
     for name, counts in counted.items():
         cells = [str(counts[outcome] or "") for outcome in OUTCOMES]
@@ -96,16 +96,14 @@ def to_markdown(found: list[Row]) -> str:
         "",
         "`make mutants` writes this page. It makes small slips in `rlweave/components/` and in the graphs of",
         "`rlweave/agents/`, one at a time, and runs the tests that belong to the file, on NumPy and torch: the file of",
-        "its name (and those that `tools/mutation/selection.py` names), then the conformance checks of all descriptors",
-        "whose components reach the changed function, then `check` on these descriptors: the quickest, until they took",
-        "a few seconds. What nothing notices is equivalent (with the reason, from `tools/mutation/equivalent.yaml`) or",
-        "a hole in the tests.",
+        "its name (and those that `tools/mutation/selection.py` names), then `check` on all descriptors that reach the",
+        "changed function: the quickest, until they took a few seconds. What nothing notices is equivalent (with the",
+        "reason, from `tools/mutation/equivalent.yaml`) or a hole in the tests.",
         "",
         f"**{killed} of {len(found)} mutants are killed: {100 * killed / max(len(found), 1):.1f} %**"
         f" ({100 * killed / max(different, 1):.1f} % of the {different} that are not equivalent).",
         "",
-        "Columns: killed by tests; by conformance checks where no test failed; by `check` where neither did; by limits",
-        "of time or memory; equivalent; survived.",
+        "Columns: killed by tests; by `check` where no test failed; by limits of time or memory; equivalent; survived.",
         "",
         *_table("file", {**files, "all": total}),
         "",

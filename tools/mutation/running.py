@@ -20,7 +20,6 @@ import sys
 import time
 import traceback
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -39,6 +38,9 @@ PRELOADED = (
 #: A mutant may take so many times what the unmodified file takes, and so many seconds more, of CPU and by the clock.
 CPU_LIMIT, CLOCK_LIMIT = (2.0, 10.0), (10.0, 60.0)
 MEMORY_LIMIT = 8 * 2**30
+
+#: Where `check` compares.
+BACKENDS = ("numpy", "torch")
 
 Job = Callable[[], dict[str, Any]]
 
@@ -63,18 +65,16 @@ class Killers:
 
     Args:
         tests: Tests.
-        conformance: Conformance checks.
         checks: Descriptors that `check` is called with.
     """
 
     tests: dict[str, Measured]
-    conformance: dict[str, Measured]
     checks: dict[str, Measured]
 
     @property
     def seconds(self) -> float:
         """Seconds of CPU of all."""
-        every = (*self.tests.values(), *self.conformance.values(), *self.checks.values())
+        every = (*self.tests.values(), *self.checks.values())
         return sum(test["seconds"] for test in every) + 5.0
 
 
@@ -211,31 +211,10 @@ def _run_tests(names: Iterable[str], wanted: dict[str, Measured] | None) -> _Tes
     return plugin
 
 
-def _conformance() -> dict[str, tuple[Callable[..., None], Any]]:
-    """The rows of the table of conformance by id, with the function that checks one."""
-    path = selection.ROOT / selection.CONFORMANCE
-    spec = importlib.util.spec_from_file_location("tests_testing_test_conformance", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {str(cell.id): (module.test_component, cell.values) for cell in module.cells()}
-
-
 def time_tests(name: str) -> dict[str, Any]:
     """Runs all quick tests of a test file, with nothing changed; in a child."""
     tests = _run_tests([name], None)
     return {"failed": tests.failed, "tests": tests.measured}
-
-
-def time_conformance() -> dict[str, Any]:
-    """Runs all quick conformance checks, with nothing changed; in a child."""
-    measured, failed = {}, []
-    for name, (check, values) in _conformance().items():
-        if selection.is_quick(values[1]):
-            with _measured() as measured[name]:
-                failed += [name] if _fails(check, values) else []
-    return {"failed": failed, "tests": measured}
 
 
 def time_checks() -> dict[str, Any]:
@@ -256,7 +235,8 @@ def _found(name: str) -> list[str]:
         from rlweave.testing import check
         from rlweave.testing.component_descriptors import DESCRIPTORS
 
-        return sorted(finding.cause.name for finding in check(DESCRIPTORS[name]) if not finding.is_advice)
+        report = check(DESCRIPTORS[name], backends=BACKENDS)
+        return sorted(finding.cause.name for finding in report if not finding.is_advice)
     except Exception as error:
         traceback.print_exc()
         return [type(error).__name__]
@@ -272,12 +252,13 @@ def killer(file: str, text: str, known: Killers, both: bool = False) -> dict[str
         both: `check` is called where tests fail, too.
 
     Returns:
-        Under "by" what failed: the id of a test, or "conformance: " and the id of a check, or "check: " and what was
-        found; None: nothing did. Under "check", if `check` was called, what it found.
+        Under "by" what failed: the id of a test, or "check: " and what was found; None: nothing did. Under "check", if
+        `check` was called, what it found.
     """
     hook = _Hook(file, text)
     sys.meta_path.insert(0, hook)
-    by = _failing_test(file, known)
+    failed = _run_tests(selection.tests_of(file), known.tests).failed
+    by = failed[0] if failed else None
     if hook.name in sys.modules and not hook.used:
         raise BrokenRunError(f"{hook.name} was imported as it is")
     if by is not None and not both:
@@ -287,31 +268,6 @@ def killer(file: str, text: str, known: Killers, both: bool = False) -> dict[str
             found = f"check: {new[0]} in {name}"
             return {"by": found if by is None else by, "check": found}
     return {"by": by, "check": None}
-
-
-def _failing_test(file: str, known: Killers) -> str | None:
-    tests = _run_tests(selection.tests_of(file), known.tests)
-    if tests.failed:
-        return tests.failed[0]
-    try:
-        table = _conformance() if known.conformance else {}
-    except Exception as error:
-        return f"conformance: {type(error).__name__} in a descriptor"
-    for name in known.conformance:
-        if name not in table or _fails(*table[name]):
-            return f"conformance: {name}"
-    return None
-
-
-def _fails(check: Callable[..., None], values: Any) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            check(*values)
-        except Exception:
-            traceback.print_exc()
-            return True
-    return False
 
 
 # -- in the parent -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which tests belong to a file: those of the same name, those named here, and the conformance of its components."""
+"""Which tests belong to a file: those of the same name, and those named here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ ROOT = Path(__file__).parents[2]
 #: What is mutated: all of the components, and the graphs of the agents.
 PACKAGES = {"rlweave/components": False, "rlweave/agents": True}
 CHECK = "rlweave/testing/checks/checking.py"
-CONFORMANCE = "tests/testing/test_conformance.py"
 #: Words in the name of a test that runs on a backend which compiles too long for hundreds of runs.
 SLOW_BACKENDS = ("jax", "tensorflow", "onnx")
 #: Tests that take more seconds than this are left out.
 SLOWEST = 2.0
-#: Seconds that the tests of one file may take together, and the conformance checks: the slowest are left out.
+#: Seconds that the tests of one file may take together, and the calls of `check`: the slowest are left out.
 MOST = 6.0
 
 _COMPONENTS, _AGENTS = "rlweave/components/", "rlweave/agents/"

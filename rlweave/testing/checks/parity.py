@@ -41,7 +41,7 @@ def backends_agree(subject: Subject) -> Iterator[Finding]:
     for backend in subject.backends:
         if backend == reference:
             continue
-        for difference in _first(value_differences(subject.descriptor, backend)):
+        for difference in _first(value_differences(subject.executors, backend)):
             one, other = (_eager(subject, name, seed=0) for name in (reference, backend))
             where, part = _apart(subject, one, other, difference, subject.descriptor.tolerance)
             yield Finding(
@@ -80,7 +80,7 @@ def _learner_agrees(subject: Subject) -> Iterator[Finding]:
 def modes_agree(subject: Subject) -> Iterator[Finding]:
     """Eager mode gives what compiled mode gives, on each backend."""
     for backend in subject.backends:
-        for difference in _first(eager_differences(subject.descriptor, backend, compiled=backend)):
+        for difference in _first(eager_differences(subject.executors, backend, compiled=backend)):
             yield Finding(
                 "modes",
                 _method(subject, difference.method),
@@ -94,7 +94,8 @@ def modes_agree(subject: Subject) -> Iterator[Finding]:
 def state_is_complete(subject: Subject) -> Iterator[Finding]:
     """A state that was saved goes on in the same way after it was loaded, here and in another executor."""
     for backend in subject.backends:
-        for difference in _first(state_differences(subject.descriptor, backend)):
+        another = build_described(subject.descriptor, backend, seed=2)
+        for difference in _first(state_differences(subject.descriptor, subject.executors(backend), another, backend)):
             one, other = (_eager(subject, backend, seed) for seed in (1, 2))
             _play(subject, one)
             where, part = _apart(subject, one, other, difference, 0.0)

@@ -17,7 +17,7 @@ from rlweave.spaces import Box, Dim
 from rlweave.testing.checks.axes import Along, replaced
 from rlweave.testing.checks.recording import Recording, record
 from rlweave.testing.descriptors import TIME_STEPS, Descriptor
-from rlweave.testing.parity import build_described
+from rlweave.testing.parity import Executors, build_described
 from rlweave.tree import flatten_tree, unflatten_like
 
 #: Rows of the batch in most checks: a number that no small component has as a feature size.
@@ -185,6 +185,8 @@ class Subject:
             for name in (descriptor.backends if backends == "all" else wanted)
             if name in descriptor.backends and is_installed(name)
         )
+        #: Compiled, on each backend.
+        self.executors = Executors(descriptor)
         self.situations = cache(self._situations)
         #: All calls of a first round with inputs of a seed.
         self.calls = cache(lambda seed: list(self.round(seed=seed)))
@@ -249,7 +251,7 @@ class Subject:
     @cached_property
     def start(self) -> dict[str, np.ndarray]:
         """What it holds once it is built."""
-        return build_described(self.descriptor, self.descriptor.reference).state_dict()
+        return self.executors(self.descriptor.reference).state_dict()
 
     @property
     def root_path(self) -> str:

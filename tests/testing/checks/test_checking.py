@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from rlweave import ops
-from rlweave.extras.descriptors import DESCRIPTORS as EXTRAS
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import FloatBox
-from rlweave.testing import Cause, Descriptor, check
-from rlweave.testing.component_descriptors import DESCRIPTORS
+from rlweave.testing import Cause, check
 
 ROWS = {"inputs": FloatBox(shape=(3,), add_batch_rank=True)}
 STEPS = {"inputs": FloatBox(shape=(3,), add_batch_rank=True, add_time_rank=True)}
@@ -145,15 +143,3 @@ def test_a_report_names_what_was_done():
     data = report.to_data()
     assert data["ok"] is False
     assert data["findings"][0]["cause"] == "ROWS_MEET"
-
-
-def described():
-    for descriptor in (*DESCRIPTORS, *EXTRAS):
-        slow = descriptor.reference in ("jax", "tensorflow")  # they compile
-        yield pytest.param(descriptor, id=descriptor.name, marks=[pytest.mark.slow] if slow else [])
-
-
-@pytest.mark.parametrize("descriptor", list(described()))
-def test_no_false_alarm_on_the_library(descriptor: Descriptor):
-    report = check(descriptor)
-    assert report.ok, str(report)

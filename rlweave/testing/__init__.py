@@ -12,7 +12,8 @@ from rlweave.testing.checks.environments import check_env
 from rlweave.testing.checks.findings import Cause, Finding, Report
 from rlweave.testing.component_test import ComponentTest
 from rlweave.testing.descriptors import Descriptor, Registry, ScaleLaw, components_of
-from rlweave.testing.parity import eager_parity, gradient_parity, state_round_trip, value_parity
+from rlweave.testing.gradient_parity import gradient_parity
+from rlweave.testing.parity import eager_parity, state_round_trip, value_parity
 
 __all__ = [
     "Cause",

@@ -9,7 +9,8 @@ from rlweave.errors import RlweaveError
 from rlweave.graph.component import api_methods
 from rlweave.graph.decorators import GraphFunction
 from rlweave.testing.checks.findings import Cause
-from rlweave.testing.parity import _build_probe, build_described, differentiable_methods
+from rlweave.testing.gradient_parity import build_probe, differentiable_methods
+from rlweave.testing.parity import build_described
 from rlweave.tree import flatten_tree, tree_map
 from tests.mutants.registry import COMPONENTS
 
@@ -42,7 +43,7 @@ def gradients(described, sampled):
     """Of all methods that have any, on torch."""
     found = {}
     for method in differentiable_methods(sampled):
-        executor = _build_probe(described, method, "gradients", backend="torch")
+        executor = build_probe(described, method, "gradients", backend="torch")
         found[method] = copied(executor.gradients(sampled.sample(executor.root.component, method, 7)))
     return found
 

@@ -7,9 +7,9 @@ import pytest
 
 from rlweave.extras.descriptors import DESCRIPTORS as EXTRAS
 from rlweave.graph import registered_components
+from rlweave.testing import eager_parity, gradient_parity, state_round_trip, value_parity
 from rlweave.testing.component_descriptors import DESCRIPTORS
 from rlweave.testing.descriptors import components_of
-from rlweave.testing.parity import eager_parity, gradient_parity, state_round_trip, value_parity
 
 CHECKS = {check.__name__: check for check in (value_parity, eager_parity, state_round_trip, gradient_parity)}
 

@@ -7,7 +7,7 @@ from rlweave import ops
 from rlweave.graph import Component, graph_fn
 from rlweave.spaces import FloatBox, IntBox
 from rlweave.testing import Descriptor, eager_parity, gradient_parity, state_round_trip, value_parity
-from rlweave.testing.parity import differentiable_methods
+from rlweave.testing.gradient_parity import differentiable_methods
 
 ROWS = FloatBox(shape=(3,), add_batch_rank=True)
 

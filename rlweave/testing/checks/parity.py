@@ -18,12 +18,11 @@ from rlweave.testing.checks.numbers import EDGES
 from rlweave.testing.checks.recording import Step, place_of, record, source_line
 from rlweave.testing.checks.subject import Situation, Subject
 from rlweave.testing.checks.trail import called
+from rlweave.testing.gradient_parity import differentiable_methods, gradient_differences
 from rlweave.testing.parity import (
     Difference,
     build_described,
-    differentiable_methods,
     eager_differences,
-    gradient_differences,
     state_differences,
     value_differences,
 )

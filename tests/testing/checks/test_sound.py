@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from rlweave.testing.parity import _build_probe, build_described
+from rlweave.testing.gradient_parity import build_probe
+from rlweave.testing.parity import build_described
 from tests.testing.checks.sound import SOUND
 
 BY_NAME = {descriptor.name: descriptor for descriptor in SOUND}
@@ -29,7 +30,7 @@ def softmax(x):
 
 
 def loss_gradients(name, method, arguments):
-    executor = _build_probe(BY_NAME[name], method, "gradients", backend="torch")
+    executor = build_probe(BY_NAME[name], method, "gradients", backend="torch")
     return executor.gradients(arguments)
 
 

@@ -13,7 +13,6 @@ from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.elements import add_axis, first_row
 from rlweave.agents.minibatches import RowMinibatches, SequenceMinibatches
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
-from rlweave.agents.stepping import carried
 from rlweave.components import Policy, RunningNormalization, ValueFunction
 from rlweave.components.memories.trajectory_columns import TrajectoryColumns
 from rlweave.components.network import mlp
@@ -88,9 +87,6 @@ class ActorCriticAgent(Agent):
         self.minibatch_class: type[RowMinibatches] = minibatches_of(self.recurrent)
         if self.recurrent and "value-function" not in self.acting_prefixes:
             self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
-        #: Steps that were observed one by one, by environment; and whole rollouts (T, 1, ...) of them.
-        self._columns: dict[Any, TrajectoryColumns] = {}
-        self._rollouts: list[Any] = []
 
     def arguments(self) -> dict[str, Any]:
         return {"num_envs": self.num_envs}
@@ -171,39 +167,28 @@ class ActorCriticAgent(Agent):
         return self.minibatch_class.space(row, self.recurrent_space if self.recurrent else Tuple())
 
     def input_spaces(self) -> dict[str, InputSpace]:
-        spaces: dict[str, InputSpace] = {
-            "observations": self.observation_space.with_batch_rank(),
+        return self.acting_spaces() | {
             "batch": self.batch_space(),
             "rows": self.rows_space(),
             "gradients": lambda root: root.trained(),
         }
-        if self.recurrent:
-            spaces["recurrent_state"] = self.recurrent_space.with_batch_rank()
-            spaces["episode_start"] = BoolBox(add_batch_rank=True)
-        return spaces
 
     # -- acting --------------------------------------------------------------------------------------------------
 
-    def act(
-        self,
-        observations: Any,
-        recurrent_state: Any = (),
-        episode_start: Any = None,
-        explore: bool = True,
-        preprocess: bool = True,
+    def choose_actions(
+        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
-        """As `Agent.act`; log-probabilities `log_probs` (B,) are stored with the step."""
-        self.check_masks(observations)
-        memory = carried(self, observations, recurrent_state, episode_start) if self.recurrent else {}
+        """Log-probabilities `log_probs` (B,) are stored with the step."""
         actions, log_probs, after = self.actor.act(
-            observations, *memory.values(), explore=explore, preprocess=preprocess
+            observations, *carried.values(), explore=explore, preprocess=preprocess
         )
-        return actions, {"log_probs": log_probs, **memory}, after
+        return actions, {"log_probs": log_probs, **carried}, after
 
     def forget_steps(self) -> None:
         super().forget_steps()
-        self._columns.clear()
-        self._rollouts.clear()
+        #: Steps that were observed one by one, by environment; and whole rollouts (T, 1, ...) of them.
+        self._columns: dict[Any, TrajectoryColumns] = {}
+        self._rollouts: list[Any] = []
 
     def collect(self, env_id: Any, step: dict[str, Any]) -> None:
         columns = self._columns.setdefault(env_id, TrajectoryColumns(self.config.rollout_steps, 1))

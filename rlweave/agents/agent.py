@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,11 +14,10 @@ from rlweave.agents.acting import ActingChoice, choose_actor
 from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.networks import with_networks
-from rlweave.agents.stepping import StepDriver, greedy_player
+from rlweave.agents.stepping import ActsAndObserves
 from rlweave.backends import get_backend
 from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.action_leaves import ANY_KIND
-from rlweave.components.action_masks import check_allowed
 from rlweave.components.leaf_encoding import check_observations
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError, ExecutionError
@@ -26,7 +25,7 @@ from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import Config, setting
 from rlweave.settings.ranges import FINITE, Range
-from rlweave.spaces import Space, Tuple
+from rlweave.spaces import BoolBox, Space, Tuple
 
 Batch = Any
 Metrics = dict[str, Any]
@@ -59,7 +58,7 @@ class AgentConfig(Config):
     )
 
 
-class Agent(ModelExchange, KeepsMemory, ABC):
+class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
     """An algorithm as a component graph, behind one API.
 
     The graph is made by `build`, or at the first use. Acting may run on another backend than learning
@@ -77,10 +76,6 @@ class Agent(ModelExchange, KeepsMemory, ABC):
     name: ClassVar[str]
     #: Which kinds of leaves actions may have, see `action_leaves`.
     action_kinds: ClassVar[frozenset[str]] = ANY_KIND
-    #: Whether it learns from its own actions only.
-    on_policy: ClassVar[bool] = False
-    #: Why it cannot learn from single steps, and what to do instead; None: it can.
-    no_single_steps: ClassVar[tuple[str, str] | None] = None
     #: Why its networks carry no state from step to step, and what to do instead; None: they may.
     no_recurrent_networks: ClassVar[tuple[str, str] | None] = None
 
@@ -127,18 +122,7 @@ class Agent(ModelExchange, KeepsMemory, ABC):
         if self.recurrent and self.no_recurrent_networks is not None:
             what, fix = self.no_recurrent_networks
             raise ConfigError(what, where=f"{self.name}, network", received=repr(network), fix=fix)
-        self._driver = StepDriver(self)
-
-    def check_masks(self, observations: Any) -> None:
-        """Checks that each row of observations (B, ...) allows an action; only with the setting `mask_leaf`.
-
-        Raises:
-            ExecutionError: One does not; names its row and the step.
-        """
-        if self.config.mask_leaf is None:
-            return
-        masks = np.asarray(self.observation_space.flatten_value(observations)[self.config.mask_leaf]) != 0
-        check_allowed(masks, self.config.mask_leaf, self.env_steps)
+        self.forget_steps()
 
     # -- the graph -----------------------------------------------------------------------------------------------
 
@@ -148,7 +132,15 @@ class Agent(ModelExchange, KeepsMemory, ABC):
 
     @abstractmethod
     def input_spaces(self) -> dict[str, InputSpace]:
-        """Spaces of the root's API inputs."""
+        """Spaces of the root's API inputs: `acting_spaces`, and those of learning."""
+
+    def acting_spaces(self) -> dict[str, InputSpace]:
+        """Spaces of what acting takes: observations, and what is carried from step to step."""
+        observations = {"observations": self.observation_space.with_batch_rank()}
+        if not self.carries_state:
+            return {**observations}
+        carried = {"recurrent_state": self.recurrent_space.with_batch_rank()}
+        return {**observations, **carried, "episode_start": BoolBox(add_batch_rank=True)}
 
     #: API methods that an acting graph needs.
     acting_methods: ClassVar[tuple[str, ...]] = ("act",)
@@ -238,128 +230,11 @@ class Agent(ModelExchange, KeepsMemory, ABC):
             self._actor_paths = tuple(p for p in self._actor.store.cells if not p.startswith("random"))
         self._actor.copy_weights(self.executor, self._actor_paths)
 
-    # -- acting --------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def act(
-        self,
-        observations: Any,
-        recurrent_state: Any = (),
-        episode_start: Any = None,
-        explore: bool = True,
-        preprocess: bool = True,
-    ) -> tuple[Any, dict[str, Any], Any]:
-        """One step of acting, in a vector of environments.
-
-        Args:
-            observations: Nested arrays (B, ...) of the observation space.
-            recurrent_state: Before the step, nested (B, ...); at first `initial_state(B)`. () without memory.
-            episode_start: Bool (B,): the observation is the first of its episode, and the state starts anew.
-            explore: As in `get_actions`.
-            preprocess: As in `get_actions`.
-
-        Returns:
-            Actions (B, ...) as the agent learns from them (`env_actions` makes the environment's), what else it stores
-            of the step by name, (B, ...) each, and the recurrent state after the step.
-        """
-
     @cached_property
     def recurrent_space(self) -> Space:
         """Space of the recurrent state of one environment, without ranks; `Tuple()` without memory."""
         space: Space = self.make_root().recurrent_space if self.recurrent else Tuple()
         return space
-
-    def initial_state(self, num_envs: int) -> Any:
-        """The recurrent state at the start of an episode: zeros, nested (B, ...); () without memory."""
-        return self.recurrent_space.with_batch_rank().zeros(num_envs)
-
-    def greedy_player(self) -> Callable[..., Any]:
-        """What plays greedily: a function of observations (B, ...) and episode starts, bool (B,), to actions (B, ...).
-
-        Of recurrent networks it carries a state of its own; where a third argument says which rows act, bool (B,),
-        that of the others stays.
-        """
-        return greedy_player(self)
-
-    # -- step by step --------------------------------------------------------------------------------------------
-
-    def get_actions(
-        self, observations: Any, env_ids: Sequence[Any] | None = None, explore: bool = True, preprocess: bool = True
-    ) -> Any:
-        """Actions for a batch of observations.
-
-        The state of recurrent networks is kept inside for each environment, and each call is taken as one step of
-        these environments. It starts anew after `observe` was told of an episode's end, or `begin_episodes` was
-        called. Looks with `explore=False` have states of their own, and disturb none. `act` takes and returns the
-        state instead.
-
-        Args:
-            observations: Nested arrays (B, ...) of the observation space; a single one (...) gives a single action.
-            env_ids: Names of the environments that the rows belong to; 0 to B-1 when None.
-            explore: Samples (or explores); False acts greedily.
-            preprocess: Applies the agent's preprocessing (normalization); False takes observations as processed.
-
-        Returns:
-            Nested arrays (B, ...) of the action space.
-        """
-        return self._driver.get_actions(observations, env_ids, explore, preprocess)
-
-    def observe(
-        self,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-        next_observation: Any = None,
-        env_id: Any = 0,
-    ) -> None:
-        """Takes in one step of a named environment.
-
-        Args:
-            observation: What was acted on.
-            action: The action.
-            reward: The reward.
-            terminated: The episode reached a terminal state.
-            truncated: The episode was cut.
-            next_observation: What the action led to, the final observation where the episode ended; may be left out
-                only where the episode goes on.
-            env_id: Name of the environment.
-        """
-        self._driver.observe(observation, action, reward, terminated, truncated, next_observation, env_id)
-
-    def begin_episodes(self, env_ids: Sequence[Any] | None = None) -> None:
-        """The next step of these environments (None: of all) is the first of an episode; drops recurrent states."""
-        self._driver.begin_episodes(env_ids)
-
-    def forget_steps(self) -> None:
-        """Drops what `get_actions` and `observe` keep between calls; episodes begin anew in all environments."""
-        self._driver = StepDriver(self)
-
-    def collect(self, env_id: Any, step: dict[str, Any]) -> None:
-        """Takes in a whole step that was observed, `observations` to `next_observations`, without ranks."""
-        raise ExecutionError(
-            "this agent does not learn from single steps",
-            where=f"{self.name}.observe",
-            fix="pass what it learns from to update(batch)",
-        )
-
-    @property
-    def own_action_space(self) -> Space:
-        """Space of one action as the agent learns from it, without ranks: what memories and batches hold.
-
-        Indices from 0 for integers, numbers around 0 for floats, of which [-1, 1] is the box where it is bounded on
-        both sides (see `rlweave.components.action_leaves.ActionLeaf`).
-        """
-        return self._boundary.own_space
-
-    def env_actions(self, actions: Any) -> Any:
-        """Actions (..., *shape) of the action space, for the environment, from those that the agent learns from."""
-        return self._boundary.to_environment(actions)
-
-    def own_actions(self, actions: Any) -> Any:
-        """What the agent learns from, (..., *shape), for actions of the action space; undoes `env_actions`."""
-        return self._boundary.from_environment(actions)
 
     def _checked(self, metrics: Metrics) -> Metrics:
         """Metrics of an update.
@@ -376,10 +251,6 @@ class Agent(ModelExchange, KeepsMemory, ABC):
                 fix="go back to the last checkpoint; lower the learning rate, clip gradients, or scale rewards",
             )
         return metrics
-
-    def count_steps(self, steps: int) -> None:
-        """Counts environment steps, which schedules and intervals depend on."""
-        self.env_steps += steps
 
     def counters(self) -> dict[str, int]:
         """Absolute counters, as plain data for a checkpoint."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar
 
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import ReplayAgent, ReplayConfig
-from rlweave.agents.stepping import carried
 from rlweave.components import mlp
 from rlweave.components.action_leaves import FLOATS
 from rlweave.components.action_masks import check_mask_leaf
-from rlweave.graph.building import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
-from rlweave.spaces import BoolBox
 
 
 class ContinuousConfig(ReplayConfig):
@@ -72,28 +68,10 @@ class ContinuousAgent(ReplayAgent):
             "observation_space": self.observation_space,
         }
 
-    def act(
-        self,
-        observations: Any,
-        recurrent_state: Any = (),
-        episode_start: Any = None,
-        explore: bool = True,
-        preprocess: bool = True,
+    def choose_actions(
+        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
-        if not explore:
-            return self.actor.act_greedily(observations), {}, recurrent_state
-        noise = carried(self, observations, recurrent_state, episode_start) if self._keeps_noise else {}
-        actions, after = self.actor.act(observations, *noise.values())
+        if not explore:  # noise that drifts stays where it is
+            return self.actor.act_greedily(observations), {}, carried.get("recurrent_state", ())
+        actions, after = self.actor.act(observations, *carried.values())
         return actions, {}, after
-
-    def input_spaces(self) -> dict[str, InputSpace]:
-        spaces = super().input_spaces()
-        if self._keeps_noise:
-            spaces["recurrent_state"] = self.recurrent_space.with_batch_rank()
-            spaces["episode_start"] = BoolBox(add_batch_rank=True)
-        return spaces
-
-    @cached_property
-    def _keeps_noise(self) -> bool:
-        """Whether exploration keeps something of each environment between two steps."""
-        return bool(self.recurrent_space.flatten())

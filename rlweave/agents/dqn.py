@@ -16,7 +16,7 @@ from rlweave.agents.agent import Batch, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent, ReplayConfig, ReplayGraph
 from rlweave.agents.sequences import SequenceAccumulator, sequence_space
-from rlweave.agents.stepping import carried, rows_of
+from rlweave.agents.stepping import rows_of
 from rlweave.components import DQNLoss, DuelingPolicy, EpsilonGreedy, NStepAccumulator, QPolicy, SequenceDQNLoss
 from rlweave.components.action_leaves import COUNTABLE
 from rlweave.components.network import mlp
@@ -26,7 +26,7 @@ from rlweave.graph import Component, api, graph_fn
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE, PROBABILITY
-from rlweave.spaces import BoolBox, FloatBox, Space
+from rlweave.spaces import FloatBox, Space
 
 
 class DQNConfig(ReplayConfig):
@@ -337,14 +337,10 @@ class DQN(ReplayAgent):
         return self.config.unroll - self.config.overlap
 
     def input_spaces(self) -> dict[str, InputSpace]:
-        spaces = super().input_spaces() | {
+        return super().input_spaces() | {
             "epsilon": FloatBox(add_batch_rank=True),
             "gradients": lambda root: root.policy.variables(),
         }
-        if self.recurrent:
-            spaces["recurrent_state"] = self.recurrent_space.with_batch_rank()
-            spaces["episode_start"] = BoolBox(add_batch_rank=True)
-        return spaces
 
     def make_accumulator(self, num_envs: int) -> NStepAccumulator | SequenceAccumulator:
         if self.recurrent:
@@ -358,22 +354,15 @@ class DQN(ReplayAgent):
         """The present share of random actions."""
         return float(self._epsilon(self.env_steps))
 
-    def act(
-        self,
-        observations: Any,
-        recurrent_state: Any = (),
-        episode_start: Any = None,
-        explore: bool = True,
-        preprocess: bool = True,
+    def choose_actions(
+        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
-        self.check_masks(observations)
-        memory = carried(self, observations, recurrent_state, episode_start) if self.recurrent else {}
         if not explore:
-            actions, after = self.actor.act_greedily(observations, *memory.values())
+            actions, after = self.actor.act_greedily(observations, *carried.values())
         else:
             epsilon = np.full(rows_of(observations), self.epsilon, np.float32)
-            actions, after = self.actor.act(observations, epsilon, *memory.values())
-        return actions, memory, after
+            actions, after = self.actor.act(observations, epsilon, *carried.values())
+        return actions, carried, after
 
     # -- learning ------------------------------------------------------------------------------------------------
 

@@ -178,7 +178,6 @@ class ReplayAgent(Agent):
                 received=f"{self.config.prefetch} with memory_place={self.config.memory_place!r}",
                 fix="leave prefetch out, or keep the memory on the host",
             )
-        self._accumulators: dict[Any, NStepAccumulator | SequenceAccumulator] = {}
         self.inserted = 0
         #: Environment steps that were made when the memory was empty last.
         self.memory_began_at = 0
@@ -240,10 +239,7 @@ class ReplayAgent(Agent):
         return int(self.config.batch_size)
 
     def input_spaces(self) -> dict[str, InputSpace]:
-        spaces: dict[str, InputSpace] = {
-            "observations": self.observation_space.with_batch_rank(),
-            "records": self.record_space().with_batch_rank(),
-        }
+        spaces = self.acting_spaces() | {"records": self.record_space().with_batch_rank()}
         if self.config.prefetch:
             spaces |= {"indices": IntBox(add_batch_rank=True), "weights": FloatBox(add_batch_rank=True)}
         return spaces
@@ -254,7 +250,8 @@ class ReplayAgent(Agent):
 
     def forget_steps(self) -> None:
         super().forget_steps()
-        self._accumulators.clear()
+        #: What makes records of the steps of an environment, by its name.
+        self._accumulators: dict[Any, NStepAccumulator | SequenceAccumulator] = {}
 
     def collect(self, env_id: Any, step: dict[str, Any]) -> None:
         if env_id not in self._accumulators:

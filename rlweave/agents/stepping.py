@@ -1,15 +1,18 @@
-"""The driver of agents step by step: `get_actions` and `observe`, in environments that have names."""
+"""How all agents act and observe: in a vector of environments, and step by step in environments that have names."""
 
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlweave.agents.elements import add_axis, finite, first_row, fitted, flag, is_single, same, stack
+from rlweave.components.action_boundary import ActionBoundary
+from rlweave.components.action_masks import check_allowed
 from rlweave.errors import ExecutionError
 from rlweave.spaces import Space
 from rlweave.tree import tree_leaves, tree_map
@@ -18,21 +21,74 @@ Names = Sequence[Any]
 Step = dict[str, Any]
 
 
-class Stepped(Protocol):
-    """What the driver asks of an agent."""
+class ActsAndObserves(ABC):
+    """The side of an agent that acts and observes, also step by step in environments that have names.
+
+    An agent says how it chooses actions (`choose_actions`), and takes whole steps of an environment (`collect`) into
+    the same accumulators that workers use. What belongs to an environment between two calls is kept here: the recurrent
+    state, the action that was chosen with what is stored of it, and a step whose next observation is still to come.
+    """
 
     name: ClassVar[str]
+    config: Any
     observation_space: Space
     action_space: Space
+    _boundary: ActionBoundary
+    env_steps: int
+    #: Whether the networks carry a state from step to step.
     recurrent: bool
     #: Whether it learns from its own actions only.
-    on_policy: ClassVar[bool]
+    on_policy: ClassVar[bool] = False
     #: Why it cannot learn from single steps, and what to do instead; None: it can.
-    no_single_steps: ClassVar[tuple[str, str] | None]
+    no_single_steps: ClassVar[tuple[str, str] | None] = None
+
+    # -- what an agent says --------------------------------------------------------------------------------------
 
     @property
+    @abstractmethod
     def recurrent_space(self) -> Space:
-        """Space of the recurrent state of one environment."""
+        """Space of what is carried from step to step in one environment, without ranks; `Tuple()`: nothing."""
+
+    @abstractmethod
+    def choose_actions(
+        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
+    ) -> tuple[Any, dict[str, Any], Any]:
+        """As `act`, which calls it.
+
+        Args:
+            observations: As in `act`.
+            carried: `recurrent_state` and `episode_start`, as API methods that act take them after the observations;
+                empty where nothing is carried from step to step.
+            explore: As in `act`.
+            preprocess: As in `act`.
+        """
+
+    def collect(self, env_id: Any, step: Step) -> None:
+        """Takes in a whole step that was observed, `observations` to `next_observations`, without ranks."""
+        raise ExecutionError(
+            "this agent does not learn from single steps",
+            where=f"{self.name}.observe",
+            fix="pass what it learns from to update(batch)",
+        )
+
+    @property
+    def own_action_space(self) -> Space:
+        """Space of one action as the agent learns from it, without ranks: what memories and batches hold.
+
+        Indices from 0 for integers, numbers around 0 for floats, of which [-1, 1] is the box where it is bounded on
+        both sides (see `rlweave.components.action_leaves.ActionLeaf`).
+        """
+        return self._boundary.own_space
+
+    def env_actions(self, actions: Any) -> Any:
+        """Actions (..., *shape) of the action space, for the environment, from those that the agent learns from."""
+        return self._boundary.to_environment(actions)
+
+    def own_actions(self, actions: Any) -> Any:
+        """What the agent learns from, (..., *shape), for actions of the action space; undoes `env_actions`."""
+        return self._boundary.from_environment(actions)
+
+    # -- acting in a vector of environments ----------------------------------------------------------------------
 
     def act(
         self,
@@ -42,57 +98,117 @@ class Stepped(Protocol):
         explore: bool = True,
         preprocess: bool = True,
     ) -> tuple[Any, dict[str, Any], Any]:
-        """Own actions, what to store of the step, and the state after it."""
+        """One step of acting, in a vector of environments.
 
-    def env_actions(self, actions: Any) -> Any:
-        """Actions of the environment for own ones."""
+        Args:
+            observations: Nested arrays (B, ...) of the observation space.
+            recurrent_state: Before the step, nested (B, ...); at first `initial_state(B)`. () without memory.
+            episode_start: Bool (B,): the observation is the first of its episode, and the state starts anew.
+            explore: As in `get_actions`.
+            preprocess: As in `get_actions`.
 
-    def own_actions(self, actions: Any) -> Any:
-        """Own actions for those of the environment."""
+        Returns:
+            Actions (B, ...) as the agent learns from them (`env_actions` makes the environment's), what else it stores
+            of the step by name, (B, ...) each, and the recurrent state after the step.
+        """
+        self.check_masks(observations)
+        carried = self._carried(observations, recurrent_state, episode_start) if self.carries_state else {}
+        return self.choose_actions(observations, carried, explore, preprocess)
 
-    def collect(self, env_id: Any, step: Step) -> None:
-        """Takes in one whole step of an environment."""
+    def check_masks(self, observations: Any) -> None:
+        """Checks that each row of observations (B, ...) allows an action; only with the setting `mask_leaf`.
+
+        Raises:
+            ExecutionError: One does not; names its row and the step.
+        """
+        if self.config.mask_leaf is None:
+            return
+        masks = np.asarray(self.observation_space.flatten_value(observations)[self.config.mask_leaf]) != 0
+        check_allowed(masks, self.config.mask_leaf, self.env_steps)
+
+    @cached_property
+    def carries_state(self) -> bool:
+        """Whether acting carries something from step to step: the state of a network, or noise that drifts."""
+        return bool(self.recurrent_space.flatten())
+
+    def initial_state(self, num_envs: int) -> Any:
+        """The recurrent state at the start of an episode: zeros, nested (B, ...); () without memory."""
+        return self.recurrent_space.with_batch_rank().zeros(num_envs)
+
+    def _carried(self, observations: Any, recurrent_state: Any, episode_start: Any) -> dict[str, Any]:
+        """State and episode starts by name: without a state episodes begin, with a state alone they go on."""
+        if isinstance(recurrent_state, tuple) and not recurrent_state:
+            rows = rows_of(observations)
+            recurrent_state, episode_start = self.initial_state(rows), np.ones(rows, np.bool_)
+        elif episode_start is None:
+            episode_start = np.zeros(rows_of(observations), np.bool_)
+        return {"recurrent_state": recurrent_state, "episode_start": episode_start}
+
+    def greedy_player(self) -> Callable[..., Any]:
+        """What plays greedily: a function of observations (B, ...) and episode starts, bool (B,), to actions (B, ...).
+
+        Of recurrent networks it carries a state of its own; where a third argument says which rows act, bool (B,),
+        that of the others stays.
+        """
+        state: Any = None
+
+        def play(observations: Any, episode_start: Any, acting: Any = None) -> Any:
+            nonlocal state
+            if state is None:
+                state = self.initial_state(len(episode_start))
+            actions, _, after = self.act(observations, state, episode_start, explore=False)
+            state = after if acting is None else rows_from(acting, after, state)
+            return self.env_actions(actions)
+
+        return play
+
+    # -- step by step --------------------------------------------------------------------------------------------
 
     def count_steps(self, steps: int) -> None:
-        """Counts environment steps."""
+        """Counts environment steps, which schedules and intervals depend on."""
+        self.env_steps += steps
 
-
-class StepDriver:
-    """Acts and observes step by step, in environments that have names.
-
-    It keeps what belongs to each environment between two calls: the recurrent state, the action that was chosen with
-    what is stored of it, and a step whose next observation is still to come. Whole steps go to `Stepped.collect`, into
-    the same accumulators that workers use.
-
-    Args:
-        agent: Acts, and takes whole steps.
-    """
-
-    def __init__(self, agent: Stepped) -> None:
-        self.agent = agent
+    def forget_steps(self) -> None:
+        """Drops what `get_actions` and `observe` keep between calls; episodes begin anew in all environments."""
         self._recurrent: dict[bool, RecurrentStates] = {}
         #: By environment: the action to learn from, what is stored with it, and the action that was handed out.
-        self.acted: dict[Any, tuple[Any, dict[str, Any], Any]] = {}
+        self._acted: dict[Any, tuple[Any, dict[str, Any], Any]] = {}
         self._pending: dict[Any, Step] = {}
 
-    def get_actions(self, observations: Any, env_ids: Names | None, explore: bool, preprocess: bool) -> Any:
-        """See `Agent.get_actions`."""
-        agent = self.agent
-        single = is_single(agent.observation_space, observations)
+    def get_actions(
+        self, observations: Any, env_ids: Names | None = None, explore: bool = True, preprocess: bool = True
+    ) -> Any:
+        """Actions for a batch of observations.
+
+        The state of recurrent networks is kept inside for each environment, and each call is taken as one step of
+        these environments. It starts anew after `observe` was told of an episode's end, or `begin_episodes` was
+        called. Looks with `explore=False` have states of their own, and disturb none. `act` takes and returns the
+        state instead.
+
+        Args:
+            observations: Nested arrays (B, ...) of the observation space; a single one (...) gives a single action.
+            env_ids: Names of the environments that the rows belong to; 0 to B-1 when None.
+            explore: Samples (or explores); False acts greedily.
+            preprocess: Applies the agent's preprocessing (normalization); False takes observations as processed.
+
+        Returns:
+            Nested arrays (B, ...) of the action space.
+        """
+        single = is_single(self.observation_space, observations)
         batch = add_axis(observations) if single else observations
         rows = rows_of(batch)
         names = range(rows) if env_ids is None else list(env_ids)
         self._check_names(names, rows)
-        if self._keeps_state:
+        if self.carries_state:
             kept = self._states(explore)
-            own, extra, after = agent.act(batch, *kept.gather(names), explore, preprocess)
+            own, extra, after = self.act(batch, *kept.gather(names), explore, preprocess)
             kept.keep(names, after)
         else:
-            own, extra, _ = agent.act(batch, explore=explore, preprocess=preprocess)
-        actions = agent.env_actions(own)
+            own, extra, _ = self.act(batch, explore=explore, preprocess=preprocess)
+        actions = self.env_actions(own)
         if explore and extra:  # a greedy look is for evaluation, and no step of an environment
             for row, name in enumerate(names):
-                self.acted[name] = tree_map(operator.itemgetter(row), (own, extra, actions))
+                self._acted[name] = tree_map(operator.itemgetter(row), (own, extra, actions))
         return first_row(actions) if single else actions
 
     def observe(
@@ -102,46 +218,52 @@ class StepDriver:
         reward: Any,
         terminated: Any,
         truncated: Any,
-        next_observation: Any,
-        env_id: Any,
+        next_observation: Any = None,
+        env_id: Any = 0,
     ) -> None:
-        """See `Agent.observe`."""
-        agent, where = self.agent, f"environment {env_id!r}"
-        if agent.no_single_steps is not None:
-            what, fix = agent.no_single_steps
-            raise ExecutionError(what, where=f"{agent.name}.observe", fix=fix)
+        """Takes in one step of a named environment.
+
+        Args:
+            observation: What was acted on.
+            action: The action.
+            reward: The reward.
+            terminated: The episode reached a terminal state.
+            truncated: The episode was cut.
+            next_observation: What the action led to, the final observation where the episode ended; may be left out
+                only where the episode goes on.
+            env_id: Name of the environment.
+        """
+        where = f"environment {env_id!r}"
+        if self.no_single_steps is not None:
+            what, fix = self.no_single_steps
+            raise ExecutionError(what, where=f"{self.name}.observe", fix=fix)
         chosen: Any
         own, extra, chosen = self._acted_in(env_id)
-        observation = fitted(agent.observation_space, observation, f"{where}, observation")
-        action = fitted(agent.action_space, action, f"{where}, action", within=True)
+        observation = fitted(self.observation_space, observation, f"{where}, observation")
+        action = fitted(self.action_space, action, f"{where}, action", within=True)
         reward, terminated, truncated = finite(reward, where), flag(terminated, where), flag(truncated, where)
         if next_observation is not None:
-            next_observation = fitted(agent.observation_space, next_observation, f"{where}, next_observation")
-        if not agent.on_policy:
-            own = agent.own_actions(action)
+            next_observation = fitted(self.observation_space, next_observation, f"{where}, next_observation")
+        if not self.on_policy:
+            own = self.own_actions(action)
         elif not same(action, chosen):
             raise ExecutionError(
                 "another action was observed than the one this agent chose",
                 where=where,
                 received=f"{action}, chosen was {chosen}",
-                fix=f"{agent.name} learns from its own actions only; pass the action of the last get_actions",
+                fix=f"{self.name} learns from its own actions only; pass the action of the last get_actions",
             )
         step = {"observations": observation, "actions": own, "rewards": reward, **extra}
         step |= {"terminated": terminated, "truncated": truncated}
         for whole in self._whole_steps(env_id, step, next_observation):
-            agent.collect(env_id, whole)
-        self.acted.pop(env_id, None)  # only now: a step that is refused may be observed again
+            self.collect(env_id, whole)
+        self._acted.pop(env_id, None)  # only now: a step that is refused may be observed again
         if terminated or truncated:
             self.begin_episodes([env_id])
-        agent.count_steps(1)
-
-    @cached_property
-    def _keeps_state(self) -> bool:
-        """Whether acting keeps something of each environment: of a recurrent network, or of noise that drifts."""
-        return bool(self.agent.recurrent_space.flatten())
+        self.count_steps(1)
 
     def begin_episodes(self, env_ids: Iterable[Any] | None = None) -> None:
-        """See `Agent.begin_episodes`."""
+        """The next step of these environments (None: of all) is the first of an episode; drops recurrent states."""
         for states in self._recurrent.values():
             states.forget(env_ids)
         for env_id in list(self._pending) if env_ids is None else env_ids:
@@ -153,9 +275,9 @@ class StepDriver:
         Raises:
             ExecutionError: Nothing, but the agent stores more of a step than can be observed.
         """
-        if env_id in self.acted:
-            return self.acted[env_id]
-        if self.agent.on_policy or self.agent.recurrent:
+        if env_id in self._acted:
+            return self._acted[env_id]
+        if self.on_policy or self.recurrent:
             raise ExecutionError(
                 "a step was observed whose action this agent did not choose",
                 where=f"environment {env_id!r}",
@@ -186,7 +308,7 @@ class StepDriver:
     def _states(self, explore: bool) -> RecurrentStates:
         """States of acting with exploration, or without: greedy looks disturb no episode."""
         if explore not in self._recurrent:
-            self._recurrent[explore] = RecurrentStates(self.agent.recurrent_space)
+            self._recurrent[explore] = RecurrentStates(self.recurrent_space)
         return self._recurrent[explore]
 
     def _check_names(self, names: Names, rows: int) -> None:
@@ -202,25 +324,10 @@ class StepDriver:
         if len(names) != rows or not distinct:
             raise ExecutionError(
                 "each row of the observations needs the name of its environment",
-                where=f"{self.agent.name}.get_actions",
+                where=f"{self.name}.get_actions",
                 received=f"{rows} rows, env_ids={list(names)}",
                 fix="pass one distinct name per row, a str or number each",
             )
-
-
-def greedy_player(agent: Stepped) -> Callable[..., Any]:
-    """See `Agent.greedy_player`."""
-    state: Any = None
-
-    def play(observations: Any, episode_start: Any, acting: Any = None) -> Any:
-        nonlocal state
-        if state is None:
-            state = agent.recurrent_space.with_batch_rank().zeros(len(episode_start))
-        actions, _, after = agent.act(observations, state, episode_start, explore=False)
-        state = after if acting is None else rows_from(acting, after, state)
-        return agent.env_actions(actions)
-
-    return play
 
 
 def rows_from(chosen: np.ndarray, first: Any, second: Any) -> Any:
@@ -228,24 +335,6 @@ def rows_from(chosen: np.ndarray, first: Any, second: Any) -> Any:
     return tree_map(
         lambda one, other: np.where(chosen.reshape(-1, *(1 for _ in other.shape[1:])), one, other), first, second
     )
-
-
-def carried(agent: Stepped, observations: Any, recurrent_state: Any, episode_start: Any) -> dict[str, Any]:
-    """What an agent that carries a state acts from, by name: without a state episodes begin, with one alone they go on.
-
-    Args:
-        agent: The agent.
-        observations: Nested (B, ...).
-        recurrent_state: Nested (B, ...); () for none.
-        episode_start: Bool (B,), or None.
-    """
-    if isinstance(recurrent_state, tuple) and not recurrent_state:
-        rows = rows_of(observations)
-        recurrent_state = agent.recurrent_space.with_batch_rank().zeros(rows)
-        episode_start = np.ones(rows, np.bool_)
-    elif episode_start is None:
-        episode_start = np.zeros(rows_of(observations), np.bool_)
-    return {"recurrent_state": recurrent_state, "episode_start": episode_start}
 
 
 class RecurrentStates:

@@ -240,8 +240,7 @@ class ES(Agent):
         )
 
     def input_spaces(self) -> dict[str, InputSpace]:
-        return {
-            "observations": self.observation_space.with_batch_rank(),
+        return self.acting_spaces() | {
             "act_perturbed.observations": self.observation_space.with_batch_rank(self.num_envs),
             "perturb.offsets": IntBox(add_batch_rank=self.num_envs),
             "signs": FloatBox(add_batch_rank=self.num_envs),
@@ -252,16 +251,10 @@ class ES(Agent):
 
     # -- acting --------------------------------------------------------------------------------------------------
 
-    def act(
-        self,
-        observations: Any,
-        recurrent_state: Any = (),
-        episode_start: Any = None,
-        explore: bool = True,
-        preprocess: bool = True,
+    def choose_actions(
+        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
         """Actions of the policy in the centre: the likeliest ones, or drawn from its distribution to explore."""
-        self.check_masks(observations)
         actions, _, after = self.actor.act(observations, explore=explore)
         return actions, {}, after
 

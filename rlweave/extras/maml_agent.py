@@ -327,8 +327,7 @@ class MAML(Agent):
     def input_spaces(self) -> dict[str, InputSpace]:
         shots = self.config.shots
         rows = self.rows_space().with_time_rank(shots)
-        spaces: dict[str, InputSpace] = {
-            "observations": self.observation_space.with_batch_rank(),
+        spaces = self.acting_spaces() | {
             "act_adapted.observations": self.observation_space.with_batch_rank(self.tasks),
             "support": rows.with_batch_rank(self.tasks),
             "batch": Dict(support=rows.with_batch_rank(), query=rows.with_batch_rank()),
@@ -348,16 +347,10 @@ class MAML(Agent):
 
     # -- acting --------------------------------------------------------------------------------------------------
 
-    def act(
-        self,
-        observations: Any,
-        recurrent_state: Any = (),
-        episode_start: Any = None,
-        explore: bool = True,
-        preprocess: bool = True,
+    def choose_actions(
+        self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
-        """As `Agent.act`, by the policy before adaptation; log-probabilities `log_probs` (B,) are stored."""
-        self.check_masks(observations)
+        """By the policy before adaptation; log-probabilities `log_probs` (B,) are stored."""
         actions, log_probs, after = self.actor.act(observations, explore=explore)
         return actions, {"log_probs": log_probs}, after
 

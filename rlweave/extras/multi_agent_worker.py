@@ -216,8 +216,8 @@ class Collector(ABC, Generic[AgentT]):
         """Drops the steps of all rows: no row continues an episode."""
         #: The last action of each row, with its observation and more, by name, (rows, ...).
         self._acted: Rows | None = None
-        #: Of recurrent networks: the state before the next step of each row, nested (rows, ...).
-        self._memory: Any = self.agent.initial_state(self.group.rows) if self.agent.recurrent else ()
+        #: What is carried of each row to its next step, nested (rows, ...).
+        self._memory: Any = self.agent.initial_state(self.group.rows)
         self._begins = np.ones(self.group.rows, np.bool_)
 
     def state_dict(self) -> dict[str, Any]:
@@ -242,11 +242,8 @@ class Collector(ABC, Generic[AgentT]):
 
     def _choose(self, observations: Any) -> Rows:
         """Actions on observations (rows, ...), and what else to keep of them."""
-        if not self.agent.recurrent:
-            actions, extra, _ = self.agent.act(observations)
-        else:
-            actions, extra, after = self.agent.act(observations, self._memory, self.group.episode_start)
-            self._memory = rows_from(self.group.acting, after, self._memory)
+        actions, extra, after = self.agent.act(observations, self._memory, self.group.episode_start)
+        self._memory = rows_from(self.group.acting, after, self._memory)
         return {"actions": actions, **extra}
 
     def take(self, step: GroupStep) -> int:

@@ -180,7 +180,7 @@ def test_states_are_kept_by_environment_and_start_anew_with_episodes(acting):
         _, _, state = twin.act(observations[t], state, start)
         start = np.zeros(2, bool)
         for column, name in enumerate("ab"):
-            chosen, stored, _ = agent._driver.acted[name]
+            chosen, stored, _ = agent._acted[name]
             equal(stored["recurrent_state"], tree_map(lambda x, c=column: x[c], before), skip=began[column])
             assert stored["episode_start"] == began[column]
             ended = ends.get(t) == name

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlweave.agents.actor_critic_graph import ActorCriticGraph
-from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
+from rlweave.agents.agent import AgentConfig, Batch, GivesGradients, Metrics
 from rlweave.agents.elements import add_axis, first_row
 from rlweave.agents.minibatches import RowMinibatches, SequenceMinibatches
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
@@ -53,7 +53,7 @@ class ActorCriticConfig(AgentConfig):
     normalize_observations: bool = setting(False, "running normalization of float observations")
 
 
-class ActorCriticAgent(Agent):
+class ActorCriticAgent(GivesGradients):
     """An agent that learns from rollouts of its own policy, or of older ones.
 
     Args:
@@ -81,12 +81,15 @@ class ActorCriticAgent(Agent):
         backend: str = "jax",
         seed: int = 0,
     ) -> None:
-        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         self.num_envs = num_envs
-        #: Class that cuts rollouts into minibatches.
-        self.minibatch_class: type[RowMinibatches] = minibatches_of(self.recurrent)
+        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
         if self.recurrent and "value-function" not in self.acting_prefixes:
             self.acting_prefixes = (*self.acting_prefixes, "value-function")  # its state is carried along
+
+    @property
+    def minibatch_class(self) -> type[RowMinibatches]:
+        """Class that cuts rollouts into minibatches."""
+        return minibatches_of(self.recurrent)
 
     def arguments(self) -> dict[str, Any]:
         return {"num_envs": self.num_envs}
@@ -210,6 +213,7 @@ class ActorCriticAgent(Agent):
             ExecutionError: A metric is not finite.
         """
         _, metrics = self.executor.update(batch, with_metrics=True)
+        self._after_update()
         self._copy_to_actor()
         return {**self._checked(metrics), "gradient_steps": 1, "trained_samples": int(np.size(batch["rewards"]))}
 
@@ -226,14 +230,6 @@ class ActorCriticAgent(Agent):
 
     def postprocess(self, batch: Batch) -> Batch:
         return self.executor.postprocess(batch)
-
-    def compute_gradients(self, batch: Batch) -> dict[str, np.ndarray]:
-        gradients: dict[str, np.ndarray] = self.executor.gradients(batch)
-        return gradients
-
-    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
-        self.executor.apply(dict(gradients))
-        self._copy_to_actor()
 
 
 def minibatches_of(recurrent: bool) -> type[RowMinibatches]:

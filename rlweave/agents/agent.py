@@ -122,7 +122,15 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         if self.recurrent and self.no_recurrent_networks is not None:
             what, fix = self.no_recurrent_networks
             raise ConfigError(what, where=f"{self.name}, network", received=repr(network), fix=fix)
+        self.complete_settings()
         self.forget_steps()
+
+    def complete_settings(self) -> None:
+        """Fills in settings that are open, and checks them against each other.
+
+        Raises:
+            ConfigError: They contradict each other.
+        """
 
     # -- the graph -----------------------------------------------------------------------------------------------
 
@@ -268,7 +276,13 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
 
     def update(self, batch: Batch | None = None) -> Metrics:
         """As `learn`; without a batch, on what was observed step by step."""
-        return self.learn(self.observed() if batch is None else batch)
+        if batch is None:
+            self.check_single_steps("update")
+            batch = self.observed()
+        return self.learn(batch)
+
+    def _after_update(self) -> None:
+        """What else belongs to an update, such as a copy to a target network."""
 
     def observed(self) -> Batch:
         """The batch of what was observed step by step.
@@ -319,3 +333,18 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
     def _after_import(self) -> None:
         self._copy_to_actor()
         self.begin_episodes()
+
+
+class GivesGradients(Agent):
+    """The side of an agent that gives gradients and takes them: its root has API methods `gradients` and `apply`."""
+
+    def compute_gradients(self, batch: Any) -> dict[str, np.ndarray]:
+        """Gradients of the loss on what is learned from, by variable path; changes nothing."""
+        gradients: dict[str, np.ndarray] = self.executor.gradients(batch)
+        return gradients
+
+    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
+        """One optimizer step with given gradients, which counts as an update."""
+        self.executor.apply(dict(gradients))
+        self._after_update()
+        self._copy_to_actor()

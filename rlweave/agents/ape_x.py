@@ -6,52 +6,27 @@ and gives them priorities; workers compute the priorities of new transitions.
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlweave.agents.agent import AgentConfig, Batch, Metrics
-from rlweave.agents.dqn import DQN, DQNConfig, DQNGraph
-from rlweave.agents.replay_agent import ReplayGraph
+from rlweave.agents.agent import Batch, Metrics
+from rlweave.agents.dqn import DQN, DQNGraph, QLearningConfig
 from rlweave.components import PrioritizedReplay
 from rlweave.components.exploration import ape_x_epsilons
 from rlweave.components.schedules import make_schedule, shared_out
-from rlweave.errors import ExecutionError
 from rlweave.graph import api
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
-from rlweave.spaces import FloatBox, Space
+from rlweave.spaces import FloatBox
 
 
-def _as_of_dqn(name: str, default: Any = None) -> Any:
-    """The setting of DQN of this name, perhaps with another default."""
-    field = copy.deepcopy(DQNConfig.model_fields[name])
-    if default is not None:
-        field.default = default
-    return field
-
-
-class ApeXConfig(AgentConfig):
+class ApeXConfig(QLearningConfig):
     """Settings of Ape-X."""
 
-    default_network: ClassVar[list[dict[str, Any]]] = DQNConfig.default_network
-    network: list[dict[str, Any]] | None = _as_of_dqn("network")
-    image_network: list[dict[str, Any]] | None = _as_of_dqn("image_network")
-    dueling: bool = _as_of_dqn("dueling")
-    double: bool = _as_of_dqn("double")
-    n_step: int = _as_of_dqn("n_step")
-    discount: float = _as_of_dqn("discount")
-    replicas: int | list[str] | None = _as_of_dqn("replicas")
-    huber_delta: float | None = _as_of_dqn("huber_delta")
     memory_capacity: int = setting(100_000, "transitions kept, in all shards together", ge=1, unit="transitions")
-    priority_alpha: float = _as_of_dqn("priority_alpha")
-    priority_beta: float | dict[str, Any] = _as_of_dqn("priority_beta")
-    batch_size: int = _as_of_dqn("batch_size")
-    learning_starts: int = _as_of_dqn("learning_starts")
-    samples_per_step: float = _as_of_dqn("samples_per_step")
     target_update_samples: int = setting(
         8_000, "interval between two copies to the target network (the paper: 2,500 batches of 512)", ge=1,
         unit="trained samples",
@@ -61,15 +36,10 @@ class ApeXConfig(AgentConfig):
         "1 + epsilon_alpha i / (N - 1)", ge=0, le=1,
     )  # fmt: skip
     epsilon_alpha: float = setting(7.0, "how much less the other environments explore than the first", ge=0)
-    optimizer: dict[str, Any] = _as_of_dqn("optimizer")
-    lr: float | dict[str, Any] = _as_of_dqn("lr")
-    max_grad_norm: float | None = _as_of_dqn("max_grad_norm")
-    reduce_components: str = _as_of_dqn("reduce_components")
 
-    # DQN's settings that have one value here, and so are none
+    # the shards of the memory are on the host, and a plan draws from them
     prefetch: ClassVar[int] = 0
     memory_place: ClassVar[str] = "host"
-    epsilon: ClassVar[float] = 0.0
 
 
 class ApeXGraph(DQNGraph):
@@ -122,24 +92,18 @@ class ApeX(DQN):
         "Ape-X takes no recurrent networks",
         "use layers without a state, or DQN, which stores sequences for them",
     )
-    config_class = ApeXConfig  # type: ignore[assignment]
-    config: ApeXConfig  # type: ignore[assignment]
+    config_class: ClassVar[type[QLearningConfig]] = ApeXConfig
+    graph_class: ClassVar[type[DQNGraph]] = ApeXGraph
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values", "td_errors")
 
-    def __init__(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        config: ApeXConfig | Mapping[str, Any] | None = None,
-        *,
-        backend: str = "jax",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)  # type: ignore[arg-type]
-        self.trained_samples = 0
+    #: Transitions that were trained on.
+    trained_samples = 0
 
-    def make_root(self) -> ReplayGraph:
-        return ApeXGraph(**self.learning_arguments(), scope="ape-x")
+    def graph_arguments(self) -> dict[str, Any]:
+        return super().graph_arguments() | {"scope": self.name}
+
+    def make_memory(self) -> None:
+        """There is none: shards have it."""
 
     def memory_bytes(self) -> int:
         """Size of all shards of the memory together when they are full."""
@@ -190,16 +154,6 @@ class ApeX(DQN):
 
     # -- learning ------------------------------------------------------------------------------------------------
 
-    def insert(self, records: Any) -> None:
-        raise self._no_memory("insert")
-
-    def ready(self) -> bool:
-        """Whether it can update without a batch: never."""
-        return False
-
-    def observed(self) -> None:
-        raise self._no_memory("update")
-
     def learn(self, batch: Batch) -> Metrics:
         """Learns from a batch of transitions (N, ...); copies to the target network when it is time."""
         return self.learn_weighted(batch, np.ones(len(batch["rewards"]), np.float32))[0]
@@ -207,30 +161,24 @@ class ApeX(DQN):
     def learn_weighted(self, records: Any, weights: np.ndarray) -> tuple[Metrics, np.ndarray]:
         """As `learn`, with importance weights (N,); also gives the sizes of the TD errors, (N,)."""
         loss, errors = self.executor.update_weighted(records, weights)
-        self._count_samples(len(weights))
+        self.trained_samples += len(weights)
+        self._after_update()
         self._actor_is_behind = True  # several updates may come before anyone acts
         metrics = self._checked({"loss": float(loss)})
         return {**metrics, "trained_samples": len(weights), "gradient_steps": 1}, errors
 
     def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
         """As `DQN.apply_gradients`; for the target network, they are those of one batch of `batch_size`."""
-        self.executor.apply(dict(gradients))
-        self._count_samples(self.config.batch_size)
-        self._copy_to_actor()
+        self.trained_samples += self.config.batch_size
+        super().apply_gradients(gradients)
 
-    def _count_samples(self, samples: int) -> None:
-        """Counts, and copies to the target network when it is time."""
-        before, self.trained_samples = self.trained_samples, self.trained_samples + samples
-        interval = self.config.target_update_samples
-        if self.trained_samples // interval > before // interval:
-            self.executor.sync_target()
-
-    def _no_memory(self, method: str) -> ExecutionError:
-        what, fix = self.no_single_steps
-        return ExecutionError(what, where=f"{self.name}.{method}", fix=fix)
+    @property
+    def _due_syncs(self) -> int:
+        return int(self.trained_samples // self.config.target_update_samples)
 
     def counters(self) -> dict[str, int]:
-        return {"env_steps": self.env_steps, "trained_samples": self.trained_samples}
+        return {**super().counters(), "trained_samples": self.trained_samples}
 
     def load_counters(self, counters: Mapping[str, int]) -> None:
-        self.env_steps, self.trained_samples = int(counters["env_steps"]), int(counters["trained_samples"])
+        super().load_counters(counters)
+        self.trained_samples = int(counters["trained_samples"])

@@ -6,11 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from rlweave import ops
 from rlweave.agents.actor_critic_graph import ActorCriticGraph
-from rlweave.agents.agent import Batch, Metrics
 from rlweave.agents.impala import Correction, OffPolicyRatios
 from rlweave.agents.ppo import PPO, PPOConfig, PPOGraph
 from rlweave.components import VTrace
@@ -121,18 +118,8 @@ class APPO(PPO):
         vtrace = VTrace(config.discount, config.rho_clip, config.c_clip, config.policy_rho_clip, config.gae_lambda)
         return {**arguments, "advantages": vtrace, "ratio_bound": config.ratio_bound}
 
-    def learn(self, batch: Batch) -> Metrics:
-        """Learns from trajectories (T, B, ...), as PPO does; then the target policy follows, if it is time."""
-        metrics = super().learn(batch)
-        self._count_update()
-        return metrics
-
-    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
-        """One optimizer step with given gradients, which counts as an update: the target policy follows in time."""
-        super().apply_gradients(gradients)
-        self._count_update()
-
-    def _count_update(self) -> None:
+    def _after_update(self) -> None:
+        """The target policy follows, if it is time."""
         self._updates += 1
         if self.config.off_policy_correction != "none" and self._updates % self.config.target_update_interval == 0:
             self.executor.sync_target()

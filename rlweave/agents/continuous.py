@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
-from rlweave.agents.replay_agent import ReplayAgent, ReplayConfig
+from rlweave.agents.replay_agent import OwnMemoryConfig, ReplayAgent
 from rlweave.components import mlp
 from rlweave.components.action_leaves import FLOATS
 from rlweave.components.action_masks import check_mask_leaf
@@ -13,7 +13,7 @@ from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 
 
-class ContinuousConfig(ReplayConfig):
+class ContinuousConfig(OwnMemoryConfig):
     """Settings that SAC, TD3 and DDPG share."""
 
     default_network: ClassVar[list[dict[str, Any]]] = mlp([256, 256], "relu")

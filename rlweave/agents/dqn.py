@@ -7,21 +7,20 @@ returns.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rlweave import graph, ops
-from rlweave.agents.agent import Batch, Metrics
+from rlweave.agents.agent import Batch, GivesGradients, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
-from rlweave.agents.replay_agent import DrawnBatch, ReplayAgent, ReplayConfig, ReplayGraph
-from rlweave.agents.sequences import SequenceAccumulator, sequence_space
+from rlweave.agents.replay_agent import DrawnBatch, OwnMemoryConfig, ReplayAgent, ReplayConfig, ReplayGraph
 from rlweave.agents.stepping import rows_of
-from rlweave.components import DQNLoss, DuelingPolicy, EpsilonGreedy, NStepAccumulator, QPolicy, SequenceDQNLoss
+from rlweave.components import DQNLoss, DuelingPolicy, EpsilonGreedy, QPolicy, SequenceDQNLoss
 from rlweave.components.action_leaves import COUNTABLE
 from rlweave.components.network import mlp
-from rlweave.components.schedules import make_schedule
-from rlweave.errors import ConfigError
+from rlweave.components.schedules import Schedule, make_schedule
 from rlweave.graph import Component, api, graph_fn
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
@@ -29,8 +28,8 @@ from rlweave.settings.ranges import POSITIVE, PROBABILITY
 from rlweave.spaces import FloatBox, Space
 
 
-class DQNConfig(ReplayConfig):
-    """Settings of DQN."""
+class QLearningConfig(ReplayConfig):
+    """Settings that DQN and Ape-X share."""
 
     default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "relu")
     network: list[dict[str, Any]] | None = setting(
@@ -42,6 +41,16 @@ class DQNConfig(ReplayConfig):
     huber_delta: float | None = setting(
         1.0, "error above which the loss is linear (Huber); null: squared everywhere", within=POSITIVE
     )
+    replicas: int | list[str] | None = setting(
+        None,
+        "devices (or how many) over which the batch of an update is split, for networks without memory; null: one",
+    )
+    reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
+
+
+class DQNConfig(QLearningConfig, OwnMemoryConfig):
+    """Settings of DQN."""
+
     burn_in: int = setting(
         8, "recurrent networks: steps before those trained on, from which the state recovers", ge=0, unit="steps"
     )
@@ -60,11 +69,6 @@ class DQNConfig(ReplayConfig):
         "share of random actions, or a schedule over environment steps",
         within=PROBABILITY,
     )
-    replicas: int | list[str] | None = setting(
-        None,
-        "devices (or how many) over which the batch of an update is split, for networks without memory; null: one",
-    )
-    reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
 
 
 class DQNGraph(ReplayGraph):
@@ -223,7 +227,7 @@ def _time_major(x: Any) -> Any:
     return ops.permute_dims(x, (1, 0, *range(2, len(x.shape))))
 
 
-class DQN(ReplayAgent):
+class DQN(GivesGradients, ReplayAgent):
     """DQN for all actions that can be counted: discrete, multi-discrete, multi-binary, and nests of them.
 
     Of several components each has Q-values of its own, see `DQNLoss` (branching: Tavakoli et al. 2018).
@@ -237,57 +241,19 @@ class DQN(ReplayAgent):
     """
 
     name: ClassVar[str] = "dqn"
-    config_class = DQNConfig
-    config: DQNConfig
+    config_class: ClassVar[type[QLearningConfig]] = DQNConfig
     graph_class: ClassVar[type[DQNGraph]] = DQNGraph
     action_kinds = COUNTABLE
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily", "q_values")
 
-    def __init__(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        config: DQNConfig | Mapping[str, Any] | None = None,
-        *,
-        backend: str = "jax",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
-        if self.recurrent:
-            self._check_sequences()
-        self._epsilon = make_schedule(self.config.epsilon)
-        self._syncs = 0
-
-    def _check_sequences(self) -> None:
-        config = self.config
-        if config.batch_size % config.unroll:
-            raise ConfigError(
-                "a batch of recurrent networks is made of whole sequences",
-                where="batch_size",
-                received=f"{config.batch_size} transitions, with sequences of {config.unroll} (unroll)",
-                fix=f"choose a multiple of {config.unroll}",
-            )
-        if config.overlap >= config.unroll:
-            raise ConfigError(
-                "neighbouring sequences share more than a sequence has",
-                where="overlap",
-                received=f"overlap={config.overlap}, unroll={config.unroll}",
-                fix=f"choose less than {config.unroll}",
-            )
-
     def make_root(self) -> ReplayGraph:
-        if self.recurrent:
-            return SequenceDQNGraph(burn_in=self.config.burn_in, **self.graph_arguments())
-        return super().make_root()
+        if not self.recurrent:
+            return super().make_root()
+        loss = SequenceDQNLoss(**self._loss_arguments(), priority_eta=self.config.priority_eta)
+        return SequenceDQNGraph(burn_in=self.config.burn_in, **self.graph_arguments() | {"loss": loss})
 
     def graph_arguments(self) -> dict[str, Any]:
         return super().graph_arguments() | self.learning_arguments()
-
-    @property
-    def capacity(self) -> int:
-        """Records that the memory keeps: transitions, or sequences, each of which brings so many new ones."""
-        capacity: int = self.config.memory_capacity
-        return max(capacity // self._new_steps, 1) if self.recurrent else capacity
 
     def learning_arguments(self) -> dict[str, Any]:
         """Arguments of the root component, the memory apart."""
@@ -301,40 +267,14 @@ class DQN(ReplayAgent):
         )
         return {
             "policy": policy,
-            "loss": self._make_loss(),
+            "loss": DQNLoss(**self._loss_arguments()),
             "optimizer": self.make_optimizer(),
             "exploration": EpsilonGreedy(action_space=self.action_space),
         }
 
-    def _make_loss(self) -> DQNLoss:
-        config = self.config
-        settings: dict[str, Any] = {
-            "discount": config.discount,
-            "n_step": config.n_step,
-            "double": config.double,
-            "huber_delta": config.huber_delta,
-            "reduce_components": config.reduce_components,
-        }
-        if self.recurrent:
-            return SequenceDQNLoss(**settings, priority_eta=config.priority_eta)
-        return DQNLoss(**settings)
-
-    def record_space(self) -> Space:
-        """Space of one transition, or of one sequence for recurrent networks; see `sequence_space`."""
-        if not self.recurrent:
-            return super().record_space()
-        length = self.config.burn_in + self.config.unroll
-        return sequence_space(self.observation_space, self.own_action_space, self.recurrent_space, length)
-
-    @property
-    def _batch_rows(self) -> int:
-        """Records in a batch: transitions, or sequences of `unroll` transitions."""
-        return self.config.batch_size // self.config.unroll if self.recurrent else self.config.batch_size
-
-    @property
-    def _new_steps(self) -> int:
-        """Transitions by which a sequence goes on from the one before."""
-        return self.config.unroll - self.config.overlap
+    def _loss_arguments(self) -> dict[str, Any]:
+        names = ("discount", "n_step", "double", "huber_delta", "reduce_components")
+        return {name: getattr(self.config, name) for name in names}
 
     def input_spaces(self) -> dict[str, InputSpace]:
         return super().input_spaces() | {
@@ -342,17 +282,16 @@ class DQN(ReplayAgent):
             "gradients": lambda root: root.policy.variables(),
         }
 
-    def make_accumulator(self, num_envs: int) -> NStepAccumulator | SequenceAccumulator:
-        if self.recurrent:
-            return SequenceAccumulator(self.config.burn_in, self.config.unroll, self.config.overlap, num_envs)
-        return super().make_accumulator(num_envs)
-
     # -- acting --------------------------------------------------------------------------------------------------
 
     @property
     def epsilon(self) -> float:
         """The present share of random actions."""
         return float(self._epsilon(self.env_steps))
+
+    @cached_property
+    def _epsilon(self) -> Schedule:
+        return make_schedule(self.config.epsilon)
 
     def choose_actions(
         self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
@@ -369,21 +308,18 @@ class DQN(ReplayAgent):
     def learn(self, batch: Batch | DrawnBatch | None) -> Metrics:
         return {**super().learn(batch), "epsilon": self.epsilon}
 
+    #: Copies to the target network that were due so far.
+    _syncs = 0
+
+    @property
+    def _due_syncs(self) -> int:
+        """Copies to the target network that are due by now."""
+        return int(self.env_steps // self.config.target_update_interval)
+
     def _after_update(self) -> None:
-        """Copies to the target network when it is time."""
-        due = self.env_steps // self.config.target_update_interval
-        if due > self._syncs:
-            self._syncs = due
+        if self._due_syncs > self._syncs:
+            self._syncs = self._due_syncs
             self.executor.sync_target()
-
-    def compute_gradients(self, batch: Batch) -> dict[str, np.ndarray]:
-        gradients: dict[str, np.ndarray] = self.executor.gradients(batch)
-        return gradients
-
-    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
-        self.executor.apply(dict(gradients))
-        self._after_update()
-        self._copy_to_actor()
 
     def _after_import(self) -> None:
         self.executor.sync_target()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from rlweave import graph
 from rlweave.agents.actor_critic import ActorCriticAgent, ActorCriticConfig, minibatches_of
 from rlweave.agents.actor_critic_graph import ActorCriticGraph
-from rlweave.agents.agent import AgentConfig, Batch, Metrics
+from rlweave.agents.agent import Batch, Metrics
 from rlweave.components import GeneralizedAdvantageEstimation, PPOLoss, RewardNormalization
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError
 from rlweave.graph import api
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE
-from rlweave.spaces import Space
 
 
 class PPOConfig(ActorCriticConfig):
@@ -132,26 +130,9 @@ class PPO(ActorCriticAgent):
     #: Class of the loss; a subclass changes a part of it, see `docs/change-a-loss.md`.
     loss_class: ClassVar[type[PPOLoss]] = PPOLoss
 
-    def __init__(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        config: AgentConfig | Mapping[str, Any] | None = None,
-        *,
-        num_envs: int = 1,
-        backend: str = "jax",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, num_envs=num_envs, backend=backend, seed=seed)
-        self.config = fill_minibatches(self.config, num_envs)
-        self._check_minibatches()
-
-    def _check_minibatches(self) -> None:
-        """Checks that a rollout can be cut into minibatches.
-
-        Raises:
-            ConfigError: It cannot.
-        """
+    def complete_settings(self) -> None:
+        super().complete_settings()
+        self.config = fill_minibatches(self.config, self.num_envs)
         rows = self.config.rollout_steps * self.num_envs
         if self.recurrent and self.num_envs % self.config.minibatches:
             raise ConfigError(

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
 from rlweave.agents.elements import add_axis
+from rlweave.agents.records import SequenceRecords, TransitionRecords
 from rlweave.agents.sequences import SequenceAccumulator
 from rlweave.agents.stepping import rows_of
 from rlweave.components import (
@@ -24,7 +25,7 @@ from rlweave.graph import Component, api
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE, PROBABILITY
-from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Space
+from rlweave.spaces import FloatBox, IntBox, Space
 
 #: Memories by place: without and with priorities.
 MEMORIES: dict[str, tuple[Callable[..., Component], Callable[..., Component]]] = {
@@ -36,15 +37,11 @@ STEP_KEYS = ("observations", "actions", "rewards", "terminated", "truncated", "n
 
 
 class ReplayConfig(AgentConfig):
-    """Settings of agents with a replay memory."""
+    """Settings of agents that learn from a replay memory, wherever that is."""
 
     n_step: int = setting(3, "rewards in an n-step return before it bootstraps", ge=1, unit="steps")
     discount: float = setting(0.99, "discount of future rewards", ge=0, le=1)
     memory_capacity: int = setting(100_000, "transitions kept", ge=1, unit="transitions")
-    memory_place: Literal["host", "graph"] = setting(
-        "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
-    )
-    prioritized: bool = setting(True, "prioritized replay: transitions are drawn by their TD error")
     priority_alpha: float = setting(0.6, "exponent of priorities in sampling; 0: uniform", ge=0)
     priority_beta: float | dict[str, Any] = setting(
         0.4, "strength of the importance weights, or a schedule over inserted transitions", within=PROBABILITY
@@ -59,6 +56,15 @@ class ReplayConfig(AgentConfig):
     max_grad_norm: float | None = setting(
         10.0, "global norm that gradients are clipped to; null: not clipped", within=POSITIVE
     )
+
+
+class OwnMemoryConfig(ReplayConfig):
+    """Settings of agents whose replay memory is in their own graph."""
+
+    memory_place: Literal["host", "graph"] = setting(
+        "host", "where transitions are kept: host (NumPy, float64 sum tree) or graph (on the device, float32)"
+    )
+    prioritized: bool = setting(True, "prioritized replay: transitions are drawn by their TD error")
     prefetch: int = setting(
         0,
         "batches drawn and copied to the device ahead of the update (host memory only); each sees the memory, and sets "
@@ -154,36 +160,31 @@ class ReplayAgent(Agent):
     config: Any
     acting_methods: ClassVar[tuple[str, ...]] = ("act", "act_greedily")
 
-    def __init__(
-        self,
-        observation_space: Space,
-        action_space: Space,
-        config: AgentConfig | Mapping[str, Any] | None = None,
-        *,
-        backend: str = "jax",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, backend=backend, seed=seed)
-        if self.config.learning_starts > self.config.memory_capacity:
+    def complete_settings(self) -> None:
+        super().complete_settings()
+        config = self.config
+        if config.learning_starts > config.memory_capacity:
             raise ConfigError(
                 "learning would never start",
                 where="learning_starts",
-                received=f"{self.config.learning_starts} with room for {self.config.memory_capacity} transitions",
+                received=f"{config.learning_starts} with room for {config.memory_capacity} transitions",
                 fix="lower learning_starts, or raise memory_capacity",
             )
-        if self.config.prefetch and self.config.memory_place != "host":
+        if config.prefetch and config.memory_place != "host":
             raise ConfigError(
                 "a memory in the graph has nothing to prefetch",
                 where="prefetch",
-                received=f"{self.config.prefetch} with memory_place={self.config.memory_place!r}",
+                received=f"{config.prefetch} with memory_place={config.memory_place!r}",
                 fix="leave prefetch out, or keep the memory on the host",
             )
-        self.inserted = 0
-        #: Environment steps that were made when the memory was empty last.
-        self.memory_began_at = 0
-        #: Says how many environment steps the plan still has to store before the next update; None: there is no plan.
-        self.missing_steps: Callable[[], int] | None = None
+        self.records = (SequenceRecords if self.recurrent else TransitionRecords)(config)
 
+    #: Records that were stored.
+    inserted = 0
+    #: Environment steps that were made when the memory was empty last.
+    memory_began_at = 0
+    #: Says how many environment steps the plan still has to store before the next update; None: there is no plan.
+    missing_steps: Callable[[], int] | None = None
     #: Class of the root component.
     graph_class: ClassVar[type[ReplayGraph]]
 
@@ -194,18 +195,13 @@ class ReplayAgent(Agent):
         """Arguments of the root component."""
         return {"memory": self.make_memory(), "prefetch": bool(self.config.prefetch)}
 
-    @property
-    def capacity(self) -> int:
-        """Records that the memory keeps."""
-        return int(self.config.memory_capacity)
-
-    def make_memory(self) -> Component:
-        """The replay memory."""
+    def make_memory(self) -> Component | None:
+        """The replay memory; None where the agent is given all that it learns from."""
         config = self.config
         uniform, prioritized = MEMORIES[config.memory_place]
         if config.prioritized:
-            return prioritized(self.capacity, config.priority_alpha, config.priority_beta)
-        return uniform(self.capacity)
+            return prioritized(self.records.capacity, config.priority_alpha, config.priority_beta)
+        return uniform(self.records.capacity)
 
     def make_optimizer(self, lr: Any = None, scope: str = "optimizer") -> Component:
         """An optimizer as the settings have it; `lr` None: the setting of that name."""
@@ -214,29 +210,13 @@ class ReplayAgent(Agent):
         return Component.from_spec({**settings, "learning_rate": config.lr if lr is None else lr, "scope": scope})
 
     def record_space(self) -> Space:
-        """Space of one transition over up to `n_step` steps.
-
-        `actions` are the agent's own (`own_action_space`), `rewards` is their discounted sum, `discounts` is
-        discount^(steps used).
-        """
-        return Dict(
-            observations=self.observation_space,
-            actions=self.own_action_space,
-            rewards=FloatBox(),
-            terminated=BoolBox(),
-            discounts=FloatBox(),
-            next_observations=self.observation_space,
-        )
+        """Space of one record of the memory; see `records`. `actions` are the agent's own (`own_action_space`)."""
+        return self.records.space(self.observation_space, self.own_action_space, self.recurrent_space)
 
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
-        size = {"batch_size": self._batch_rows}
+        size = {"batch_size": self.records.in_batch}
         return {"update": size, "draw_batch": size} if self.config.prefetch else {"update": size}
-
-    @property
-    def _batch_rows(self) -> int:
-        """Records in a batch."""
-        return int(self.config.batch_size)
 
     def input_spaces(self) -> dict[str, InputSpace]:
         spaces = self.acting_spaces() | {"records": self.record_space().with_batch_rank()}
@@ -246,7 +226,7 @@ class ReplayAgent(Agent):
 
     def make_accumulator(self, num_envs: int) -> NStepAccumulator | SequenceAccumulator:
         """What turns steps of environments into records of the memory."""
-        return NStepAccumulator(self.config.n_step, self.config.discount, num_envs)
+        return self.records.accumulator(num_envs)
 
     def forget_steps(self) -> None:
         super().forget_steps()
@@ -290,7 +270,7 @@ class ReplayAgent(Agent):
             ExecutionError: The memory holds too little.
         """
         self._require_ready()
-        records, indices, weights = self.executor.draw_batch(batch_size=self._batch_rows)
+        records, indices, weights = self.executor.draw_batch(batch_size=self.records.in_batch)
         return records, indices, weights
 
     def stage(self, drawn: tuple[Any, Any, Any]) -> DrawnBatch:
@@ -311,10 +291,10 @@ class ReplayAgent(Agent):
             loss, metrics = self.executor.update_drawn(*batch.arguments, with_metrics=True)
             samples = batch.num_steps
         elif batch is None:
-            loss, metrics = self.executor.update(batch_size=self._batch_rows, with_metrics=True)
+            loss, metrics = self.executor.update(batch_size=self.records.in_batch, with_metrics=True)
             samples = self.config.batch_size
         else:
-            samples = rows_of(batch["rewards"]) * (self.config.batch_size // self._batch_rows)
+            samples = rows_of(batch["rewards"]) * self.records.trained_steps
             if not samples:
                 raise ExecutionError(
                     "a batch without transitions", where=f"{self.name}.update", fix="pass at least one"
@@ -324,9 +304,6 @@ class ReplayAgent(Agent):
         self._actor_is_behind = True  # several updates may come before anyone acts
         metrics = self._checked({"loss": float(loss), **metrics})
         return {**metrics, "trained_samples": samples, "gradient_steps": 1}
-
-    def _after_update(self) -> None:
-        """What else belongs to an update, such as a copy to a target network."""
 
     def _require_ready(self) -> None:
         if not self.ready():

@@ -234,9 +234,7 @@ class ActsAndObserves(ABC):
             env_id: Name of the environment.
         """
         where = f"environment {env_id!r}"
-        if self.no_single_steps is not None:
-            what, fix = self.no_single_steps
-            raise ExecutionError(what, where=f"{self.name}.observe", fix=fix)
+        self.check_single_steps("observe")
         chosen: Any
         own, extra, chosen = self._acted_in(env_id)
         observation = fitted(self.observation_space, observation, f"{where}, observation")
@@ -261,6 +259,16 @@ class ActsAndObserves(ABC):
         if terminated or truncated:
             self.begin_episodes([env_id])
         self.count_steps(1)
+
+    def check_single_steps(self, method: str) -> None:
+        """Checks that it learns from single steps, which `method` is about.
+
+        Raises:
+            ExecutionError: It does not.
+        """
+        if self.no_single_steps is not None:
+            what, fix = self.no_single_steps
+            raise ExecutionError(what, where=f"{self.name}.{method}", fix=fix)
 
     def begin_episodes(self, env_ids: Iterable[Any] | None = None) -> None:
         """The next step of these environments (None: of all) is the first of an episode; drops recurrent states."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlweave import graph, ops
-from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
+from rlweave.agents.agent import AgentConfig, Batch, GivesGradients, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.components import Policy
 from rlweave.components.network import mlp
@@ -174,7 +174,7 @@ class Generation:
         return True
 
 
-class ES(Agent):
+class ES(GivesGradients):
     """Evolution strategies for discrete, multi-discrete, box and nested action spaces.
 
     Policies take their likeliest actions; exploration is in the weights. One perturbed policy acts in each environment
@@ -300,7 +300,3 @@ class ES(Agent):
         """The estimated gradient (of what is minimized), by variable path."""
         gradients: dict[str, np.ndarray] = self.executor.gradients(batch["offsets"], batch["returns"])
         return gradients
-
-    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
-        self.executor.apply(dict(gradients))
-        self._copy_to_actor()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from rlweave import graph, ops
-from rlweave.agents.agent import Agent, AgentConfig, Batch, Metrics
+from rlweave.agents.agent import AgentConfig, Batch, GivesGradients, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.components import Policy
 from rlweave.components.network import mlp
@@ -226,7 +226,7 @@ class ReinforcementMAMLGraph(MAMLGraph):
         return loss.loss(log_probs, rows["log_probs"], rows["advantages"])
 
 
-class MAML(Agent):
+class MAML(GivesGradients):
     """MAML for any observations and actions.
 
     Regression is seen as acting: the observation is the input, the likeliest action the prediction.
@@ -390,15 +390,6 @@ class MAML(Agent):
     def postprocess(self, batch: Batch) -> Batch:
         """Rows (T, N, ...) of a rollout of N tasks; those of a regression as they are."""
         return batch if self.config.problem == "regression" else self.actor.postprocess(batch)
-
-    def compute_gradients(self, batch: Batch) -> dict[str, np.ndarray]:
-        """The meta-gradient of a batch of tasks, by variable path."""
-        gradients: dict[str, np.ndarray] = self.executor.gradients(batch)
-        return gradients
-
-    def apply_gradients(self, gradients: Mapping[str, np.ndarray]) -> None:
-        self.executor.apply(dict(gradients))
-        self._copy_to_actor()
 
 
 def _rows(structure: Any) -> int:

@@ -21,7 +21,7 @@ from rlweave.graph import Component, shared
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
-from rlweave.spaces import BoolBox, Dict, FloatBox, Space, Tuple
+from rlweave.spaces import BoolBox, Dict, FloatBox, Space
 from rlweave.tree import tree_map
 
 
@@ -140,22 +140,17 @@ class ActorCriticAgent(GivesGradients):
         With recurrent networks also `episode_start` (T, B), and `initial_state`, the recurrent state before the first
         step, (B, ...).
         """
-        leaves: dict[str, Space] = {
-            "observations": self.observation_space,
-            "next_observations": self.observation_space,
-            "actions": self.own_action_space,
-            "log_probs": FloatBox(),
-            "rewards": FloatBox(),
-            "terminated": BoolBox(),
-            "truncated": BoolBox(),
-        }
-        if self.recurrent:
-            leaves["episode_start"] = BoolBox()
-        space = Dict(leaves).with_batch_rank(self._trajectories_per_batch).with_time_rank(self.config.rollout_steps)
-        if self.recurrent:
-            initial_state = self.recurrent_space.with_batch_rank(self._trajectories_per_batch)
-            space = Dict({**space, "initial_state": initial_state})
-        return space
+        step = Dict(
+            observations=self.observation_space,
+            next_observations=self.observation_space,
+            actions=self.own_action_space,
+            log_probs=FloatBox(),
+            rewards=FloatBox(),
+            terminated=BoolBox(),
+            truncated=BoolBox(),
+        )
+        steps, trajectories = self.config.rollout_steps, self._trajectories_per_batch
+        return self.minibatch_class.rollout_space(step, self.recurrent_space, steps, trajectories)
 
     def rows_space(self) -> Space:
         """Space of what `postprocess` gives: rows (N, ...), or with recurrent networks sequences (T, B, ...)."""
@@ -167,7 +162,7 @@ class ActorCriticAgent(GivesGradients):
             advantages=FloatBox(),
             value_targets=FloatBox(),
         )
-        return self.minibatch_class.space(row, self.recurrent_space if self.recurrent else Tuple())
+        return self.minibatch_class.space(row, self.recurrent_space)
 
     def input_spaces(self) -> dict[str, InputSpace]:
         return self.acting_spaces() | {

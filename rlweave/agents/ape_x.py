@@ -16,7 +16,7 @@ from rlweave.agents.agent import Batch, Metrics
 from rlweave.agents.dqn import DQN, DQNGraph, QLearningConfig
 from rlweave.components import PrioritizedReplay
 from rlweave.components.exploration import ape_x_epsilons
-from rlweave.components.schedules import make_schedule, shared_out
+from rlweave.components.schedules import make_schedule, per_worker_shares
 from rlweave.graph import api
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
@@ -115,7 +115,7 @@ class ApeX(DQN):
         """Makes one of so many shards of the memory; travels to other processes."""
         config = self.config
         capacity = -(-config.memory_capacity // shards)
-        beta = shared_out(make_schedule(config.priority_beta), shards)  # each counts its own transitions
+        beta = per_worker_shares(make_schedule(config.priority_beta), shards)  # each counts its own transitions
         return functools.partial(PrioritizedReplay, capacity, config.priority_alpha, beta)
 
     @property

@@ -55,8 +55,8 @@ class ContinuousAgent(ReplayAgent):
     )
 
     def graph_arguments(self) -> dict[str, Any]:
-        if self.config.mask_leaf is not None:  # refused: there is no choice among floats
-            check_mask_leaf(self.config.mask_leaf, self._boundary.leaves, self.observation_space, self.name)
+        # refused: there is no choice among floats
+        check_mask_leaf(self.config.mask_leaf, self._boundary.leaves, self.observation_space, self.name)
         return super().graph_arguments()
 
     def networks(self) -> dict[str, Any]:

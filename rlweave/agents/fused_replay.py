@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +32,7 @@ class FusedReplayGraph(ReplayGraph):
     """
 
     policy: Any
+    act: Any
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class FusedReplayGraph(ReplayGraph):
         self.environment, self.window = environment, window
         self.batch_size, self.vector_steps, self.updates_per_round = batch_size, vector_steps, updates
 
-    @abstractmethod
     def explore(self, observations: Any) -> Any:
         """The policy's own actions (N, ...) for observations (N, ...), as in training."""
+        return self.act(observations)[0]
 
     @api
     def fill_window(self) -> Any:

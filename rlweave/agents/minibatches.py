@@ -35,7 +35,12 @@ class RowMinibatches(Component):
         return _largest_divisor(cls.pieces(rollout_steps, num_envs), rollout_steps * num_envs // 64)
 
     @staticmethod
-    def space(row: Dict, recurrent_space: Space) -> Space:
+    def rollout_space(step: Dict, recurrent_space: Space, steps: int | bool, trajectories: int | bool) -> Space:
+        """Space of a rollout (T, B, ...), of the space of one step."""
+        return step.with_batch_rank(trajectories).with_time_rank(steps)
+
+    @classmethod
+    def space(cls, row: Dict, recurrent_space: Space) -> Space:
         """Space of what is learned from, (N, ...), of the space of one step."""
         return row.with_batch_rank()
 
@@ -95,10 +100,15 @@ class SequenceMinibatches(RowMinibatches):
         return _largest_divisor(num_envs, 4)
 
     @staticmethod
-    def space(row: Dict, recurrent_space: Space) -> Space:
+    def rollout_space(step: Dict, recurrent_space: Space, steps: int | bool, trajectories: int | bool) -> Space:
+        """Space of a rollout (T, B, ...) with `episode_start`, and `initial_state` before the first step, (B, ...)."""
+        columns = Dict({**step, "episode_start": BoolBox()}).with_batch_rank(trajectories).with_time_rank(steps)
+        return Dict({**columns, "initial_state": recurrent_space.with_batch_rank(trajectories)})
+
+    @classmethod
+    def space(cls, row: Dict, recurrent_space: Space) -> Space:
         """Space of what is learned from, (T, B, ...), and `initial_state` (B, ...)."""
-        columns = Dict({**row, "episode_start": BoolBox()}).with_batch_rank().with_time_rank()
-        return Dict({**columns, "initial_state": recurrent_space.with_batch_rank()})
+        return cls.rollout_space(row, recurrent_space, True, True)
 
     def arranged(self, columns: Any, batch: Any) -> Any:
         """What is learned from: the columns, with what the memory starts from."""

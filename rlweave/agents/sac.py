@@ -163,9 +163,6 @@ class SAC(ContinuousAgent):
 class FusedSACGraph(FusedReplayGraph, SACGraph):
     """The component graph of SAC with its environments."""
 
-    def explore(self, observations: Any) -> Any:
-        return self.act(observations)[0]
-
 
 class FusedSAC(FusedReplayAgent, SAC):
     """SAC on environments that are components; see `FusedReplayAgent`."""

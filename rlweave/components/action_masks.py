@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlweave import ops
-from rlweave.components.action_leaves import ActionLeaf
+from rlweave.components.action_leaves import ActionLeaf, as_space
 from rlweave.components.distributions import MASKED
 from rlweave.errors import ExecutionError, SpecError, nearest
 from rlweave.graph import graph_fn
@@ -18,11 +18,16 @@ from rlweave.spaces import BoolBox, Box, IntBox, Space
 from rlweave.tree import flatten_tree, has_leaf
 
 
-def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], observation_space: Space | None, where: str) -> None:
+def check_mask_leaf(
+    mask_leaf: str | None,
+    leaves: Sequence[ActionLeaf],
+    observation_space: Space | Mapping[str, Any] | None,
+    where: str,
+) -> None:
     """Checks that a leaf of an observation can say which actions are allowed.
 
     Args:
-        mask_leaf: Path of the leaf.
+        mask_leaf: Path of the leaf; None: none says so.
         leaves: Of the action space.
         observation_space: The observation space; None where it is not known yet.
         where: The component or agent, for errors.
@@ -30,6 +35,8 @@ def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], observation_sp
     Raises:
         SpecError: Actions of several components, no such leaf, or one of another size.
     """
+    if mask_leaf is None:
+        return
     if len(leaves) != 1 or leaves[0].kind != "categorical" or leaves[0].shape:
         raise SpecError(
             "actions can be masked where one of N is chosen",
@@ -40,7 +47,7 @@ def check_mask_leaf(mask_leaf: str, leaves: Sequence[ActionLeaf], observation_sp
         )
     if observation_space is None:
         return
-    paths = observation_space.flatten()
+    paths = as_space(observation_space).flatten()
     if mask_leaf not in paths:
         raise SpecError(
             "the observation has no such leaf for a mask",
@@ -84,7 +91,7 @@ def check_allowed(masks: npt.NDArray[np.bool_], mask_leaf: str, env_steps: int) 
 class MaskUser:
     """What policies do with masks; see `check_mask_leaf`."""
 
-    mask_leaf: str | None
+    mask_leaf: str | None = None
 
     def _masked(self, values: Any, observations: Any) -> Any:
         """Logits or Q-values (..., N) with `MASKED` for actions that are not allowed in the observations."""

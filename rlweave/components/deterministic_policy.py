@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlweave import ops
 from rlweave.components.action_distribution import ActionDistribution, squash
 from rlweave.components.action_leaves import FLOATS
 from rlweave.components.action_noise import NoiseSpec, make_noise
-from rlweave.components.encoders import HasEncoder, make_encoder
-from rlweave.components.layers import Dense
+from rlweave.components.encoders import make_encoder
 from rlweave.components.network import NetworkSpec
-from rlweave.components.scopes import scope_of_path
+from rlweave.components.policies import ActsByDistribution
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import Space
 
@@ -60,7 +58,7 @@ class NoisyAction(ActionDistribution):
 
 
 @register("deterministic_policy")
-class DeterministicPolicy(HasEncoder, Component):
+class DeterministicPolicy(ActsByDistribution, Component):
     """A policy without randomness of its own: an encoder, and for each leaf of the action space a head.
 
     Args:
@@ -88,36 +86,15 @@ class DeterministicPolicy(HasEncoder, Component):
         self.network = make_encoder(network, image_network, observation_space, None)
         self.distribution = NoisyAction(action_space, noise)
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
-        self.heads = {leaf.path: Dense(leaf.size, scope=scope_of_path("head", leaf.path)) for leaf in self.leaves}
-
-    @api
-    def parameters(self, observations: Any) -> Any:
-        """Parameters of `NoisyAction` for nested observations (..., *shape)."""
-        features, _ = self.features(observations)
-        return self.parameters_of(features, observations)
+        self.heads = self._make_heads(lambda leaf: leaf.size)
 
     @api
     def parameters_of(self, features: Any, observations: Any) -> Any:
-        """As `parameters`, from features (..., F) that the encoder made of the observations."""
+        """Parameters of `NoisyAction`, from features (..., F) that the encoder made of the observations."""
         flat = {path: {"mean": self._shaped(head.call(features), path)} for path, head in self.heads.items()}
         return self.action_space.unflatten(flat)
-
-    @api
-    def mode(self, observations: Any) -> Any:
-        """Actions without noise: nested (B, *shape) both."""
-        return self.distribution.mode(self.parameters(observations))
 
     @api
     def explore(self, observations: Any, noise_state: Any = (), episode_start: Any = None) -> Any:
         """Actions with noise, nested (B, *shape), and the state of the noise; see `ActionNoise.call`."""
         return self.distribution.explore(self.parameters(observations), noise_state, episode_start)
-
-    @api
-    def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them, within their bounds always."""
-        return self.distribution.env_actions(actions)
-
-    @graph_fn
-    def _shaped(self, outputs: Any, path: str) -> Any:
-        leaf = next(leaf for leaf in self.leaves if leaf.path == path)
-        return ops.reshape(outputs, (*outputs.shape[:-1], *leaf.shape))

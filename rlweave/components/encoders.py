@@ -21,7 +21,7 @@ from rlweave.spaces.box import TOKENS
 from rlweave.tree import flatten_tree, has_leaf
 
 
-@register("state_encoder")
+@register("observation_encoder")
 class ObservationEncoder(Network):
     """Turns observations of any space into one vector of features, and passes that through a network.
 
@@ -87,7 +87,7 @@ class ObservationEncoder(Network):
         paths = [path for path, leaf in self.observation_space.flatten().items() if leaf.is_image]
         if not paths:
             raise SpecError(
-                "an image network was given, but no leaf of the state space is declared as an image",
+                "an image network was given, but no leaf of the observation space is declared as an image",
                 where=self.scope,
                 received=repr(self.observation_space),
                 fix="declare layout='channels_last' (or 'channels_first') in its space, or leave image_network out",
@@ -103,7 +103,7 @@ class ObservationEncoder(Network):
         known = self.observation_space
         if known is not None and _layout_of(known) != _layout_of(inputs):
             raise BuildError(
-                "observations do not fit the state space",
+                "observations do not fit the observation space",
                 where=self.path,
                 received=f"{inputs!r}; observation_space={known!r}",
                 fix="pass the environment's observation space as observation_space",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlweave import ops
 from rlweave.components.action_distribution import Joint
-from rlweave.components.action_leaves import ActionLeaf, as_space
+from rlweave.components.action_leaves import ActionLeaf
 from rlweave.components.action_masks import MaskUser, check_mask_leaf
 from rlweave.components.distributions import MASKED
 from rlweave.components.encoders import HasEncoder, make_encoder
@@ -22,8 +23,75 @@ from rlweave.settings.ranges import FINITE
 from rlweave.spaces import Space
 
 
+class HasHeads(MaskUser, HasEncoder):
+    """Components with an encoder, and a head for each leaf of the action space."""
+
+    action_space: Space
+    leaves: Sequence[ActionLeaf]
+    heads: dict[str, Any]
+
+    def _make_heads(
+        self, outputs: Callable[[ActionLeaf], int], kernel_initializer: InitializerSpec = None
+    ) -> dict[str, Any]:
+        """A head by path of its leaf, with as many outputs as the leaf needs."""
+        return {
+            leaf.path: Dense(
+                outputs(leaf), kernel_initializer=kernel_initializer, scope=scope_of_path("head", leaf.path)
+            )
+            for leaf in self.leaves
+        }
+
+    def _leaf(self, path: str) -> ActionLeaf:
+        return next(leaf for leaf in self.leaves if leaf.path == path)
+
+    @graph_fn
+    def _shaped(self, outputs: Any, path: str) -> Any:
+        """Outputs of a head, (..., size), by component: (..., *shape)."""
+        return ops.reshape(outputs, (*outputs.shape[:-1], *self._leaf(path).shape))
+
+
+class ActsByDistribution(HasHeads):
+    """Components whose heads give the parameters of an action distribution, nested like the action space."""
+
+    distribution: Any
+
+    @abstractmethod
+    def parameters_of(self, features: Any, observations: Any) -> Any:
+        """Parameters from features (..., F) that the encoder made of the observations."""
+
+    @api
+    def parameters(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
+        """Parameters of the action distribution.
+
+        Args:
+            observations: Nested, (..., *shape); of recurrent networks (T, B, *shape) or (B, *shape).
+            recurrent_state: As in `features`, also for the other methods.
+            episode_start: As in `features`, also for the other methods.
+
+        Returns:
+            Nested like the action space; see the distribution.
+        """
+        features, _ = self.features(observations, recurrent_state, episode_start)
+        return self.parameters_of(features, observations)
+
+    @api
+    def mode(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
+        """The likeliest actions: nested observations (B, *shape) to nested actions (B, *shape)."""
+        return self.distribution.mode(self.parameters(observations, recurrent_state, episode_start))
+
+    @api
+    def env_actions(self, actions: Any) -> Any:
+        """Actions as the environment takes them; see `ActionDistribution.env_actions`."""
+        return self.distribution.env_actions(actions)
+
+    @api
+    def own_actions(self, actions: Any) -> Any:
+        """The policy's own numbers for actions of the environment; see `ActionDistribution.own_actions`."""
+        return self.distribution.own_actions(actions)
+
+
 @register("policy")
-class Policy(MaskUser, HasEncoder, Component):
+class Policy(ActsByDistribution, Component):
     """A stochastic policy: an encoder, and for each leaf of the action space a head that gives its distribution.
 
     See `Joint` for the parameters. Actions are what the distribution gives, the policy's own numbers: integers are
@@ -72,16 +140,10 @@ class Policy(MaskUser, HasEncoder, Component):
         self.distribution = Joint(action_space, squash, scope="distribution")
         self.action_space, self.leaves = self.distribution.action_space, self.distribution.leaves
         self.mask_leaf = mask_leaf
-        if mask_leaf is not None:
-            check_mask_leaf(
-                mask_leaf, self.leaves, None if observation_space is None else as_space(observation_space), scope
-            )
+        check_mask_leaf(mask_leaf, self.leaves, observation_space, scope)
         self.log_std, self.initial_log_std = log_std, float(initial_log_std)
         gain = None if initializer is None else orthogonal_spec(0.01)
-        self.heads = {
-            leaf.path: Dense(_outputs(leaf, log_std), kernel_initializer=gain, scope=scope_of_path("head", leaf.path))
-            for leaf in self.leaves
-        }
+        self.heads = self._make_heads(lambda leaf: _outputs(leaf, log_std), gain)
 
     def create_variables(self) -> None:
         """The free logarithms of standard deviations, (*shape) each."""
@@ -109,26 +171,11 @@ class Policy(MaskUser, HasEncoder, Component):
             if plain:
                 flat[leaf.path] = outputs
             elif leaf.kind == "normal" and self.log_std == "variable":
-                mean = outputs if leaf.shape == (leaf.size,) else self._mean_of_leaf(outputs, leaf.path)
+                mean = outputs if leaf.shape == (leaf.size,) else self._shaped(outputs, leaf.path)
                 flat[leaf.path] = {"mean": mean, "log_std": self._log_std_of_leaf(mean, leaf.path)}
             else:
                 flat[leaf.path] = self._parameters_of_leaf(outputs, leaf.path)
         return self._masked(self.action_space.unflatten(flat), observations)
-
-    @api
-    def parameters(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """Parameters of the action distribution.
-
-        Args:
-            observations: Nested, (..., *shape); of recurrent networks (T, B, *shape) or (B, *shape).
-            recurrent_state: As in `features`, also for the other methods.
-            episode_start: As in `features`, also for the other methods.
-
-        Returns:
-            Nested like the action space; see `Joint`.
-        """
-        features, _ = self.features(observations, recurrent_state, episode_start)
-        return self.parameters_of(features, observations)
 
     @api(static=("explore",))
     def act(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None, explore: bool = True) -> Any:
@@ -150,11 +197,6 @@ class Policy(MaskUser, HasEncoder, Component):
         else:
             actions, log_probs = self.distribution.mode_and_log_prob(parameters)
         return actions, log_probs, after
-
-    @api
-    def mode(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
-        """The likeliest actions: nested observations (B, *shape) to nested actions (B, *shape)."""
-        return self.distribution.mode(self.parameters(observations, recurrent_state, episode_start))
 
     @api
     def log_prob_and_entropy(
@@ -179,30 +221,14 @@ class Policy(MaskUser, HasEncoder, Component):
         """As `log_prob_and_entropy`, from features (..., F) that the encoder made of the observations."""
         return self.distribution.log_prob_and_entropy(self.parameters_of(features, observations), actions)
 
-    @api
-    def env_actions(self, actions: Any) -> Any:
-        """Actions as the environment takes them; see `Joint.env_actions`."""
-        return self.distribution.env_actions(actions)
-
-    @api
-    def own_actions(self, actions: Any) -> Any:
-        """The policy's own numbers for actions of the environment; see `Joint.own_actions`."""
-        return self.distribution.own_actions(actions)
-
     @graph_fn
-    def _mean_of_leaf(self, outputs: Any, path: str) -> Any:
-        leaf = next(leaf for leaf in self.leaves if leaf.path == path)
-        return ops.reshape(outputs, (*outputs.shape[:-1], *leaf.shape))
-
-    @graph_fn
-    def _log_std_of_leaf(
-        self, mean: Any, path: str
-    ) -> Any:  # apart from the mean, which is all that a greedy look takes
+    def _log_std_of_leaf(self, mean: Any, path: str) -> Any:
+        # apart from the mean, which is all that a greedy look takes
         return ops.broadcast_to(self.log_stds[path].value, mean.shape)
 
     @graph_fn(returns=1)
     def _parameters_of_leaf(self, outputs: Any, path: str) -> Any:
-        leaf = next(leaf for leaf in self.leaves if leaf.path == path)
+        leaf = self._leaf(path)
         if leaf.kind == "categorical":
             return arranged(outputs, leaf)
         leading = tuple(outputs.shape[:-1])

@@ -8,20 +8,19 @@ from typing import Any
 from rlweave import ops
 from rlweave.components.action_boundary import to_environment
 from rlweave.components.action_leaves import COUNTABLE, action_leaves, as_space
-from rlweave.components.action_masks import MaskUser, check_mask_leaf
+from rlweave.components.action_masks import check_mask_leaf
 from rlweave.components.distributions import MASKED
-from rlweave.components.encoders import HasEncoder, make_encoder
+from rlweave.components.encoders import make_encoder
 from rlweave.components.initializers import InitializerSpec
 from rlweave.components.layers import Dense
 from rlweave.components.network import Network, NetworkSpec
-from rlweave.components.policies import arranged
-from rlweave.components.scopes import scope_of_path
+from rlweave.components.policies import HasHeads, arranged
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.spaces import Space
 
 
 @register("q_policy")
-class QPolicy(MaskUser, HasEncoder, Component):
+class QPolicy(HasHeads, Component):
     """Q-values of every action, and the greedy action.
 
     Each leaf of the action space has a head; within a leaf each component has Q-values of its own. Booleans count as
@@ -56,19 +55,9 @@ class QPolicy(MaskUser, HasEncoder, Component):
         self.action_space = as_space(action_space)
         self.leaves = action_leaves(self.action_space, scope, COUNTABLE)
         self.mask_leaf = mask_leaf
-        if mask_leaf is not None:
-            check_mask_leaf(
-                mask_leaf, self.leaves, None if observation_space is None else as_space(observation_space), scope
-            )
+        check_mask_leaf(mask_leaf, self.leaves, observation_space, scope)
         self.network = make_encoder(network, image_network, observation_space, kernel_initializer)
-        self.heads = {
-            leaf.path: Dense(
-                leaf.size * leaf.categories,
-                kernel_initializer=kernel_initializer,
-                scope=scope_of_path("head", leaf.path),
-            )
-            for leaf in self.leaves
-        }
+        self.heads = self._make_heads(lambda leaf: leaf.size * leaf.categories, kernel_initializer)
 
     @api
     def q_values(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
@@ -155,9 +144,6 @@ class QPolicy(MaskUser, HasEncoder, Component):
     @graph_fn
     def _to_environment(self, actions: Any, path: str) -> Any:
         return to_environment(actions, self._leaf(path))
-
-    def _leaf(self, path: str) -> Any:
-        return next(leaf for leaf in self.leaves if leaf.path == path)
 
 
 @register("dueling_policy")

@@ -249,10 +249,10 @@ class Piecewise(Schedule):
 SCHEDULES: dict[str, type[Schedule]] = {cls.type: cls for cls in (Constant, Linear, Polynomial, Exponential, Piecewise)}
 
 
-def shared_out(schedule: Schedule, parts: int) -> Schedule:
+def per_worker_shares(schedule: Schedule, parts: int) -> Schedule:
     """The schedule for each of several counters that together count what the schedule is over.
 
-    >>> shared_out(Linear(0.0, 1.0, 100), 2)(25)
+    >>> per_worker_shares(Linear(0.0, 1.0, 100), 2)(25)
     0.5
     """
     if isinstance(schedule, Piecewise):

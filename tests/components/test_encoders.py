@@ -188,7 +188,7 @@ def test_a_declared_observation_space_survives_components_that_know_no_bounds(me
 
 
 def test_observations_must_fit_the_declared_space():
-    with pytest.raises(BuildError, match="do not fit the state space"):
+    with pytest.raises(BuildError, match="do not fit the observation space"):
         encoder(FloatBox(shape=(3,)), observation_space=FloatBox(shape=(4,)))
 
 

@@ -39,8 +39,8 @@ class Shared:
 def shared(component: ComponentBase) -> Any:
     """Refers to a component that is owned elsewhere.
 
-    After `self.trunk = shared(trunk)` it keeps its one owner and its one set of variables
-    (actor and critic on one trunk).
+    After `self.encoder = shared(encoder)` it keeps its one owner and its one set of variables
+    (policy and value function on one encoder).
     """
     return Shared(component)
 

@@ -179,7 +179,7 @@ def codes(name: str, backend: str) -> Iterator[tuple[str, str]]:
     try:
         agents = trainer.agent if isinstance(trainer.agent, Mapping) else {"": trainer.agent}
         for policy, agent in agents.items():
-            graphs = {"": agent.executor} | ({} if agent.actor is agent.executor else {"actor.": agent.actor})
+            graphs = {"": agent.executor} | ({} if agent.acting is agent.executor else {"actor.": agent.acting})
             for where, graph in graphs.items():
                 for method in sorted(api_methods(type(graph.root))):
                     with contextlib.suppress(RlweaveError):  # not in this graph, or needs static arguments

@@ -62,9 +62,9 @@ def candidates(learning: str) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys((learning, *LIGHT_BACKENDS)) if is_installed(name))
 
 
-def choose_actor(
+def choose_acting(
     learning: GraphExecutor,
-    build_actor: Callable[[str], GraphExecutor],
+    make_acting: Callable[[str], GraphExecutor],
     method: str,
     input_spaces: Mapping[str, InputSpace],
     batch_size: int,
@@ -73,7 +73,7 @@ def choose_actor(
 
     Args:
         learning: The graph that learns.
-        build_actor: Builds the acting graph on a backend.
+        make_acting: Builds the acting graph on a backend.
         method: As in `choose_acting_backend`, also for the others.
         input_spaces: As there.
         batch_size: As there.
@@ -83,12 +83,12 @@ def choose_actor(
     """
     made = {learning.backend.name: learning}
 
-    def actor(name: str) -> GraphExecutor:
+    def executor(name: str) -> GraphExecutor:
         if name not in made:
-            made[name] = build_actor(name)
+            made[name] = make_acting(name)
         return made[name]
 
-    executors = {name: functools.partial(actor, name) for name in candidates(learning.backend.name)}
+    executors = {name: functools.partial(executor, name) for name in candidates(learning.backend.name)}
     choice = choose_acting_backend(executors, method, input_spaces, batch_size)
     return choice, made[choice.backend]
 

@@ -177,7 +177,7 @@ class ActorCriticAgent(GivesGradients):
         self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
         """Log-probabilities `log_probs` (B,) are stored with the step."""
-        actions, log_probs, after = self.actor.act(
+        actions, log_probs, after = self.acting.act(
             observations, *carried.values(), explore=explore, preprocess=preprocess
         )
         return actions, {"log_probs": log_probs, **carried}, after
@@ -209,7 +209,7 @@ class ActorCriticAgent(GivesGradients):
         """
         _, metrics = self.executor.update(batch, with_metrics=True)
         self._after_update()
-        self._copy_to_actor()
+        self._copy_to_acting()
         return {**self._checked(metrics), "gradient_steps": 1, "trained_samples": int(np.size(batch["rewards"]))}
 
     def observed(self) -> Batch:

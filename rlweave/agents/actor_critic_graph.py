@@ -17,8 +17,8 @@ class ActorCritic(Component):
     The value function is not asked for values while acting, but its state has to be known where a rollout begins.
 
     Args:
-        policy: The actor, owned elsewhere.
-        value_function: The critic, owned elsewhere.
+        policy: The policy, owned elsewhere.
+        value_function: The value function, owned elsewhere.
         scope: Name within the owner.
     """
 
@@ -61,8 +61,8 @@ class ActorCriticGraph(Component):
     optimizer step on a whole rollout, unless it says otherwise.
 
     Args:
-        policy: The actor.
-        value_function: The critic.
+        policy: The policy.
+        value_function: The value function.
         optimizer: One optimizer for both.
         minibatches: How a rollout is cut.
         advantages: Estimates advantages and value targets; None where `_estimates` does without.
@@ -89,13 +89,13 @@ class ActorCriticGraph(Component):
         self.optimizer, self.minibatches = optimizer, minibatches
         self.advantages: Any = advantages
         self.loss: Any = loss
-        self.actor = ActorCritic(policy, value_function)
+        self.acting = ActorCritic(policy, value_function)
         self.reward_scale = reward_scale
 
     @property
     def recurrent_space(self) -> Space:
         """Space of the recurrent state of one environment, without ranks."""
-        return self.actor.recurrent_space
+        return self.acting.recurrent_space
 
     @api(static=("explore", "preprocess"))
     def act(
@@ -108,7 +108,7 @@ class ActorCriticGraph(Component):
     ) -> Any:
         """Actions, their log-probabilities, and the recurrent state after the step, for observations (B, ...)."""
         seen = self._normalized(observations) if preprocess else observations
-        return self.actor.act(seen, recurrent_state, episode_start, explore=explore)
+        return self.acting.act(seen, recurrent_state, episode_start, explore=explore)
 
     @api
     def postprocess(self, batch: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from rlweave.agents.acting import ActingChoice, choose_actor
+from rlweave.agents.acting import ActingChoice, choose_acting
 from rlweave.agents.kept_memory import KeepsMemory
 from rlweave.agents.model_exchange import ModelExchange
 from rlweave.agents.networks import with_networks
@@ -105,10 +105,10 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         self._boundary = ActionBoundary(self.action_space, self.name, self.action_kinds)
         self.backend, self.seed = backend, seed
         self._executor: GraphExecutor | None = None
-        self._actor: GraphExecutor | None = None
-        #: Whether the acting executor's weights are stale; `actor` copies them before it acts.
-        self._actor_is_behind = False
-        self._actor_paths: tuple[str, ...] = ()
+        self._acting: GraphExecutor | None = None
+        #: Whether the acting executor's weights are stale; `acting` copies them before it acts.
+        self._acting_is_behind = False
+        self._acting_paths: tuple[str, ...] = ()
         #: How many observations are acted on at once; `acting_backend="auto"` measures with so many.
         self.acting_batch_size = 1
         #: What `acting_backend="auto"` measured and chose; None before, and where a backend is named.
@@ -190,17 +190,17 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         acting, measured = self.config.acting_backend, None
         if acting == AUTO:
             measure = self.acting_methods[0], self.input_spaces(), self.acting_batch_size
-            self.acting_choice, measured = choose_actor(self._executor, self.build_actor, *measure)
+            self.acting_choice, measured = choose_acting(self._executor, self.make_acting, *measure)
             acting = self.acting_choice.backend
             self.config = self.config.model_copy(update={"acting_backend": acting})
         if acting is None or acting == self.backend:
-            self._actor = self._executor
+            self._acting = self._executor
         else:
-            self._actor = self.build_actor(acting) if measured is None else measured
-            self._copy_to_actor()
+            self._acting = self.make_acting(acting) if measured is None else measured
+            self._copy_to_acting()
         return self
 
-    def build_actor(self, backend: str, seed: int | None = None) -> GraphExecutor:
+    def make_acting(self, backend: str, seed: int | None = None) -> GraphExecutor:
         """An executor of the acting methods alone, with a store of its own (for workers elsewhere)."""
         return build(
             self.make_root(),
@@ -220,23 +220,23 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         return self._executor
 
     @property
-    def actor(self) -> GraphExecutor:
+    def acting(self) -> GraphExecutor:
         """The graph that acts; the learning one, unless `acting_backend` says otherwise."""
-        if self._actor is None:
+        if self._acting is None:
             self.build()
-        elif self._actor_is_behind:
-            self._copy_to_actor()
-        assert self._actor is not None
-        return self._actor
+        elif self._acting_is_behind:
+            self._copy_to_acting()
+        assert self._acting is not None
+        return self._acting
 
-    def _copy_to_actor(self) -> None:
+    def _copy_to_acting(self) -> None:
         """Hands the learner's weights to an acting graph of its own."""
-        self._actor_is_behind = False
-        if self._actor is None or self._actor is self._executor:
+        self._acting_is_behind = False
+        if self._acting is None or self._acting is self._executor:
             return
-        if not self._actor_paths:
-            self._actor_paths = tuple(p for p in self._actor.store.cells if not p.startswith("random"))
-        self._actor.copy_weights(self.executor, self._actor_paths)
+        if not self._acting_paths:
+            self._acting_paths = tuple(p for p in self._acting.store.cells if not p.startswith("random"))
+        self._acting.copy_weights(self.executor, self._acting_paths)
 
     @cached_property
     def recurrent_space(self) -> Space:
@@ -305,33 +305,33 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
     def set_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Sets variables by path; the others stay."""
         self.executor.set_weights(weights)
-        self._copy_to_actor()
+        self._copy_to_acting()
 
     def state_dict(self, memory: bool = True) -> dict[str, np.ndarray]:
         """Everything that training needs to go on: weights, optimizer, random state, and with `memory` that."""
         state = self.executor.state_dict(() if memory else self._memory_sizes())
-        if self._actor is not None and self._actor is not self._executor:
-            state.update({f"actor:{p}": v for p, v in self._actor.state_dict().items() if p.startswith("random")})
+        if self._acting is not None and self._acting is not self._executor:
+            state.update({f"acting:{p}": v for p, v in self._acting.state_dict().items() if p.startswith("random")})
         return state
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
         """Takes over what `state_dict` gave; without a memory in it, that of this agent is empty then."""
-        own = {path: value for path, value in state.items() if not path.startswith("actor:")}
+        own = {path: value for path, value in state.items() if not path.startswith("acting:")}
         self.executor.load_state_dict(self._with_empty_memory(own))
-        self._copy_to_actor()
+        self._copy_to_acting()
         self.forget_steps()
-        acting = {path.removeprefix("actor:"): v for path, v in state.items() if path.startswith("actor:")}
-        if acting and self._actor is not None and self._actor is not self._executor:
-            self._actor.set_weights(acting)
+        acting = {path.removeprefix("acting:"): v for path, v in state.items() if path.startswith("acting:")}
+        if acting and self._acting is not None and self._acting is not self._executor:
+            self._acting.set_weights(acting)
 
     def reseed(self, seed: int) -> None:
         """Begins the random numbers anew, exploration included; weights stay as they are."""
         self.executor.reseed(seed)
-        if self.actor is not self.executor:
-            self.actor.reseed(seed)
+        if self.acting is not self.executor:
+            self.acting.reseed(seed)
 
     def _after_import(self) -> None:
-        self._copy_to_actor()
+        self._copy_to_acting()
         self.begin_episodes()
 
 
@@ -347,4 +347,4 @@ class GivesGradients(Agent):
         """One optimizer step with given gradients, which counts as an update."""
         self.executor.apply(dict(gradients))
         self._after_update()
-        self._copy_to_actor()
+        self._copy_to_acting()

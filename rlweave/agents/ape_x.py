@@ -144,12 +144,12 @@ class ApeX(DQN):
     def act_with(self, observations: Any, epsilons: np.ndarray) -> Any:
         """Actions (B, ...) for a batch of observations, with an epsilon for each, (B,)."""
         self.check_masks(observations)
-        actions, _ = self.actor.act(observations, epsilons)
+        actions, _ = self.acting.act(observations, epsilons)
         return actions
 
     def priorities(self, records: Any) -> np.ndarray:
         """Sizes of the TD errors (N,) of transitions, as `record_space` says, by the weights acted on."""
-        errors: np.ndarray = self.actor.td_errors(records)
+        errors: np.ndarray = self.acting.td_errors(records)
         return errors
 
     # -- learning ------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class ApeX(DQN):
         loss, errors = self.executor.update_weighted(records, weights)
         self.trained_samples += len(weights)
         self._after_update()
-        self._actor_is_behind = True  # several updates may come before anyone acts
+        self._acting_is_behind = True  # several updates may come before anyone acts
         metrics = self._checked({"loss": float(loss)})
         return {**metrics, "trained_samples": len(weights), "gradient_steps": 1}, errors
 

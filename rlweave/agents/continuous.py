@@ -50,7 +50,7 @@ class ContinuousAgent(ReplayAgent):
 
     action_kinds = FLOATS
     no_recurrent_networks: ClassVar[tuple[str, str] | None] = (
-        "actor and critics of SAC, TD3 and DDPG carry no state from step to step",
+        "policy and critics of SAC, TD3 and DDPG carry no state from step to step",
         "use dense layers, or an algorithm that takes recurrent networks for any action, such as PPO",
     )
 
@@ -72,6 +72,6 @@ class ContinuousAgent(ReplayAgent):
         self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
         if not explore:  # noise that drifts stays where it is
-            return self.actor.act_greedily(observations), {}, carried.get("recurrent_state", ())
-        actions, after = self.actor.act(observations, *carried.values())
+            return self.acting.act_greedily(observations), {}, carried.get("recurrent_state", ())
+        actions, after = self.acting.act(observations, *carried.values())
         return actions, {}, after

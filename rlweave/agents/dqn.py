@@ -297,10 +297,10 @@ class DQN(GivesGradients, ReplayAgent):
         self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
         if not explore:
-            actions, after = self.actor.act_greedily(observations, *carried.values())
+            actions, after = self.acting.act_greedily(observations, *carried.values())
         else:
             epsilon = np.full(rows_of(observations), self.epsilon, np.float32)
-            actions, after = self.actor.act(observations, epsilon, *carried.values())
+            actions, after = self.acting.act(observations, epsilon, *carried.values())
         return actions, carried, after
 
     # -- learning ------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class FusedPPOGraph(PPOGraph):
 
     def __init__(self, environment: GraphEnvironment, rollout_steps: int, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.stepper = EnvironmentStepper(environment, self.actor, rollout_steps, self.normalization)
+        self.stepper = EnvironmentStepper(environment, self.acting, rollout_steps, self.normalization)
 
     @api
     def rollout(self) -> Any:
@@ -114,7 +114,7 @@ class FusedPPO(PPO):
         """
         record, metrics = self.executor.train(iterations=iterations, with_metrics=True)
         self.count_steps(iterations * self.steps_per_iteration)
-        self._actor_is_behind = True
+        self._acting_is_behind = True
         used = self.steps_per_iteration // self.config.minibatches * self.config.minibatches
         counts = {
             "gradient_steps": iterations * self.config.epochs * self.config.minibatches,

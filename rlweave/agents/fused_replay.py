@@ -201,7 +201,7 @@ class FusedReplayAgent(ReplayAgent):
         self.inserted += steps
         self.count_steps(steps)
         self._after_update()
-        self._actor_is_behind = True
+        self._acting_is_behind = True
         counts = {
             "gradient_steps": iterations * self.updates,
             "trained_samples": iterations * self.updates * self.config.batch_size,

@@ -301,7 +301,7 @@ class ReplayAgent(Agent):
                 )
             loss, metrics = self.executor.update_from(batch, with_metrics=True)
         self._after_update()
-        self._actor_is_behind = True  # several updates may come before anyone acts
+        self._acting_is_behind = True  # several updates may come before anyone acts
         metrics = self._checked({"loss": float(loss), **metrics})
         return {**metrics, "trained_samples": samples, "gradient_steps": 1}
 

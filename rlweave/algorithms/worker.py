@@ -124,7 +124,7 @@ def own_agent_state(agent: Agent, weights: bool) -> dict[str, Any]:
     """The acting state of a worker's own agent: random state, step count, and with `weights` those, too."""
     variables = agent.state_dict()
     if not weights:
-        variables = {path: value for path, value in variables.items() if path.startswith(("random", "actor:random"))}
+        variables = {path: value for path, value in variables.items() if path.startswith(("random", "acting:random"))}
     return {"variables": variables, "env_steps": agent.env_steps}
 
 

@@ -255,7 +255,7 @@ class ES(GivesGradients):
         self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
         """Actions of the policy in the centre: the likeliest ones, or drawn from its distribution to explore."""
-        actions, _, after = self.actor.act(observations, explore=explore)
+        actions, _, after = self.acting.act(observations, explore=explore)
         return actions, {}, after
 
     def draw_offsets(self, generator: np.random.Generator, pairs: int) -> npt.NDArray[np.int32]:
@@ -265,12 +265,12 @@ class ES(GivesGradients):
 
     def perturb(self, generation: Generation) -> None:
         """Gives each perturbed policy the weights of the member that plays in its environment."""
-        self.actor.perturb(*generation.playing())
+        self.acting.perturb(*generation.playing())
 
     def act_perturbed(self, observations: Any) -> Any:
         """The action of each perturbed policy for the observation of its environment, (num_envs, ...)."""
         self.check_masks(observations)
-        return self.env_actions(self.actor.act_perturbed(observations))
+        return self.env_actions(self.acting.act_perturbed(observations))
 
     # -- learning ------------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class ES(GivesGradients):
         """
         returns = np.asarray(batch["returns"], np.float32)
         _, learned = self.executor.update(batch["offsets"], returns, with_metrics=True)
-        self._copy_to_actor()
+        self._copy_to_acting()
         metrics = {
             "population_return": float(returns.mean()),
             "population_return_max": float(returns.max()),

@@ -266,8 +266,8 @@ class MetaTrainer(PlanTrainer):
             worker=EVALUATION_WORKER,
             **making_options(config),
         )
-        actor = self.agent.actor
-        random_state = {path: value for path, value in actor.state_dict().items() if path.startswith("random")}
+        acting = self.agent.acting
+        random_state = {path: value for path, value in acting.state_dict().items() if path.startswith("random")}
         with env:
             worker = NavigationWorker(self.agent, env)
             worker.workers = 0  # these steps do not count
@@ -275,7 +275,7 @@ class MetaTrainer(PlanTrainer):
             for _ in range(-(-tasks // env.num_envs)):
                 worker.sample()
                 found.append(worker.task_returns)
-        actor.set_weights(random_state)  # training goes on as if nothing had been drawn
+        acting.set_weights(random_state)  # training goes on as if nothing had been drawn
         before, after = (np.concatenate(parts)[:tasks] for parts in zip(*found, strict=True))
         return before, after
 

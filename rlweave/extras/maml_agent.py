@@ -351,13 +351,13 @@ class MAML(GivesGradients):
         self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:
         """By the policy before adaptation; log-probabilities `log_probs` (B,) are stored."""
-        actions, log_probs, after = self.actor.act(observations, explore=explore)
+        actions, log_probs, after = self.acting.act(observations, explore=explore)
         return actions, {"log_probs": log_probs}, after
 
     def act_adapted(self, observations: Any, explore: bool = True) -> tuple[Any, dict[str, Any], Any]:
         """As `act`, by the adapted policies, each on the observation (N, ...) of its task."""
         self.check_masks(observations)
-        actions, log_probs = self.actor.act_adapted(observations, explore=explore)
+        actions, log_probs = self.acting.act_adapted(observations, explore=explore)
         return actions, {"log_probs": log_probs}, ()
 
     def adapt(self, support: Batch) -> None:
@@ -366,7 +366,7 @@ class MAML(GivesGradients):
         Args:
             support: Rows (T, N, ...) as `rows_space` says, T being `shots`.
         """
-        self.actor.adapt(support)
+        self.acting.adapt(support)
 
     # -- learning ------------------------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class MAML(GivesGradients):
             batch: "support" and "query", rows (T, N, ...) each as `rows_space` says, T being `shots`.
         """
         _, metrics = self.executor.update(batch, with_metrics=True)
-        self._copy_to_actor()
+        self._copy_to_acting()
         rows = _rows(batch["support"]) + _rows(batch["query"])
         counts = {"gradient_steps": self.config.epochs, "trained_samples": self.config.epochs * rows}
         return {**self._checked(metrics), **counts}
@@ -389,7 +389,7 @@ class MAML(GivesGradients):
 
     def postprocess(self, batch: Batch) -> Batch:
         """Rows (T, N, ...) of a rollout of N tasks; those of a regression as they are."""
-        return batch if self.config.problem == "regression" else self.actor.postprocess(batch)
+        return batch if self.config.problem == "regression" else self.acting.postprocess(batch)
 
 
 def _rows(structure: Any) -> int:

@@ -43,7 +43,7 @@ def test_ppo_acts_on_onnx_as_on_numpy_while_it_learns():
             for explore in (True, False):
                 acted = [agent.act(observations, explore=explore) for agent in (onnx, numpy)]
                 assert_close(*acted, 1e-4, 1e-5, f"explore={explore}")
-    assert onnx.actor.backend.name == "onnx"
+    assert onnx.acting.backend.name == "onnx"
     observations = NESTED_OBSERVATIONS.with_batch_rank().sample(5, rng=9)
     state = onnx.state_dict()
     first = onnx.act(observations)
@@ -58,7 +58,7 @@ def test_dqn_on_images_acts_on_onnx_as_on_numpy_and_on_the_learner():
     weights = {path: value + 0.03 for path, value in agents[0].get_weights().items()}
     for agent in agents:
         agent.set_weights(weights)
-    values = [agent.actor.q_values(observations)[0] for agent in agents]
+    values = [agent.acting.q_values(observations)[0] for agent in agents]
     greedy = [agent.get_actions(observations, explore=False) for agent in agents]
     for value, actions in zip(values[1:], greedy[1:], strict=True):
         np.testing.assert_allclose(values[0], value, rtol=1e-5, atol=1e-5)
@@ -86,9 +86,9 @@ def test_measuring_leaves_nothing_behind(backend):
         np.testing.assert_array_equal(agent.executor.state_dict()[path], value, err_msg=path)
     # what acts is what a named backend would have been: weights, random state, actions
     named = make_dqn(backend, choice.backend, FloatBox(shape=(4,)))
-    assert agent.actor.backend.name == choice.backend
-    for path, value in named.actor.state_dict().items():
-        np.testing.assert_array_equal(agent.actor.state_dict()[path], value, err_msg=path)
+    assert agent.acting.backend.name == choice.backend
+    for path, value in named.acting.state_dict().items():
+        np.testing.assert_array_equal(agent.acting.state_dict()[path], value, err_msg=path)
     observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
     np.testing.assert_array_equal(agent.get_actions(observations), named.get_actions(observations))
 
@@ -101,14 +101,14 @@ def test_a_named_backend_is_not_measured(monkeypatch):
 
 @needs_onnx
 def test_who_cannot_act_is_named_with_the_reason(monkeypatch):
-    build_actor = DQN.build_actor
+    make_acting = DQN.make_acting
 
     def fails_on_onnx(self, backend, seed=None):
         if backend == "onnx":
             raise BackendError("ops.lgamma has no ONNX form", where="policy.act")
-        return build_actor(self, backend, seed)
+        return make_acting(self, backend, seed)
 
-    monkeypatch.setattr(DQN, "build_actor", fails_on_onnx)
+    monkeypatch.setattr(DQN, "make_acting", fails_on_onnx)
     choice = make_dqn("torch", "auto", FloatBox(shape=(4,))).build().acting_choice
     assert choice.failed == {"onnx": "ops.lgamma has no ONNX form"}
     assert set(choice.seconds) == {"torch", "numpy"}

@@ -80,15 +80,15 @@ class Both(Component):
         super().__init__("root")
         layers = [{"type": "dense", "units": 4}]
         self.policy, self.value_function = Policy(layers, IntBox(3)), ValueFunction(layers)
-        self.actor = ActorCritic(self.policy, self.value_function)
+        self.acting = ActorCritic(self.policy, self.value_function)
 
     @api
     def act(self, observations):
-        return self.actor.act(observations)[0]
+        return self.acting.act(observations)[0]
 
     @api
     def act_greedily(self, observations):
-        return self.actor.act(observations, explore=False)[0]
+        return self.acting.act(observations, explore=False)[0]
 
 
 def test_policy_and_value_function_act_by_drawing_unless_they_are_told_not_to():

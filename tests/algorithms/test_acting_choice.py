@@ -11,7 +11,7 @@ def test_the_choice_is_noted_and_written_into_the_settings(tmp_path, monkeypatch
     monkeypatch.setattr("rlweave.agents.acting.choose_acting_backend", _scripted)
     trainer = make("dqn", tmp_path / "run", backend="torch", agent__acting_backend="auto")
     assert trainer.notes == [str(trainer.agent.acting_choice)]
-    assert trainer.config.agent.acting_backend == trainer.agent.actor.backend.name == "numpy"
+    assert trainer.config.agent.acting_backend == trainer.agent.acting.backend.name == "numpy"
     name, settings = RunDirectory(tmp_path / "run").read_config()
     assert (name, settings["agent"]["acting_backend"]) == ("dqn", "numpy")
     assert settings == trainer.config.to_data()
@@ -19,7 +19,7 @@ def test_the_choice_is_noted_and_written_into_the_settings(tmp_path, monkeypatch
 
     monkeypatch.setattr("rlweave.agents.acting.choose_acting_backend", lambda *args: pytest.fail("measured again"))
     resumed = make("dqn", tmp_path / "run", backend="torch", agent__acting_backend=settings["agent"]["acting_backend"])
-    assert resumed.agent.actor.backend.name == "numpy"
+    assert resumed.agent.acting.backend.name == "numpy"
     assert resumed.notes == []
     resumed.close()
 

@@ -68,9 +68,9 @@ def test_workers_explore_by_their_epsilon_and_evaluation_does_not(trainers, monk
     trainer = trainers(workers=2, steps=0)
     trainer.parts.workers[0].sample()  # the first call puts what it compiled in the place of `act`
     given = []
-    act = trainer.agent.actor.act
+    act = trainer.agent.acting.act
     monkeypatch.setattr(
-        trainer.agent.actor, "act", lambda observations, epsilon: given.append(epsilon) or act(observations, epsilon)
+        trainer.agent.acting, "act", lambda observations, epsilon: given.append(epsilon) or act(observations, epsilon)
     )
     for worker in trainer.parts.workers:
         worker.sample()

@@ -86,7 +86,7 @@ def test_a_learner_elsewhere_is_the_one_that_is_evaluated_and_saved(trainers, tm
     assert finish(here) == finish(elsewhere)
     elsewhere.save()
     for path, value in here.agent.state_dict().items():
-        if not path.startswith("actor:"):
+        if not path.startswith("acting:"):
             np.testing.assert_array_equal(value, elsewhere.agent.state_dict()[path], err_msg=path)
 
 

@@ -339,7 +339,7 @@ def test_acting_imports_no_framework() -> None:
         from rlweave.agents.dqn import DQN
         from rlweave.spaces import FloatBox, IntBox
         agent = DQN(FloatBox(shape=(4,)), IntBox(2), backend="numpy")
-        actor = agent.build_actor("onnx")
+        actor = agent.make_acting("onnx")
         assert actor.act_greedily(np.zeros((3, 4), np.float32))[0].shape == (3,)
         print([name for name in ("torch", "jax", "tensorflow") if name in sys.modules])
     """

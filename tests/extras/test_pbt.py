@@ -238,7 +238,7 @@ def test_what_is_evaluated_of_a_trial_whose_learner_lives_elsewhere_is_what_it_l
             trainer.evaluate(1, seed=0)
             shown = trainer._best_trainer()
             for path, value in shown.agent.state_dict().items():
-                if not path.startswith("actor:"):
+                if not path.startswith("acting:"):
                     np.testing.assert_array_equal(value, state["variables"][path], err_msg=path)
             assert shown.agent.counters() == state["agent"]
         member = trainer.population.members[trainer.population.best()]

@@ -48,7 +48,7 @@ class NormalizingWhileActingGraph(PPOGraph):
         preprocess: bool = True,
     ) -> Any:
         seen = self._normalized(observations) if preprocess else observations
-        acted = self.actor.act(seen, recurrent_state, episode_start, explore=explore)
+        acted = self.acting.act(seen, recurrent_state, episode_start, explore=explore)
         self.normalization.update(observations)
         return acted
 

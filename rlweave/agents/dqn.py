@@ -107,14 +107,14 @@ class DQNGraph(ReplayGraph):
     @api
     def act(self, observations: Any, epsilon: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """Epsilon-greedy actions for observations (B, ...), and the recurrent state after the step."""
-        features, after = self.policy.features(observations, recurrent_state, episode_start)
-        return self.exploration.select(self.policy.parameters_of(features, observations), epsilon), after
+        q_values, after = self.q_values(observations, recurrent_state, episode_start)
+        return self.exploration.select(q_values, epsilon), after
 
     @api
     def act_greedily(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:
         """Actions of the largest Q value, and the recurrent state after the step."""
-        features, after = self.policy.features(observations, recurrent_state, episode_start)
-        return self.policy.greedy_of(self.policy.parameters_of(features, observations)), after
+        q_values, after = self.q_values(observations, recurrent_state, episode_start)
+        return self.policy.greedy_of(q_values), after
 
     @api
     def q_values(self, observations: Any, recurrent_state: Any = (), episode_start: Any = None) -> Any:

@@ -106,10 +106,7 @@ class ReplayGraph(Component):
     @api(static=("batch_size",))
     def update(self, batch_size: int) -> Any:
         """Learns from transitions of the memory, and gives them their new priorities."""
-        records, indices, weights = self.memory.sample(batch_size)
-        loss, td_errors = self.learn(records, weights)
-        self.memory.update_priorities(indices, td_errors)
-        return loss
+        return self.update_drawn(*self.memory.sample(batch_size))
 
     @api
     def update_from(self, records: Any) -> Any:

@@ -72,6 +72,28 @@ class EnvWorker(Worker):
             self.start()
         return self._observations
 
+    def act(self, observations: Any, recurrent_state: Any, episode_start: Any) -> tuple[Any, dict[str, Any], Any]:
+        """One step of acting, see `Agent.act`."""
+        return self.agent.act(observations, recurrent_state, episode_start)
+
+    def _step(self) -> Generator[None, None, tuple[Transition, np.ndarray]]:
+        """One step of every environment: its row, (B, ...) by name, and which rows are transitions, bool (B,)."""
+        observations = self.observations()
+        actions, extra, self._recurrent_state = self.act(observations, self._recurrent_state, self._episode_start)
+        self.env.begin_step(self.agent.env_actions(actions))
+        yield
+        result = self._finish_step()
+        row = {
+            "observations": observations,
+            "actions": actions,
+            **extra,
+            "rewards": result.rewards,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+            "next_observations": result.next_observations,
+        }
+        return row, result.valid
+
     def _finish_step(self) -> StepResult:
         result = self.env.finish_step()
         if result.episodes:
@@ -202,24 +224,9 @@ class TrajectoryWorker(AlternatingWorker):
     def _sampling(self) -> Sampling:
         """A rollout of T steps of every environment."""
         while True:
-            observations = self.observations()
-            actions, extra, self._recurrent_state = self.agent.act(
-                observations, self._recurrent_state, self._episode_start
-            )
-            self.env.begin_step(self.agent.env_actions(actions))
-            yield
-            result = self._finish_step()
-            self._count(result.valid)
-            row = {
-                "observations": observations,
-                "actions": actions,
-                **extra,
-                "rewards": result.rewards,
-                "terminated": result.terminated,
-                "truncated": result.truncated,
-                "next_observations": result.next_observations,
-            }
-            self._columns.add(row, result.valid)
+            row, valid = yield from self._step()
+            self._count(valid)
+            self._columns.add(row, valid)
             rollout = self._columns.take()
             if rollout is not None:
                 return self._batch(rollout)
@@ -281,34 +288,15 @@ class TransitionWorker(AlternatingWorker):
         self._accumulator = self._make_accumulator()
         self._accumulator.load_state_dict(state["steps"])
 
-    def act(self, observations: Any, recurrent_state: Any, episode_start: Any) -> tuple[Any, dict[str, Any], Any]:
-        """One step of acting, see `Agent.act`."""
-        return self.agent.act(observations, recurrent_state, episode_start)
-
     def _sampling(self) -> Sampling:
         """The transitions completed in some vector steps."""
         rows: list[dict[str, Any]] = []
         env_steps = 0
         wanted = math.inf if self._until_update is None else self._until_update()
         while not rows or (len(rows) < self.steps and env_steps < wanted):
-            observations = self.observations()
-            actions, extra, self._recurrent_state = self.act(observations, self._recurrent_state, self._episode_start)
-            self.env.begin_step(self.agent.env_actions(actions))
-            yield
-            result = self._finish_step()
-            env_steps += self._count(result.valid)
-            rows.append(
-                {
-                    "observations": observations,
-                    "actions": actions,
-                    "rewards": result.rewards,
-                    "terminated": result.terminated,
-                    "truncated": result.truncated,
-                    "next_observations": result.next_observations,
-                    "valid": result.valid,
-                    **extra,
-                }
-            )
+            row, valid = yield from self._step()
+            env_steps += self._count(valid)
+            rows.append({**row, "valid": valid})
         columns = stack(rows)
         if columns["valid"].all():
             del columns["valid"]

@@ -48,15 +48,13 @@ class EnvironmentStepper(Component):
             raise EnvError("a rollout needs a whole number of steps", where=scope, received=f"steps={steps!r}")
         self.environment, self.policy, self.steps = environment, shared(policy), steps
         self.preprocessor = None if preprocessor is None else shared(preprocessor)
-        space: Space = policy.recurrent_space if hasattr(type(policy), "recurrent_space") else Tuple()
-        self.recurrent_space = space if space.flatten() else None
+        self.recurrent_space: Space = policy.recurrent_space if hasattr(type(policy), "recurrent_space") else Tuple()
 
     def create_variables(self) -> None:
         """For a recurrent policy: its state in all environments, (N, ...) per leaf, and the flags of first steps."""
-        if self.recurrent_space is None:
+        envs, leaves = self.environment.num_envs, self.recurrent_space.flatten()
+        if not leaves:
             return
-        envs = self.environment.num_envs
-        leaves = self.recurrent_space.flatten()
         assert all(isinstance(leaf, Box) for leaf in leaves.values())
         self.recurrent_state = {
             path: self.variable(scope_of_path("recurrent_state", path), (envs, *leaf.feature_shape), trainable=False)
@@ -75,10 +73,9 @@ class EnvironmentStepper(Component):
             `observations` is the first of an episode, and `initial_state`, the recurrent state before the first step,
             (N, ...).
         """
-        initial_state = None if self.recurrent_space is None else graph.batch_rank(self._recurrent_state())
-
+        before = self._carried()
         batch = graph.time_rank(self._unrolled() if self.environment.on_host else self._scanned())
-        return batch if self.recurrent_space is None else {**batch, "initial_state": initial_state}
+        return {**batch, "initial_state": before[0]} if before else batch
 
     def _scanned(self) -> Any:
         def step(carry: Any, _: Any) -> Any:
@@ -99,32 +96,30 @@ class EnvironmentStepper(Component):
         """One step of every environment; as `rollout`, without the time rank and `initial_state`."""
         observations = self.environment.observations()
         seen = observations if self.preprocessor is None else self.preprocessor.call(observations)
-        if self.recurrent_space is None:
-            actions, log_probs, _ = self.policy.act(seen)
-            taken = self.environment.step(self.policy.env_actions(actions))
-            return {"observations": observations, "actions": actions, "log_probs": log_probs, **taken}
-        before, start = graph.batch_rank(self._recurrent_state()), graph.batch_rank(self._episode_start())
-        actions, log_probs, after = self.policy.act(seen, before, start)
+        carried = self._carried()
+        actions, log_probs, after = self.policy.act(seen, *carried)
         taken = self.environment.step(self.policy.env_actions(actions))
+        row = {"observations": observations, "actions": actions, "log_probs": log_probs, **taken}
+        if not carried:
+            return row
         self._keep(after, taken["terminated"], taken["truncated"])
-        return {
-            "observations": observations,
-            "actions": actions,
-            "log_probs": log_probs,
-            "episode_start": start,
-            **taken,
-        }
+        return {**row, "episode_start": carried[1]}
 
     @api
     def begin_episodes(self) -> Any:
         """Begins new episodes everywhere, and returns their first observations, nested (N, ...)."""
-        if self.recurrent_space is not None:
+        if self.recurrent_space.flatten():
             self._begin()
         return self.environment.reset()
 
+    def _carried(self) -> tuple[Any, ...]:
+        """The policy's state before the step, and which environments begin an episode; () without memory."""
+        if not self.recurrent_space.flatten():
+            return ()
+        return graph.batch_rank(self._recurrent_state()), graph.batch_rank(self._episode_start())
+
     @graph_fn(returns=1, differentiable=False)
     def _recurrent_state(self) -> Any:
-        assert self.recurrent_space is not None
         return self.recurrent_space.unflatten({path: variable.value for path, variable in self.recurrent_state.items()})
 
     @graph_fn(differentiable=False)

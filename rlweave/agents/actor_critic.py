@@ -104,12 +104,7 @@ class ActorCriticAgent(GivesGradients):
     def networks(self) -> dict[str, Any]:
         """Arguments of the root component that all have: networks, their optimizer, minibatches, normalization."""
         config = self.config
-        encoder: dict[str, Any] = {
-            "network": config.network,
-            "image_network": config.image_network or None,
-            "observation_space": self.observation_space,
-            "initializer": "orthogonal",
-        }
+        encoder = self.encoder_arguments() | {"initializer": "orthogonal"}
         policy = Policy(
             action_space=self.action_space,
             initial_log_std=config.initial_log_std,

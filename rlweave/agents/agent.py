@@ -138,6 +138,15 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
     def make_root(self) -> Component:
         """The root component of the agent's graph."""
 
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Arguments of policies, critics and value functions that say how observations are encoded."""
+        config = self.config
+        return {
+            "network": config.network,
+            "image_network": config.image_network or None,
+            "observation_space": self.observation_space,
+        }
+
     @abstractmethod
     def input_spaces(self) -> dict[str, InputSpace]:
         """Spaces of the root's API inputs: `acting_spaces`, and those of learning."""

@@ -59,15 +59,6 @@ class ContinuousAgent(ReplayAgent):
         check_mask_leaf(self.config.mask_leaf, self._boundary.leaves, self.observation_space, self.name)
         return super().graph_arguments()
 
-    def networks(self) -> dict[str, Any]:
-        """Arguments that policy and critics have in common."""
-        config = self.config
-        return {
-            "network": config.network,
-            "image_network": config.image_network or None,
-            "observation_space": self.observation_space,
-        }
-
     def choose_actions(
         self, observations: Any, carried: dict[str, Any], explore: bool, preprocess: bool
     ) -> tuple[Any, dict[str, Any], Any]:

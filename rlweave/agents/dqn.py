@@ -259,11 +259,7 @@ class DQN(GivesGradients, ReplayAgent):
         """Arguments of the root component, the memory apart."""
         config = self.config
         policy = (DuelingPolicy if config.dueling else QPolicy)(
-            network=config.network,
-            image_network=config.image_network or None,
-            action_space=self.action_space,
-            observation_space=self.observation_space,
-            mask_leaf=config.mask_leaf,
+            **self.encoder_arguments(), action_space=self.action_space, mask_leaf=config.mask_leaf
         )
         return {
             "policy": policy,

@@ -145,10 +145,10 @@ class SAC(ContinuousAgent):
             "critics": self.make_optimizer(scope="critics-optimizer"),
         }
         target = self._default_target_entropy() if config.target_entropy is None else config.target_entropy
-        networks = self.networks()
+        encoder = self.encoder_arguments()
         return super().graph_arguments() | {
-            "policy": Policy(**networks, action_space=self.action_space, log_std="head", squash=True),
-            "critics": Critics(**networks),
+            "policy": Policy(**encoder, action_space=self.action_space, log_std="head", squash=True),
+            "critics": Critics(**encoder),
             "temperature": Temperature(target, config.temperature, trainable=config.learn_temperature),
             "optimizers": optimizers | (learned if config.learn_temperature else {}),
             "tau": config.tau,

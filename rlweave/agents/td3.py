@@ -153,10 +153,10 @@ class DDPG(ContinuousAgent):
         return make_noise(self.config.noise, self.action_space).recurrent_space
 
     def graph_arguments(self) -> dict[str, Any]:
-        config, networks = self.config, self.networks()
+        config, encoder = self.config, self.encoder_arguments()
         return super().graph_arguments() | {
-            "policy": DeterministicPolicy(**networks, action_space=self.action_space, noise=config.noise),
-            "critics": Critics(**networks, count=self.critics),
+            "policy": DeterministicPolicy(**encoder, action_space=self.action_space, noise=config.noise),
+            "critics": Critics(**encoder, count=self.critics),
             "policy_optimizer": self.make_optimizer(scope="policy-optimizer"),
             "critics_optimizer": self.make_optimizer(scope="critics-optimizer"),
             "tau": config.tau,

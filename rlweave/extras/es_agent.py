@@ -226,10 +226,8 @@ class ES(GivesGradients):
         config = self.config
         return ESGraph(
             policy=Policy(
-                config.network,
-                self.action_space,
-                image_network=config.image_network or None,
-                observation_space=self.observation_space,
+                **self.encoder_arguments(),
+                action_space=self.action_space,
                 initializer="orthogonal",
                 mask_leaf=config.mask_leaf,
             ),

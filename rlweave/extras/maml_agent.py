@@ -289,10 +289,8 @@ class MAML(GivesGradients):
         config = self.config
         common: dict[str, Any] = {
             "policy": Policy(
-                config.network,
-                self.action_space,
-                image_network=config.image_network or None,
-                observation_space=self.observation_space,
+                **self.encoder_arguments(),
+                action_space=self.action_space,
                 initial_log_std=config.initial_log_std,
                 mask_leaf=config.mask_leaf,
             ),

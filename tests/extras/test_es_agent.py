@@ -90,5 +90,5 @@ def test_what_cannot_be_is_refused():
     agent = make()
     with pytest.raises(ExecutionError, match="whole episodes"):
         agent.observe(np.zeros(2), 0, 0.0, False, False)
-    with pytest.raises(ExecutionError, match="learns from batches only"):
+    with pytest.raises(ExecutionError, match="whole episodes"):
         agent.update()

@@ -198,5 +198,5 @@ def test_single_steps_are_refused_with_a_way_out():
     agent = make("torch", "regression")
     with pytest.raises(ExecutionError, match="batches of tasks"):
         agent.observe(np.zeros(1), np.zeros(1), 0.0, False, False)
-    with pytest.raises(ExecutionError, match="pass a batch"):
+    with pytest.raises(ExecutionError, match="pass them to update"):
         agent.update()

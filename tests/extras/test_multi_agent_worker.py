@@ -29,7 +29,7 @@ class FakePPO(PPO):
 
     recurrent = False
 
-    def act(self, observations):
+    def act(self, observations, recurrent_state, episode_start):
         self.asked.append(observations.copy())
         return chosen(observations), {"log_probs": -observations[:, 0]}, ()
 
@@ -47,7 +47,7 @@ class FakeDQN(DQN):
     __init__, recurrent = FakePPO.__init__, False
     env_actions, set_weights, reseed = FakePPO.env_actions, FakePPO.set_weights, FakePPO.reseed
 
-    def act(self, observations):
+    def act(self, observations, recurrent_state, episode_start):
         return chosen(observations), {}, ()
 
     def make_accumulator(self, num_envs):

@@ -148,12 +148,12 @@ def _differ(one: State, other: State) -> bool:
 def evaluation_changes_nothing(subject: AgentSubject) -> Iterator[Finding]:
     """Acting greedily leaves every variable as it is: normalizers, counters, random numbers."""
     agent = subject.fresh()
-    before = {**agent.executor.state_dict(), **agent.actor.state_dict()}
+    before = {**agent.executor.state_dict(), **agent.acting.state_dict()}
     counters = agent.counters()
     player = agent.greedy_player()
     for _ in range(3):
         player(subject.observations, np.ones(subject.rows, np.bool_))
-    after = {**agent.executor.state_dict(), **agent.actor.state_dict()}
+    after = {**agent.executor.state_dict(), **agent.acting.state_dict()}
     moved = [path for path in before if not np.array_equal(before[path], after[path], equal_nan=True)]
     moved += [name for name, count in agent.counters().items() if count != counters[name]]
     if moved:

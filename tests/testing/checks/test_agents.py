@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from rlweave import graph, ops
-from rlweave.agents.a2c import A2C
+from rlweave.agents.a2c import A2C, A2CGraph
 from rlweave.agents.dqn import DQN, DQNGraph
 from rlweave.agents.ppo import PPO, PPOGraph
 from rlweave.agents.sac import SAC
-from rlweave.components import GeneralizedAdvantageEstimation
+from rlweave.agents.td3 import TD3, DeterministicGraph
+from rlweave.components import GeneralizedAdvantageEstimation, Temperature
 from rlweave.errors import ConfigError
 from rlweave.graph import api, graph_fn
 from rlweave.testing import Cause, check_agent
@@ -156,6 +157,63 @@ class NoMemory(A2C):
         return super().act(observations, recurrent_state, begins, *arguments, **keywords)
 
 
+class PolicyDownhillGraph(DeterministicGraph):
+    @graph_fn
+    def _policy_loss(self, values):
+        return ops.mean(values[:, 0])
+
+
+class PolicyDownhill(TD3):
+    graph_class = PolicyDownhillGraph
+
+
+class AdvantagesUpsideDownGraph(A2CGraph):
+    def _loss(self, rows):
+        return super()._loss({**rows, "advantages": self._negative(rows["advantages"])})
+
+    @graph_fn
+    def _negative(self, advantages):
+        return -advantages
+
+
+class AdvantagesUpsideDown(A2C):
+    graph_class = AdvantagesUpsideDownGraph
+
+
+class TurnedTemperature(Temperature):
+    @graph_fn
+    def _loss(self, log_probs):
+        return -super()._loss(log_probs)
+
+
+class TemperatureUpsideDown(SAC):
+    def graph_arguments(self):
+        return super().graph_arguments() | {"temperature": TurnedTemperature(-1.0, 1.0)}
+
+
+class RewardsOfOtherEnvironments(A2C):
+    """A rollout (B, T) that is reshaped, and not transposed, to (T, B)."""
+
+    def observed(self):
+        batch = super().observed()
+        return {**batch, "rewards": batch["rewards"].T.reshape(batch["rewards"].shape)}
+
+
+class ResetObservations(A2C):
+    """What follows the last step of an episode is the first observation of the next one."""
+
+    def observed(self):
+        batch = super().observed()
+        following = np.concatenate([batch["observations"][1:], batch["next_observations"][-1:]])
+        return {**batch, "next_observations": following}
+
+
+class SeededWhereItActs(DQN):
+    def act(self, *arguments, **keywords):
+        self.actor.reseed(3)
+        return super().act(*arguments, **keywords)
+
+
 RECURRENT = {"network": [{"type": "gru", "units": 4}]}
 
 FAULTS = [
@@ -169,6 +227,12 @@ FAULTS = [
     (HalfSaved, "CartPole-v1", Cause.RESUME_DIFFERS),
     (LearnsWhereItLooks, "CartPole-v1", Cause.EVALUATION_LEARNS),
     (WrongLogProbs, "CartPole-v1", Cause.PROBABILITIES_DIFFER),
+    (PolicyDownhill, "Pendulum-v1", Cause.LOSS_SIGN),
+    (AdvantagesUpsideDown, "CartPole-v1", Cause.LOSS_SIGN),
+    (TemperatureUpsideDown, "Pendulum-v1", Cause.LOSS_SIGN),
+    (RewardsOfOtherEnvironments, "CartPole-v1", Cause.WRONG_STEP),
+    (ResetObservations, "CartPole-v1", Cause.WRONG_BOOTSTRAP),
+    (SeededWhereItActs, "CartPole-v1", Cause.NOT_RANDOM),
 ]
 
 

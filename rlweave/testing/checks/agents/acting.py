@@ -33,6 +33,15 @@ def actions_in_space(subject: AgentSubject) -> Iterator[Finding]:
         for path, leaf in agent.action_space.flatten().items():
             assert isinstance(leaf, Box)
             yield from _leaf_in_space(agent, path, leaf, actions[path], explore)
+    explored = [_actions(agent, batch, explore=True) for _ in range(2)]
+    if not _differ(*explored) and _differ(explored[0], _actions(agent, batch, explore=False)):
+        yield Finding(
+            "actions in space",
+            f"{agent.name}.act(explore=True)",
+            f"{MANY:,} observations were acted on twice, and all actions were the same both times",
+            Cause.NOT_RANDOM,
+            "draw random numbers from the graph, and seed nothing where the agent acts",
+        )
     yield from _bounds_are_reached(agent, batch)
 
 

@@ -14,6 +14,7 @@ from rlweave.testing.checks.agents.acting import (
     episodes_begin_anew,
     evaluation_changes_nothing,
 )
+from rlweave.testing.checks.agents.improving import rewarded_actions_grow, temperature_follows
 from rlweave.testing.checks.agents.learning import (
     batch_counts,
     ends_count,
@@ -22,7 +23,7 @@ from rlweave.testing.checks.agents.learning import (
     probabilities_fit,
     rewards_count,
 )
-from rlweave.testing.checks.agents.stepwise import observed_ends_count, steps_are_counted
+from rlweave.testing.checks.agents.stepwise import observed_ends_count, steps_are_counted, steps_are_stored
 from rlweave.testing.checks.agents.subject import AgentSubject
 from rlweave.testing.checks.agents.weights import own_rates_hold, weights_move
 from rlweave.testing.checks.findings import Cause, Finding
@@ -109,6 +110,8 @@ def priorities_go_to_their_rows(subject: AgentSubject) -> Iterator[Finding]:
 LAWS = (
     loss_falls,
     entropy_rises,
+    temperature_follows,
+    rewarded_actions_grow,
     weights_move,
     own_rates_hold,
     batch_counts,
@@ -123,4 +126,5 @@ LAWS = (
     evaluation_changes_nothing,
     resumes_exactly,
     steps_are_counted,
+    steps_are_stored,
 )

@@ -2,7 +2,7 @@
 
 The tests of every day check what holds for an agent as a whole, of all broken agents but the slowest and those whose
 fault is in a function of the graph. Those marked `full_zoo`, which `make checks` runs, check all of them and their
-graph functions besides, which takes five times as long; and the right agents, too.
+graph functions besides, which takes up to five times as long; and the right agents, too.
 """
 
 import warnings

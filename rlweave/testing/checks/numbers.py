@@ -26,6 +26,7 @@ CHANGE_A_COPY = "compute a new array (x = x + 1 in place of x += 1); ops.set_at 
 def finite_at_edges(subject: Subject) -> Iterator[Finding]:
     """Inputs are all zero, lowest, highest, huge, equal, far apart or far from zero; one row; results stay finite."""
     for situation in subject.situations():
+        tried: set[tuple[bytes, ...]] = set()  # of inputs with bounds several edges are the same
         for edge, value in EDGES.items():
             changed = {}
             for path, space in situation.inputs.items():
@@ -33,6 +34,10 @@ def finite_at_edges(subject: Subject) -> Iterator[Finding]:
                 if array.dtype.kind == "f" and array.size:
                     likely = LOG_PROBABILITIES if path.endswith(("log_probs", "log_prob")) else (-HUGE, HUGE)
                     changed[path] = np.clip(value(space, array), *likely).astype(array.dtype)
+            given = tuple(array.tobytes() for array in changed.values())
+            if given in tried:
+                continue
+            tried.add(given)
             if changed and np.isfinite(np.concatenate([x.ravel() for x in situation.flat.values() if _float(x)])).all():
                 yield from _first_not_finite(situation, situation.run(changed), f"float inputs {edge}")
         yield from _first_not_finite(situation, situation.base, "sampled inputs")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from rlweave import graph
-from rlweave.agents.agent import AgentConfig, Metrics
-from rlweave.agents.fused_ppo import episodes_of
+from rlweave.agents.agent import Metrics
+from rlweave.agents.fused import FusedAgent, episodes_of
 from rlweave.agents.replay_agent import ReplayAgent, ReplayGraph
 from rlweave.components.memories.graph_n_step import NStepWindow
 from rlweave.envs.in_graph import GraphEnvironment
@@ -106,44 +105,30 @@ class FusedReplayGraph(ReplayGraph):
         return {name: taken[name] for name in _RECORD}
 
 
-class FusedReplayAgent(ReplayAgent):
-    """The environments' side of an agent; stands before the agent's own class among the base classes.
+class FusedReplayAgent(FusedAgent, ReplayAgent):
+    """An agent with replay on environments that are components; see `FusedAgent`.
 
-    Args:
-        environment: The environments, components (see `rlweave.envs.in_graph`); the agent takes a copy.
-        config: Settings or their data. `samples_per_step` has to make whole numbers of updates, or of steps between
-            two updates.
-        backend: As in `Agent`.
-        seed: As in `Agent`.
+    An iteration is some steps, and some updates after them: `samples_per_step` has to make whole numbers of updates, or
+    of steps between two updates.
 
     Raises:
         ConfigError: It does not, or the network is recurrent.
     """
 
-    def __init__(
-        self,
-        environment: GraphEnvironment,
-        config: AgentConfig | Mapping[str, Any] | None = None,
-        *,
-        backend: str = "jax",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(environment.observation_space, environment.action_space, config, backend=backend, seed=seed)
-        if self.recurrent:
-            raise ConfigError(
-                f"fused {self.name} has no recurrent networks: its memory in the graph takes transitions, no sequences",
-                where="network",
-                received=str(self.config.network),
-                fix="placement=local, or algorithm ppo",
-            )
+    no_recurrent_networks: ClassVar[tuple[str, str] | None] = (
+        "fused agents with replay take no recurrent networks: their memory is of transitions, not of sequences",
+        "placement=local, or algorithm ppo",
+    )
+
+    def complete_settings(self) -> None:
+        super().complete_settings()
         self.config = self.config.model_copy(update={"memory_place": "graph"})
-        self.environment, self.num_envs = environment, environment.num_envs
         self.vector_steps, self.updates = rounds(self.num_envs * self.config.samples_per_step / self.config.batch_size)
 
     def graph_arguments(self) -> dict[str, Any]:
         config = self.config
         return super().graph_arguments() | {
-            "environment": self.environment.copy("environment", initial="fresh"),
+            "environment": self.environment_copy(),
             "window": NStepWindow(config.n_step, config.discount, self.num_envs),
             "batch_size": config.batch_size,
             "vector_steps": self.vector_steps,
@@ -151,12 +136,7 @@ class FusedReplayAgent(ReplayAgent):
         }
 
     @property
-    def static_arguments(self) -> dict[str, dict[str, Any]]:
-        return super().static_arguments | {"train": {"iterations": self.iterations_per_call}}
-
-    @property
     def steps_per_iteration(self) -> int:
-        """Environment steps of one iteration, over all environments."""
         return self.vector_steps * self.num_envs
 
     @property
@@ -165,48 +145,29 @@ class FusedReplayAgent(ReplayAgent):
         return STEPS_PER_CALL
 
     @property
-    def iterations_per_call(self) -> int:
+    def iterations_per_call(self) -> int:  # type: ignore[override]
         """Iterations in one call of the graph."""
         return max(1, round(self.steps_per_call / self.steps_per_iteration))
 
+    def learned_per_iteration(self) -> dict[str, int]:
+        return {"gradient_steps": self.updates, "trained_samples": self.updates * self.config.batch_size}
+
     def steps_of_next_call(self, iterations: int | None = None) -> int:
         """Environment steps that `train` will take, those of the beginning included."""
-        iterations = self.iterations_per_call if iterations is None else iterations
         begin = 0 if self.inserted else (self._first_steps + self.config.n_step - 1) * self.num_envs
-        return begin + iterations * self.steps_per_iteration
+        return begin + super().steps_of_next_call(iterations)
 
     @property
     def _first_steps(self) -> int:
         return max(1, -(-self.config.learning_starts // self.num_envs))
 
     def train(self, iterations: int | None = None) -> tuple[Metrics, list[tuple[float, int]]]:
-        """Steps and updates in one call of the graph, and then what is due, such as a copy to a target network.
-
-        The first call also fills the memory to `learning_starts`.
-
-        Args:
-            iterations: How many; each number is compiled once. None: `iterations_per_call`.
-
-        Returns:
-            Metrics of the updates (`gradient_steps` and `trained_samples` among them), and (return, length) of each
-            episode that ended, in order.
-
-        Raises:
-            ExecutionError: Training has diverged.
-        """
-        iterations = self.iterations_per_call if iterations is None else iterations
-        episodes = self._begin() if not self.inserted else []
-        record, metrics = self.executor.train(iterations=iterations, with_metrics=True)
-        steps = iterations * self.steps_per_iteration
-        self.inserted += steps
-        self.count_steps(steps)
-        self._after_update()
-        self._acting_is_behind = True
-        counts = {
-            "gradient_steps": iterations * self.updates,
-            "trained_samples": iterations * self.updates * self.config.batch_size,
-        }
-        return self._checked(metrics) | counts, episodes + episodes_of(record)
+        """As `FusedAgent.train`; the first call also fills the memory to `learning_starts`."""
+        first = [] if self.inserted else self._begin()
+        steps = self.env_steps
+        metrics, episodes = super().train(iterations)
+        self.inserted += self.env_steps - steps
+        return metrics, first + episodes
 
     def _begin(self) -> list[tuple[float, int]]:
         steps = self._first_steps

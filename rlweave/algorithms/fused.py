@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlweave.agents.agent import Agent
-from rlweave.agents.fused_ppo import FusedPPO
-from rlweave.agents.fused_replay import FusedReplayAgent
+from rlweave.agents.fused import FusedAgent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import describe_environment
 from rlweave.algorithms.parts import Parts
@@ -29,7 +28,7 @@ class FusedLearner:
 
     shares_weights = True
 
-    def __init__(self, agent: FusedPPO | FusedReplayAgent) -> None:
+    def __init__(self, agent: FusedAgent) -> None:
         self.agent = agent
         #: How many rounds of steps and updates are one call of the graph.
         self.iterations = agent.iterations_per_call
@@ -99,7 +98,7 @@ def fused_parts(config: TrainConfig, agent_class: type[Agent], fused_name: str |
             received="fused",
             fix="use local or single_learner_coarse; ppo, dqn, sac, td3 and ddpg can be fused",
         )
-    fused_class: type[FusedPPO] | type[FusedReplayAgent] = imported(fused_name)
+    fused_class: type[FusedAgent] = imported(fused_name)
     graph, fused_graph = (getattr(kind, "graph_class", object) for kind in (agent_class, fused_class))
     if not issubclass(fused_class, agent_class) or not issubclass(fused_graph, graph):
         raise ConfigError(

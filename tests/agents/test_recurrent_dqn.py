@@ -209,7 +209,7 @@ def test_settings_that_do_not_fit_are_explained():
         make("numpy", batch_size=10)
     with pytest.raises(ConfigError, match="share more than a sequence has"):
         make("numpy", overlap=4)
-    with pytest.raises(ConfigError, match="fused dqn has no recurrent networks"):
+    with pytest.raises(ConfigError, match="fused agents with replay take no recurrent networks"):
         FusedDQN(CartPole(2), {"network": GRU, "unroll": 16})
     make("numpy", batch_size=10, network=[{"type": "dense", "units": 2}])  # of no concern without
     agent = make("numpy")

@@ -253,15 +253,11 @@ class DQN(GivesGradients, ReplayAgent):
         return SequenceDQNGraph(burn_in=self.config.burn_in, **self.graph_arguments() | {"loss": loss})
 
     def graph_arguments(self) -> dict[str, Any]:
-        return super().graph_arguments() | self.learning_arguments()
-
-    def learning_arguments(self) -> dict[str, Any]:
-        """Arguments of the root component, the memory apart."""
         config = self.config
         policy = (DuelingPolicy if config.dueling else QPolicy)(
             **self.encoder_arguments(), action_space=self.action_space, mask_leaf=config.mask_leaf
         )
-        return {
+        return super().graph_arguments() | {
             "policy": policy,
             "loss": DQNLoss(**self._loss_arguments()),
             "optimizer": self.make_optimizer(),

@@ -198,8 +198,8 @@ class OneLot(EpsilonGreedy):
 class DQNThatExploresEverywhereAtOnce(DQN):
     """SB3's DQN.predict: one number decides for all environments of a batch whether they explore."""
 
-    def learning_arguments(self) -> dict[str, Any]:
-        return {**super().learning_arguments(), "exploration": OneLot(action_space=self.action_space)}
+    def graph_arguments(self) -> dict[str, Any]:
+        return {**super().graph_arguments(), "exploration": OneLot(action_space=self.action_space)}
 
 
 class UphillGraph(DQNGraph):

@@ -15,7 +15,14 @@ from tests.mutants.registry import AGENTS, COMPONENTS
 #: Causes that lie in a graph function of an agent.
 OF_FUNCTIONS = (Cause.DRAWN_ONCE,)
 #: Mutants that take the longest, in a check of the agent as a whole, too.
-LONG = ("PPOThatNeverResetsItsMemory", "PPOThatStoresClippedActions", "PPOThatNormalizesWhileItEvaluates")
+LONG = (
+    "PPOThatForgetsItsOptimizer",
+    "PPOThatNeverResetsItsMemory",
+    "PPOThatNormalizesWhileItEvaluates",
+    "PPOThatStoresClippedActions",
+    "PPOWithoutItsValueFunction",
+    "SACThatDoesNotScaleActions",
+)
 QUICK = [m for m in AGENTS if m.cause not in OF_FUNCTIONS and m.name not in LONG]
 
 

@@ -1,7 +1,7 @@
 """Every agent lives with every space that it can take, and says of the others why not and what can.
 
-Whole rows of the table here: every agent with every observation space, and with every action space. Of the whole
-product (with recurrent networks and masks too) a sample; `--full-zoo` has all of it.
+Each of the first agents with every observation space and every action space, and a part of the spaces for the others;
+of the whole product (with recurrent networks and masks too) a sample. `--full-zoo` has all of it.
 """
 
 import itertools
@@ -14,9 +14,11 @@ from rlweave.errors import RlweaveError
 from tests.zoo.lives import KINDS, Cell, live, refusal
 from tests.zoo.spaces import ACTIONS, OBSERVATIONS, REFUSED_ACTIONS, REFUSED_OBSERVATIONS
 
-#: One for each way in which agents read observations and learn; the others go in `slow`.
+#: One for each way in which agents read observations and learn.
 FIRST = ("ppo", "dqn", "sac", "es", "maml")
 RECURRENT = tuple(name for name, kind in KINDS.items() if kind.recurrent)
+#: Of the spaces of the other agents one in so many is a slow test; all are with `--full-zoo`.
+ONE_IN = 4
 #: How many cells of the product are lived through, besides the rows.
 SAMPLED = {"torch": 30, "jax": 6}
 
@@ -47,25 +49,27 @@ def check_refused(refused, cell):
     assert refused.instead in error.fix
 
 
-def late(kinds, first=FIRST):
-    """Parameters by agent; all but the first ones are slow."""
-    return [pytest.param(kind, marks=() if kind in first else pytest.mark.slow) for kind in kinds]
+def pairs(kinds, spaces, first=FIRST):
+    """Parameters: all spaces with the first agents; with the others every agent and every space in some pair."""
+    found = []
+    for row, kind in enumerate(kinds):
+        for column, name in enumerate(spaces):
+            late = pytest.mark.full_zoo if (row + column) % ONE_IN else pytest.mark.slow
+            found.append(pytest.param(kind, name, marks=() if kind in first else late))
+    return found
 
 
-@pytest.mark.parametrize("observations", OBSERVATIONS)
-@pytest.mark.parametrize("kind", late(KINDS, first=("ppo", "dqn", "sac")))
+@pytest.mark.parametrize(("kind", "observations"), pairs(KINDS, OBSERVATIONS, first=("ppo", "dqn", "sac")))
 def test_every_agent_takes_every_observation_space(kind, observations, tmp_path):
     settle(Cell(kind, OBSERVATIONS[observations], ACTIONS[usual_actions(kind)]), "torch", tmp_path)
 
 
-@pytest.mark.parametrize("actions", ACTIONS)
-@pytest.mark.parametrize("kind", late(KINDS))
+@pytest.mark.parametrize(("kind", "actions"), pairs(KINDS, ACTIONS))
 def test_every_agent_takes_every_action_space_or_says_what_does(kind, actions, tmp_path):
     settle(Cell(kind, OBSERVATIONS["vector"], ACTIONS[actions]), "torch", tmp_path)
 
 
-@pytest.mark.parametrize("actions", ACTIONS)
-@pytest.mark.parametrize("kind", late([k for k in KINDS if k not in ("a2c", "a3c")], first=("dqn", "sac", "es")))
+@pytest.mark.parametrize(("kind", "actions"), pairs(KINDS, ACTIONS, first=("dqn", "sac", "es")))
 def test_recurrent_networks_with_every_action_space(kind, actions, tmp_path):
     settle(Cell(kind, OBSERVATIONS["number"], ACTIONS[actions], recurrent=True), "torch", tmp_path)
 

@@ -10,9 +10,9 @@ import numpy as np
 from rlweave.errors import RlweaveError
 from rlweave.graph.decorators import GraphFunction
 from rlweave.graph.ir import Call
-from rlweave.testing.checks.axes import Along, differs, moved, positions
+from rlweave.testing.checks.axes import Along, differs, moved, positions, replaced
 from rlweave.testing.checks.findings import Cause, Finding
-from rlweave.testing.checks.recording import Step, same_array
+from rlweave.testing.checks.recording import Step, run_alone, same_array
 from rlweave.testing.checks.rows import batch_independence
 from rlweave.testing.checks.subject import Situation, Subject
 from rlweave.testing.checks.time import causality
@@ -47,44 +47,56 @@ def _declares(step: Step, along: Along) -> bool:
 def _looks(situation: Situation, declared: dict[int, Step], along: Along) -> Iterator[tuple[str, int, bool]]:
     """For each change that reaches a node that declares something: its place and number, and whether it spreads there.
 
-    What mixes rows may mix steps, too; and where no episode ends nothing is cut.
+    The node runs alone, and one row (or step) of its inputs at a time is that of another call. What mixes rows may mix
+    steps, too; and where no episode ends nothing is cut.
     """
-    flags = {p: np.full_like(x, "mask" in p) for p, x in situation.flat.items() if np.asarray(x).dtype.kind == "b"}
+    if not declared:
+        return
+    others = situation.run(situation.flat_others).steps
+    for index, step in declared.items():
+        if index < len(others) and others[index].node.label == step.node.label:
+            for spreads in _spreads(situation, step, others[index], along):
+                yield step.where, index, spreads
+                if spreads:
+                    break
+
+
+def _spreads(situation: Situation, step: Step, other: Step, along: Along) -> Iterator[bool]:
+    executor, sizes = situation.subject.eager, situation.sizes
+    flags = {n: np.full_like(x.array, "mask" in n) for n, x in step.inputs.items() if x.array.dtype.kind == "b"}
     for axis in (Along.BATCH, Along.TIME) if along is Along.BATCH else (Along.TIME,):
-        for kept in ({}, flags) if declared and flags else ({},):
-            base = situation.run(kept) if kept else situation.base
-            for changed in _changes(situation, axis):
-                if not declared:
-                    return
-                steps = situation.run({**changed, **kept}).steps
-                for index, step in list(declared.items()):
-                    reached, spreads = _moves(base.steps[index], steps[index], axis, situation.sizes)
-                    if reached and (spreads or axis is along):
-                        yield step.where, index, spreads
-                    if spreads:
-                        del declared[index]
+        for kept in ({}, flags) if flags else ({},):
+            base = {**{name: leaf.array for name, leaf in step.inputs.items()}, **kept}
+            before = run_alone(executor, step, kept)
+            for changed in _changes(step, other, axis, sizes):
+                after = run_alone(executor, step, {**changed, **kept})
+                reached: set[int] = set()
+                for name, array in changed.items():
+                    if name not in kept:
+                        reached |= moved(step.inputs[name].space, base[name], array, axis, sizes) or set()
+                found: set[int] = set()
+                for name, leaf in step.outputs.items():
+                    found |= moved(leaf.space, before[name], after[name], axis, sizes, tolerance=1e-4) or set()
+                spreads = (
+                    bool(found - reached) if axis is Along.BATCH else any(t < min(reached, default=0) for t in found)
+                )
+                if reached and (spreads or axis is along):
+                    yield spreads
 
 
-def _changes(situation: Situation, axis: Along) -> Iterator[dict[str, np.ndarray]]:
-    """Inputs with one row (or step) that is sampled anew: all of them, and one by one."""
-    for names in (None, *([path] for path in situation.inputs)):
-        for index in range(situation.sizes[axis.value]):
-            changed = situation.with_index(axis, index, names)
+def _changes(step: Step, other: Step, axis: Along, sizes: Mapping[str, int]) -> Iterator[dict[str, np.ndarray]]:
+    """Inputs with one row (or step) of those of another call: all of them, and one by one."""
+    alike = [name for name, leaf in step.inputs.items() if other.inputs[name].array.shape == leaf.array.shape]
+    for names in (alike, *([name] for name in alike)):
+        for index in range(sizes[axis.value]):
+            changed = {}
+            for name in names:
+                leaf = step.inputs[name]
+                array = replaced(leaf.space, leaf.array, other.inputs[name].array, axis, index, sizes)
+                if not same_array(array, leaf.array):
+                    changed[name] = array
             if changed:
                 yield changed
-
-
-def _moves(before: Step, after: Step, axis: Along, sizes: Mapping[str, int]) -> tuple[bool, bool]:
-    """Whether a change reaches a node, and whether others move in its result."""
-    reached: set[int] = set()
-    for name, leaf in before.inputs.items():
-        reached |= moved(leaf.space, leaf.array, after.inputs[name].array, axis, sizes) or set()
-    found: set[int] = set()
-    for name, leaf in before.outputs.items():
-        found |= moved(leaf.space, leaf.array, after.outputs[name].array, axis, sizes, tolerance=1e-4) or set()
-    if not reached:
-        return False, False
-    return True, bool(found - reached) if axis is Along.BATCH else any(t < min(reached) for t in found)
 
 
 # -- without the declaration -------------------------------------------------------------------------------------

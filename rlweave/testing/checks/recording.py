@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlweave.errors import BuildError
-from rlweave.extensions.eager import EagerExecutor, watched
+from rlweave.extensions.eager import EagerExecutor, Interpreter, watched
 from rlweave.graph.ir import RANDOM_PATHS, Call, Node, Structure, Value
 from rlweave.spaces import Box
 from rlweave.tree import flatten_tree, leaves_of
@@ -133,6 +133,30 @@ def record(
         result, metrics = executor.execute(method, **arguments, with_metrics=True)
     flat = {path: np.asarray(x) for path, x in flatten_tree(result).items() if x is not None}
     return Recording(steps, flat, metrics, executor.state_dict())
+
+
+def run_alone(executor: EagerExecutor, step: Step, changed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Runs one node of a recording again, with the variables that it read then.
+
+    Args:
+        executor: What made the recording; what it holds stays.
+        step: The node. It draws nothing.
+        changed: Inputs in place of those it had, by name.
+
+    Returns:
+        Its results by path.
+    """
+    backend = executor.backend
+
+    def array(x: np.ndarray) -> Any:
+        return x if x.dtype == object else backend.from_numpy(x)  # text stays on the host
+
+    with backend.eager_scope():
+        inputs = {id(leaf.value): array(changed.get(name, leaf.array)) for name, leaf in step.inputs.items()}
+        variables = {path: array(x) for path, x in step.read.items()}
+        Interpreter(executor, {}).evaluate(step.node, inputs, variables)
+        found = {name: inputs[id(leaf.value)] for name, leaf in step.outputs.items()}
+        return {name: np.array(x if isinstance(x, np.ndarray) else backend.to_numpy(x)) for name, x in found.items()}
 
 
 def same_array(one: np.ndarray, other: np.ndarray) -> bool:

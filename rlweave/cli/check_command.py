@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from rlweave.algorithms.config import check_backend
 from rlweave.backends import LEARNING
-from rlweave.cli.console import output
+from rlweave.cli.console import output, results_alone
 from rlweave.cli.settings import ImportOption
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, EnvError, RlweaveError
 from rlweave.settings.sources import parse_assignments
 from rlweave.strict_json import to_json
 
@@ -54,7 +54,8 @@ def check(
         fix = "rlweave check ppo --env CartPole-v1, rlweave check module:Component, or rlweave check --all"
         raise ConfigError("one subject is needed, or --all", received=f"{target!r}, --all {everything}", fix=fix)
     ok = True
-    for report in _reports(target, env, parse_assignments(assignments or []), spaces, backends):
+    reports = _reports(target, env, parse_assignments(assignments or []), spaces, backends)
+    while (report := _next(reports, as_json)) is not None:
         ok = ok and report.ok
         if as_json:
             typer.echo(to_json(report.to_data()))
@@ -63,6 +64,16 @@ def check(
         else:
             output().print(escape(f"{report}\n"))
     sys.exit(0 if ok else 1)
+
+
+def _next(reports: Iterator[Report], as_json: bool) -> Report | None:
+    """The next report; None at the end. What cannot be checked is wrong usage, whatever says so."""
+    try:
+        with results_alone(as_json):
+            return next(reports, None)
+    except RlweaveError as error:
+        fix = error.fix or ("see what `rlweave check-env` says of it" if isinstance(error, EnvError) else "")
+        raise ConfigError(error.what, where=error.where, received=error.received, fix=fix) from error
 
 
 def _reports(

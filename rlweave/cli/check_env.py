@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from rlweave.cli.console import output
+from rlweave.cli.console import output, results_alone
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, EnvError
 from rlweave.strict_json import to_json
@@ -30,7 +30,8 @@ def check_env(
     from rlweave.testing.checks import environments  # no other command needs it
 
     try:
-        report = environments.check_env(env, seed, steps)
+        with results_alone(as_json):
+            report = environments.check_env(env, seed, steps)
     except EnvError as error:  # there is nothing to check; what an environment raises is a finding
         raise ConfigError(error.what, where=error.where, received=error.received, fix=error.fix) from error
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,17 @@ def output() -> Console:
 def errors() -> Console:
     """The console for errors and warnings."""
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def results_alone(alone: bool = True) -> Iterator[None]:
+    """Keeps what components and environments print away from results that a machine reads: it goes to the errors.
+
+    Args:
+        alone: Whether to do so.
+    """
+    with contextlib.redirect_stdout(sys.stderr) if alone else contextlib.nullcontext():
+        yield
 
 
 def fail(error: RlweaveError) -> NoReturn:

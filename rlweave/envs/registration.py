@@ -71,9 +71,18 @@ def resolve(env_id: str) -> EnvSpec:
                 received=env_id,
                 fix="train with a class or function of a module, or with its name, 'module:Class'",
             ) from error
+        if module and not name.startswith("ALE/"):
+            names = [key for key, value in vars(sys.modules[module]).items() if callable(value) and key[0] != "_"]
+            raise EnvError(
+                f"{module} has no class or function {name!r}, and registers no environment of this id",
+                where="env",
+                received=env_id,
+                fix=nearest(name, names) if names else f"define a function {name!r} there that makes the environment",
+            ) from error
         raise EnvError(
             f"no environment is registered under the id {name!r}",
-            received=env_id,
+            where="env",
+            received=env_id or "''",
             fix=nearest(name, _newest_ids())
             + "; an environment of your own has to be registered by gymnasium.register first, in a module that is "
             "imported as 'module:id' where another process is to know it, or passed as a function that makes it",

@@ -110,14 +110,40 @@ class Descriptor:
             if name not in declared:
                 raise SpecError(f"descriptor {self.name!r}: no API method {name!r}", fix=nearest(name, declared))
         offered = [name for name in declared if root.offers(name)]
-        return self.calls or tuple(name for name in offered if self._has_inputs(declared[name], name))
+        return self.calls or tuple(name for name in offered if not self._lacking(declared[name], name))
 
-    def _has_inputs(self, declared: Any, method: str) -> bool:
-        for parameter in declared.parameters:
-            given = parameter in self.static.get(method, {}) or self.space(method, parameter) is not None
-            if not given and declared.signature.parameters[parameter].default is inspect.Parameter.empty:
-                return False
-        return True
+    def lacking(self, root: type[Component]) -> dict[str, list[str]]:
+        """Parameters that have neither a space nor a value, by API method of a class; methods without any are left out.
+
+        Args:
+            root: Class of what `make` gives.
+        """
+        found = {name: self._lacking(declared, name) for name, declared in api_methods(root).items()}
+        return {name: parameters for name, parameters in found.items() if parameters}
+
+    def _lacking(self, declared: Any, method: str) -> list[str]:
+        def given(parameter: str) -> bool:
+            default = declared.signature.parameters[parameter].default
+            has_value = parameter in self.static.get(method, {}) or default is not inspect.Parameter.empty
+            return has_value or self.space(method, parameter) is not None
+
+        return [parameter for parameter in declared.parameters if not given(parameter)]
+
+    def made(self) -> Component:
+        """A new root.
+
+        Raises:
+            SpecError: `make` gives something else.
+        """
+        root = self.make()
+        if not isinstance(root, Component):
+            raise SpecError(
+                "`make` of a descriptor gives no component",
+                where=f"descriptor {self.name!r}",
+                received=f"{root!r:.100} (of type {type(root).__name__})",
+                fix="have it return a new component: make=lambda: MyComponent(units=8)",
+            )
+        return root
 
     def space(self, method: str, parameter: str) -> Space | None:
         """The space of an input, or None where it is left out."""

@@ -28,7 +28,7 @@ def build_described(descriptor: Descriptor, backend: str, **options: Any) -> Gra
         backend: Where.
         options: Further arguments of `build` (seed, mode).
     """
-    root = descriptor.make()
+    root = descriptor.made()
     methods = unique(descriptor.methods(root))
     spaces = {f"{method}.{p}": s for method in methods for p, s in descriptor.inputs(root, method).items()}
     return build(root, spaces, backend=backend, rng="portable", methods=methods, static=_static(descriptor), **options)

@@ -29,5 +29,17 @@ class Breaks(gymnasium.Env[Any, Any]):
         return np.zeros(2, np.float32), 0.0, False, False, {}
 
 
+class Prints(Breaks):
+    """Ends before it breaks, and tells what it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        print("made")
+
+    def step(self, action: Any) -> Any:
+        print("stepped")
+        return np.full(2, action, np.float32), float(action), True, False, {}
+
+
 if "Breaks-v0" not in gymnasium.registry:
     gymnasium.register("Breaks-v0", Breaks)

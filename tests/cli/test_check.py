@@ -4,7 +4,13 @@ import json
 
 import pytest
 
+from rlweave.graph import Component, graph_fn
+
 COMPONENT = "tests.testing.checks.test_checking:Centred"
+
+
+def raises():
+    raise RuntimeError("no simulator")
 
 
 @pytest.fixture
@@ -48,6 +54,19 @@ def test_the_report_as_json(rlweave, spaces):
     assert {finding["cause"] for finding in data["findings"]} == {"ROWS_MEET"}
 
 
+class Prints(Component):
+    @graph_fn
+    def call(self, inputs):
+        print("traced")
+        return inputs * 2.0
+
+
+def test_json_stays_alone_where_the_component_prints(rlweave, spaces):
+    result = rlweave("check", "tests.cli.test_check:Prints", "--spaces", spaces, "--json")
+    assert json.loads(result.out)["ok"] is True
+    assert "traced" in result.err
+
+
 def test_an_agent_is_checked_by_the_name_of_its_algorithm(rlweave):
     pytest.importorskip("torch")
     result = rlweave("check", "a2c", "--env", "CartPole-v1", "--backend", "torch", "--set", "agent.rollout_steps=4")
@@ -62,6 +81,11 @@ def test_an_agent_is_checked_by_the_name_of_its_algorithm(rlweave):
         ((), "one subject is needed"),
         (("ppo", "--all"), "one subject is needed"),
         (("ppos",), "'ppo'"),
+        (("dqn", "--env", "Pendulum-v1"), "Q-values need actions that can be counted"),
+        (("dqn", "--env", "tests.cli.broken_envs:Break"), "did you mean 'Breaks'?"),
+        (("dqn", "--env", "tests.cli.test_check:raises"), "rlweave check-env"),
+        (("tests.testing.checks.test_describing:DescribedBadly",), "ValueError: no file"),
+        (("tests.testing.checks.test_describing:Twice",), "--spaces FILE"),
         (("no_such_module:Thing",), "no_such_module"),
         (("rlweave.components:PPOLos",), "PPOLoss"),
         (("rlweave.spaces:FloatBox",), "only components"),

@@ -41,11 +41,18 @@ def test_the_report_as_json(rlweave):
     assert {done["check"] for done in data["done"]} >= {"random steps", "the same seed repeats"}
 
 
+def test_json_stays_alone_where_the_environment_prints(rlweave):
+    result = rlweave("check-env", "tests.cli.broken_envs:Prints", "--json", "--steps", 20)
+    assert json.loads(result.out)["subject"] == "tests.cli.broken_envs:Prints"
+    assert "stepped" in result.err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["CartPol-v1"], "did you mean 'CartPole-v1'?"),
         (["nowhere:Env"], "the module of an environment cannot be imported"),
+        (["tests.cli.broken_envs:Break"], "did you mean 'Breaks'?"),
         (["tests.cli.conftest:Result"], "what makes the environment needs arguments"),
         (["CartPole-v1", "--steps", "0"], "a number of steps is a whole number above zero"),
     ],

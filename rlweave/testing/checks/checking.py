@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, termi
 from rlweave.testing.checks.choices import all_are_chosen, masks_hold, shares_add_up
 from rlweave.testing.checks.consistency import consistency
 from rlweave.testing.checks.declarations import declarations_needed
+from rlweave.testing.checks.describing import chosen_backends, described
 from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.evaluation import evaluation
@@ -52,6 +54,9 @@ from rlweave.testing.checks.time import causality
 from rlweave.testing.checks.weights import weights
 from rlweave.testing.checks.windows import windows
 from rlweave.testing.descriptors import Descriptor
+
+#: Where the checks are, which are no place of a fault.
+_CHECKS = str(Path(__file__).parents[1]) + os.sep
 
 SubjectT = TypeVar("SubjectT", bound=Subject)
 
@@ -127,15 +132,27 @@ def check(
     Args:
         target: A descriptor; or a component, its class if it needs no arguments, or its class if that has a class
             method `descriptor()`.
-        input_spaces: Space of each API input, by parameter name or "method.parameter"; of a descriptor its own.
+        input_spaces: Space of each API input, by parameter name or "method.parameter"; others are those of the
+            descriptor.
         backends: Where it is checked; "all": on all backends that are installed. None: on NumPy, and gradients on torch
             (or JAX, where torch is not installed), whose results are compared with NumPy's as well.
 
     Returns:
         What was found; `report.ok` where there is nothing.
+
+    Raises:
+        ConfigError: It is no component, or cannot be checked: it needs arguments, or spaces, or there is no such
+            backend.
     """
     descriptor = described(target, input_spaces)
-    return run_checks(descriptor.name, Subject(descriptor, backends), CHECKS)
+    subject = Subject(descriptor, chosen_backends(backends))
+    report = run_checks(descriptor.name, subject, CHECKS)
+    if report.done and not descriptor.calls:
+        root = subject.eager.root
+        for method, names in descriptor.lacking(type(root)).items():
+            if root.offers(method):
+                report.left_out[method] = f"there is no space of {', '.join(map(repr, names))}"
+    return report
 
 
 def run_checks(name: str, subject: SubjectT, checks: Sequence[Callable[[SubjectT], Iterator[Finding]]]) -> Report:
@@ -185,18 +202,6 @@ def _without_intended(descriptor: Descriptor, findings: list[Finding]) -> Iterat
         )
 
 
-def described(target: Any, input_spaces: Mapping[str, Space] | None) -> Descriptor:
-    """The descriptor of what `check` is given."""
-    if isinstance(target, Descriptor):
-        return target
-    if isinstance(target, type) and hasattr(target, "descriptor"):
-        found: Descriptor = target.descriptor()
-        return found
-    cls = target if isinstance(target, type) else type(target)
-    make = target if isinstance(target, type) else lambda: copy.deepcopy(target)
-    return Descriptor(cls.__name__, cls, make, dict(input_spaces or {}))
-
-
 #: Where an action of an agent is refused.
 OF_AN_ACTION = ", action"
 
@@ -209,7 +214,8 @@ def failure(name: str, error: Exception) -> Finding:
         error: What was raised.
     """
     if not isinstance(error, RlweaveError):
-        place = next((f for f in reversed(traceback.extract_tb(error.__traceback__)) if is_user_file(f.filename)), None)
+        frames = reversed(traceback.extract_tb(error.__traceback__))
+        place = next((f for f in frames if is_user_file(f.filename) and not f.filename.startswith(_CHECKS)), None)
         where = f"{name}, {place.filename}:{place.lineno}: {place.line}" if place is not None else name
         return Finding("run", where, f"{type(error).__name__}: {error}", Cause.CANNOT_RUN, "correct what raises it")
     seen = f"{error.what}; {error.received}" if error.received else error.what

@@ -11,14 +11,11 @@ from rlweave.components.action_leaves import FLOATS
 from rlweave.errors import ConfigError, RlweaveError, nearest
 from rlweave.graph import Component
 from rlweave.plugins import import_named, load_plugin
-from rlweave.settings.sources import read_settings_file
-from rlweave.spaces import Space
+from rlweave.testing.checks.describing import described, of_file, own_descriptor
 from rlweave.testing.descriptors import Descriptor
 
 #: Packages offer registries of descriptors by entry points of this group.
 ENTRY_POINT_GROUP = "rlweave.descriptors"
-#: The keys of a file of spaces: fields of a `Descriptor`, and the arguments of the component's class.
-SPACES_KEYS = ("inputs", "arguments", "calls", "static")
 
 
 def find(name: str, spaces: str | None = None) -> Descriptor | type[Agent]:
@@ -49,10 +46,10 @@ def find(name: str, spaces: str | None = None) -> Descriptor | type[Agent]:
             fix="an environment is checked by `rlweave check-env`",
         )
     if spaces is not None:
-        return _with_spaces(cls, spaces)
-    if hasattr(cls, "descriptor"):
-        own: Descriptor = cls.descriptor()
-        return own
+        return of_file(found, spaces)
+    own = own_descriptor(cls)
+    if own is not None:
+        return described(found)
     known = [descriptor for descriptor in registered() if descriptor.component is cls]
     if known:
         return known[0]
@@ -61,23 +58,6 @@ def find(name: str, spaces: str | None = None) -> Descriptor | type[Agent]:
         received=name,
         fix="pass --spaces FILE, or give the class a class method `descriptor()` that returns a "
         "rlweave.testing.Descriptor",
-    )
-
-
-def _with_spaces(cls: type[Component], path: str) -> Descriptor:
-    settings = read_settings_file(path)
-    for key in settings:
-        if key not in SPACES_KEYS:
-            raise ConfigError("a file of spaces has an unknown key", where=path, received=repr(key),
-                              fix=nearest(str(key), SPACES_KEYS))  # fmt: skip
-    arguments = settings.get("arguments", {})
-    return Descriptor(
-        cls.__name__,
-        cls,
-        lambda: cls(**arguments),
-        {name: Space.from_json(form) for name, form in settings.get("inputs", {}).items()},
-        calls=tuple(settings.get("calls", ())),
-        static=settings.get("static", {}),
     )
 
 

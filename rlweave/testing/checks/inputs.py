@@ -60,7 +60,8 @@ def _unused_features(subject: Subject, silent: set[tuple[str, str]]) -> Iterator
         for path, space in situation.inputs.items():
             if (situation.method, path) in silent:
                 continue
-            features = [i for i in _features(space) if not _matters(subject, situation, path, i)]
+            movable = [i for i in _features(space) if _can_change(space, i)]
+            features = [i for i in movable if not _matters(subject, situation, path, i)]
             if {0, len(_features(space)) - 1} & set(features):  # one in the middle may have a factor of 0
                 yield Finding(
                     "unused input",
@@ -85,13 +86,15 @@ def _unneeded(subject: Subject, silent: set[tuple[str, str]]) -> Iterator[Findin
                 )
 
 
-def _can_change(space: Box) -> bool:
+def _can_change(space: Box, feature: int | None = None) -> bool:
+    """Whether a leaf, or one feature of it, has more than one value."""
     plain = space.strip_ranks()
     if not all(plain.shape):
         return False
     if space.dtype == "str" or space.low is None or space.high is None:
         return True
-    return bool(np.any(np.asarray(space.low) != np.asarray(space.high)))
+    differ = np.asarray(plain.low) != np.asarray(plain.high)
+    return bool(np.any(differ) if feature is None or not differ.ndim else differ[feature])
 
 
 def _features(space: Box) -> range:

@@ -6,6 +6,7 @@ import random
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation
@@ -128,6 +129,69 @@ def test_what_a_reset_gave_is_a_finding_about_the_reset():
     assert finding.where.startswith("StartsOutside.reset, ")
     assert finding.seen.startswith("reset 1: the observation: 3.0 at [0], where -2.0 to 2.0 is declared")
     assert report.subject.endswith("StartsOutside")
+
+
+class BreaksAtTheEnd(Sled):
+    def close(self):
+        raise OSError("the window is gone")
+
+
+def test_an_error_of_close_is_a_finding():
+    report = check_env(BreaksAtTheEnd, steps=60)
+    (finding,) = [finding for finding in report if not finding.is_advice]
+    assert finding.cause is Cause.CANNOT_RUN
+    assert "close() raised OSError: the window is gone" in finding.seen
+    assert ", in close" in finding.where
+    assert "everything else" not in report.left_out
+
+
+class ResetsAlone(Sled):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options=options)[0]
+
+
+def test_a_reset_that_gives_too_little_is_a_finding_about_the_reset():
+    (finding,) = check_env(ResetsAlone, steps=60)
+    assert finding.where.startswith("ResetsAlone.reset, ")
+
+
+class Speaks(gymnasium.Env):
+    """Observations and actions that no array holds."""
+
+    observation_space = spaces.Dict(
+        say=spaces.Text(9, min_length=0), tail=spaces.Sequence(spaces.Discrete(9), stack=True)
+    )
+    action_space = spaces.Text(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number = int(self.np_random.integers(1, 9))
+        return self._see(), {}
+
+    def _see(self):
+        return {"say": "x" * self.number, "tail": np.arange(self.number)}
+
+    def step(self, action):
+        self.number = (self.number + len(action)) % 10
+        return self._see(), float(self.number), self.number == 0, False, {}
+
+
+def test_rows_of_text_and_sequences_are_played():
+    report = check_env(lambda: SyncVectorEnv([Speaks] * 2), steps=60)
+    assert report.ok, str(report)
+    assert "Sequence" in report.left_out["rows that ended, and their neighbours"]
+
+
+SLED, NUMBER = Sled(), 3
+
+
+def test_an_environment_of_a_module_is_checked_as_an_object():
+    assert check_env(f"{__name__}:SLED", steps=60).subject == "a Sled"
+    with pytest.raises(EnvError, match="this is no environment, and makes none"):
+        check_env(f"{__name__}:NUMBER")
+    with pytest.raises(EnvError, match="did you mean 'Speaks'") as caught:
+        check_env(f"{__name__}:Speak")
+    assert caught.value.where
 
 
 class StartsOutside(Sled):

@@ -212,3 +212,15 @@ def test_a_variable_of_a_method_that_is_not_called_is_none():
     assert check(left_out).ok
     assert check(TwoHeads, spaces).ok
     assert np.size(left_out.sample(TwoHeads(), "call", 2)["inputs"]) == 6
+
+
+class Doubles(Component):
+    @graph_fn
+    def call(self, inputs):
+        return inputs * 2.0
+
+
+@pytest.mark.parametrize(("low", "high"), [(2, 2), ([0, 1, 5], [9, 1, 5]), (np.zeros(3), [0, 0, 1])], ids=str)
+def test_a_feature_with_one_value_only_is_none_without_effect(low, high):
+    report = check(Doubles, {"inputs": FloatBox(low, high, shape=(3,), add_batch_rank=True)})
+    assert report.ok, str(report)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gymnasium.envs.registration import EnvSpec
+
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import resolve_config
@@ -52,6 +54,7 @@ def check_agent(
     Raises:
         ConfigError: There is no such algorithm or setting, or the algorithm has no single agent.
     """
+    _refuse(agent, env, settings)
     learns_on = learning_backend(backend)
     if isinstance(agent, str):
         return _check_algorithm(get_algorithm(agent), env, settings or {}, learns_on, functions)
@@ -67,6 +70,23 @@ def check_agent(
         return agent(*spaces, {**small, **(settings or {}), **FIXED}, backend=learns_on, seed=seed, **arguments)
 
     return _check(f"{agent.__name__} in {_name(env)}", make, envs, functions)
+
+
+def _refuse(agent: Any, env: Any, settings: Any) -> None:
+    """Refuses what is no agent, no environment or no settings."""
+
+    def refusal(what: str, received: Any, fix: str) -> ConfigError:
+        told = f"{received!r:.100} (of type {type(received).__name__})"
+        return ConfigError(what, where="check_agent", received=told, fix=fix)
+
+    if not isinstance(agent, str) and not (isinstance(agent, type) and issubclass(agent, Agent)):
+        fix = "pass the name of an algorithm, such as 'ppo', or a class of agents; a component is checked by check"
+        raise refusal("this is no agent", agent, fix)
+    if not isinstance(env, (str, EnvSpec, list, tuple)) and not callable(env):
+        fix = "pass an id such as 'CartPole-v1', 'module:function', or a function that makes an environment"
+        raise refusal("this makes no environment", env, fix)
+    if settings is not None and not isinstance(settings, Mapping):
+        raise refusal("settings are a mapping by name", settings, 'pass {"agent.lr": 1e-3}')
 
 
 def _check_algorithm(

@@ -57,9 +57,11 @@ def _check(inspection: Inspection, player: Player) -> None:
     watch(inspection, player)
     speed(inspection, player)
     advise(inspection, player)
+    failed = inspection.found(Cause.CANNOT_RUN)
     if inspection.subject.repeats:
-        player.close()
-    if inspection.found(Cause.CANNOT_RUN):
+        with inspection.check("close"):
+            player.close_or_fail()
+    if failed:
         inspection.skip("everything else", "it failed")
         return
     repeats = check_repeats(inspection)
@@ -67,7 +69,11 @@ def _check(inspection: Inspection, player: Player) -> None:
     if isinstance(player, SinglePlayer):
         check_ends(inspection, repeats)
     elif isinstance(player, (GymVectorPlayer, OwnVectorPlayer, GraphPlayer)):
-        check_rows(inspection, player, again)
+        if isinstance(player, GymVectorPlayer) and not player.has_arrays:
+            reason = "rows of Sequence, Text, Graph and OneOf spaces come as tuples, not as arrays"
+            inspection.skip("rows that ended, and their neighbours", reason)
+        else:
+            check_rows(inspection, player, again)
     elif isinstance(player, ParallelPlayer):
         check_agents(inspection)
     if again:

@@ -123,7 +123,9 @@ class Inspection:
 
     def note_failure(self, check: str, failure: CallFailed, after: str = "") -> None:
         """Notes an error that the environment raised."""
-        self.note(check, Cause.CANNOT_RUN, after + failure.seen, failure.fix, where=failure.place, key=failure.seen)
+        known = self.player is not None and failure.call in self.player.written_in
+        place = failure.place or (self.player.place(failure.call) if known and self.player else "")
+        self.note(check, Cause.CANNOT_RUN, after + failure.seen, failure.fix, where=place, key=failure.seen)
 
     def finish(self) -> Report:
         """The report."""

@@ -74,8 +74,11 @@ def _named(name: str) -> Subject:
         fix = "install it, start where it lies, or correct the part before the colon"
         import_named(module, EnvError, "the module of an environment", received=name, fix=fix)
         own = getattr(sys.modules[module], attribute, None)
-        if callable(own) and attribute not in gymnasium.registry:
-            return _made_by(name, own)
+        if attribute not in gymnasium.registry:
+            if callable(own):
+                return _made_by(name, own)
+            if own is not None:
+                return subject_of(own)  # an environment itself, or an error that says what it is
     if name in OWN or (name not in gymnasium.registry and _is_parallel_module(name)):
         return _made_by(name, resolve_parallel(name))
     return _registered(resolve(name))

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
@@ -15,6 +16,17 @@ from rlweave.envs.object_state import NotData
 from rlweave.envs.vector_env import VectorEnv
 from rlweave.spaces.gymnasium_spaces import to_gymnasium
 from rlweave.testing.checks.environments.players import Drawing, Outcome, Part, Player, calling
+
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def _leaf_spaces(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        children = space.values() if isinstance(space, spaces.Dict) else space
+        for child in children:
+            yield from _leaf_spaces(child)
+    else:
+        yield space
 
 
 class GymVectorPlayer(Player):
@@ -30,6 +42,12 @@ class GymVectorPlayer(Player):
             self.mode = autoreset_mode(env)
         self.rows = int(env.num_envs)
         self._ended = np.zeros(self.rows, np.bool_)
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether the observations and actions of all rows are arrays, with a row for each."""
+        singles = (self.env.single_observation_space, self.env.single_action_space)
+        return all(isinstance(leaf, _ARRAYS) for space in singles for leaf in _leaf_spaces(space))
 
     def reset(self, seed: int | None) -> Outcome:
         self._ended = np.zeros(self.rows, np.bool_)

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from rlweave.algorithms.config import check_backend
-from rlweave.backends import LEARNING
+from rlweave.backends import LEARNING, backend_names, is_installed
 from rlweave.cli.console import output, results_alone
 from rlweave.cli.settings import ImportOption
 from rlweave.errors import ConfigError, EnvError, RlweaveError
@@ -39,7 +39,9 @@ def check(
     spaces: Annotated[Path | None, typer.Option(help="YAML or JSON file with the input spaces of a component.")] = None,
     backends: Annotated[
         list[str] | None,
-        typer.Option("--backend", help="Compare on this backend; repeatable; all: on all. Agents learn on it."),
+        typer.Option(
+            "--backend", help="Compare on this backend; repeatable; all: on all. Agents learn on each that can."
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every component and agent that is registered, of other packages, too.")
@@ -89,13 +91,15 @@ def _reports(
     for name in backends or []:
         if name != ALL:
             check_backend(name)
-    learns_on = next((name for name in backends or [] if name in LEARNING), None)
-    compared = ALL if backends == [ALL] else backends
+    compared = ALL if ALL in (backends or ()) else backends
+    wanted = [name for name in backend_names() if is_installed(name)] if compared == ALL else backends or []
+    learn_on: list[str | None] = [name for name in wanted if name in LEARNING] or [None]
     if target is None:
         for descriptor in everything.registered():
             yield testing.check(descriptor, backends=compared)
         for name, place in everything.registered_agents():
-            yield testing.check_agent(name, place, backend=learns_on)
+            for backend in learn_on:
+                yield testing.check_agent(name, place, backend=backend)
         return
     found = everything.find(target, None if spaces is None else str(spaces)) if ":" in target else target
     if isinstance(found, testing.Descriptor):
@@ -103,7 +107,8 @@ def _reports(
         yield testing.check(found, backends=compared)
     else:
         _refuse("an agent", {"--spaces": spaces})
-        yield testing.check_agent(found, env or everything.environment_of(found), settings, learns_on)
+        for backend in learn_on:
+            yield testing.check_agent(found, env or everything.environment_of(found), settings, backend)
 
 
 def _refuse(subject: str, options: dict[str, object]) -> None:

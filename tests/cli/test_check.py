@@ -71,7 +71,7 @@ def test_an_agent_is_checked_by_the_name_of_its_algorithm(rlweave):
     pytest.importorskip("torch")
     result = rlweave("check", "a2c", "--env", "CartPole-v1", "--backend", "torch", "--set", "agent.rollout_steps=4")
     assert result.code == 0, result.out + result.err
-    assert "a2c in CartPole-v1: nothing found" in result.out
+    assert "a2c in CartPole-v1 on torch: nothing found" in result.out
     assert "loss falls" in result.out
 
 

@@ -1,10 +1,14 @@
-"""`rlweave check --all` finds nothing in the library: each of its components, compared on NumPy, torch and JAX."""
+"""`rlweave check --all` finds nothing in the library: its components on NumPy, torch and JAX, its agents on JAX.
+
+Graph functions of agents run node by node, which takes JAX minutes: here the laws of agents as a whole are checked on
+JAX, in `test_agents.py` all on torch, and by `make checks` all on each backend.
+"""
 
 import pytest
 
 from rlweave.extras.descriptors import DESCRIPTORS as EXTRAS
-from rlweave.testing import check
-from rlweave.testing.checks.everything import registered
+from rlweave.testing import check, check_agent
+from rlweave.testing.checks.everything import registered, registered_agents
 
 #: TensorFlow, which traces for long, has its cells in `tests/testing/test_conformance.py`.
 BACKENDS = ("numpy", "torch", "jax")
@@ -13,4 +17,11 @@ BACKENDS = ("numpy", "torch", "jax")
 @pytest.mark.parametrize("descriptor", [*registered(), *EXTRAS], ids=lambda descriptor: descriptor.name)
 def test_no_false_alarm_on_a_component_of_the_library(descriptor):
     report = check(descriptor, backends=BACKENDS)
+    assert report.ok, str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "env"), list(registered_agents()))
+def test_no_false_alarm_on_an_agent_of_the_library(algorithm, env):
+    report = check_agent(algorithm, env, backend="jax", functions=False)
     assert report.ok, str(report)

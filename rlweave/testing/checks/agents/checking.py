@@ -69,7 +69,7 @@ def check_agent(
         arguments: dict[str, Any] = {"num_envs": ENVIRONMENTS} if agent.on_policy else {}
         return agent(*spaces, {**small, **(settings or {}), **FIXED}, backend=learns_on, seed=seed, **arguments)
 
-    return _check(f"{agent.__name__} in {_name(env)}", make, envs, functions)
+    return _check(f"{agent.__name__} in {_name(env)} on {learns_on}", make, envs, functions)
 
 
 def _refuse(agent: Any, env: Any, settings: Any) -> None:
@@ -116,7 +116,7 @@ def _check_algorithm(
             found: Agent = algorithm.make_agent(config, made, seed)
         return found
 
-    return _check(f"{algorithm.name} in {_name(env)}", make, envs, functions)
+    return _check(f"{algorithm.name} in {_name(env)} on {backend}", make, envs, functions)
 
 
 def _check(name: str, make: Callable[[int], Agent], envs: Callable[[int], VectorEnv], functions: bool) -> Report:

@@ -6,7 +6,8 @@ import pytest
 from rlweave.components import SequenceDQNLoss
 from rlweave.errors import BuildError, ConfigError
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
-from rlweave.testing import ComponentTest
+from rlweave.testing import ComponentTest, check
+from rlweave.testing.component_descriptors import DESCRIPTORS
 from tests.components.gradient_probes import BACKENDS
 
 STEPS, ROWS, ACTIONS = 7, 4, 3
@@ -136,3 +137,8 @@ def test_wrong_settings_are_explained():
         SequenceDQNLoss(priority_eta=1.1)
     with pytest.raises(BuildError, match="double Q-learning needs online_q_next"):
         ComponentTest(SequenceDQNLoss(), spaces(double=False))
+
+
+def test_its_targets_look_ahead_and_say_so():
+    report = check(DESCRIPTORS["sequence-dqn-loss"])
+    assert report.ok, str(report)

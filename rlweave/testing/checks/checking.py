@@ -20,7 +20,7 @@ from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
 from rlweave.testing.checks.choices import all_are_chosen, masks_hold, shares_add_up
 from rlweave.testing.checks.consistency import consistency
-from rlweave.testing.checks.declarations import declarations_needed
+from rlweave.testing.checks.declarations import declarations_made, declarations_needed
 from rlweave.testing.checks.describing import chosen_backends, described
 from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
@@ -107,6 +107,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     records_stay_whole,
     priorities_reach_their_rows,
     evaluation,
+    declarations_made,
     declarations_needed,
 )
 

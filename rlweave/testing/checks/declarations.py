@@ -1,4 +1,4 @@
-"""Declarations: what a graph function declares of rows and steps, it does."""
+"""Declarations: what a graph function says of rows and steps is so, and what it does it says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,40 @@ from rlweave.testing.checks.rows import batch_independence
 from rlweave.testing.checks.subject import Situation, Subject
 from rlweave.testing.checks.time import causality
 
+#: What a function does without saying so.
+_CAUSES = {Along.BATCH: Cause.ROWS_MEET, Along.TIME: Cause.LOOKS_AHEAD}
 _NAMES = {Along.BATCH: "mixes_batch", Along.TIME: "looks_ahead"}
+
+
+def declarations_made(subject: Subject) -> Iterator[Finding]:
+    """Each graph function that declares nothing, alone: a row (step) of its inputs reaches no other (no earlier) one.
+
+    Where rows met before on purpose, all rows of what follows move in a call as a whole.
+    """
+    for situation in subject.situations():
+        others = situation.run(situation.flat_others).steps
+        for step, other in zip(situation.base.steps, others, strict=False):
+            if other.node.label != step.node.label:
+                break
+            for along in Along:
+                if _is_bound(step, along) and any(_spreads(situation, step, other, (along,), few=True)):
+                    unit, which = ("row", "another one") if along is Along.BATCH else ("step", "an earlier one")
+                    yield Finding(
+                        "declarations made",
+                        step.where,
+                        f"a {unit} of its inputs was that of another call, and {which} of its results moved",
+                        _CAUSES[along],
+                        f"let each {unit} be for itself; where they are meant to meet, declare "
+                        f"@graph_fn({_NAMES[along]}=True)",
+                    )
+
+
+def _is_bound(step: Step, along: Along) -> bool:
+    """Whether a function has to keep rows (or steps) apart, and can be run alone."""
+    call = step.declared
+    if call is None or call.host or call.relabels or call.mixes_batch or step.written or step.drew:
+        return False
+    return along is Along.BATCH or not call.looks_ahead
 
 
 def declarations_needed(subject: Subject) -> Iterator[Finding]:
@@ -55,20 +88,33 @@ def _looks(situation: Situation, declared: dict[int, Step], along: Along) -> Ite
     others = situation.run(situation.flat_others).steps
     for index, step in declared.items():
         if index < len(others) and others[index].node.label == step.node.label:
-            for spreads in _spreads(situation, step, others[index], along):
+            axes = (Along.BATCH, Along.TIME) if along is Along.BATCH else (Along.TIME,)
+            for spreads in _spreads(situation, step, others[index], axes):
                 yield step.where, index, spreads
                 if spreads:
                     break
 
 
-def _spreads(situation: Situation, step: Step, other: Step, along: Along) -> Iterator[bool]:
+def _spreads(
+    situation: Situation, step: Step, other: Step, axes: tuple[Along, ...], few: bool = False
+) -> Iterator[bool]:
+    """For each row (or step) of another call that reaches the inputs of a node: whether others (earlier ones) move.
+
+    Args:
+        situation: The call.
+        step: The node.
+        other: The node in the other call.
+        axes: Batch and time; the first one tells what is asked for.
+        few: Two rows (or steps) are enough.
+    """
+    along = axes[0]
     executor, sizes = situation.subject.eager, situation.sizes
     flags = {n: np.full_like(x.array, "mask" in n) for n, x in step.inputs.items() if x.array.dtype.kind == "b"}
-    for axis in (Along.BATCH, Along.TIME) if along is Along.BATCH else (Along.TIME,):
+    for axis in axes:
         for kept in ({}, flags) if flags else ({},):
             base = {**{name: leaf.array for name, leaf in step.inputs.items()}, **kept}
             before = run_alone(executor, step, kept)
-            for changed in _changes(step, other, axis, sizes):
+            for changed in _changes(step, other, axis, sizes, few):
                 after = run_alone(executor, step, {**changed, **kept})
                 reached: set[int] = set()
                 for name, array in changed.items():
@@ -84,11 +130,14 @@ def _spreads(situation: Situation, step: Step, other: Step, along: Along) -> Ite
                     yield spreads
 
 
-def _changes(step: Step, other: Step, axis: Along, sizes: Mapping[str, int]) -> Iterator[dict[str, np.ndarray]]:
+def _changes(
+    step: Step, other: Step, axis: Along, sizes: Mapping[str, int], few: bool
+) -> Iterator[dict[str, np.ndarray]]:
     """Inputs with one row (or step) of those of another call: all of them, and one by one."""
     alike = [name for name, leaf in step.inputs.items() if other.inputs[name].array.shape == leaf.array.shape]
     for names in (alike, *([name] for name in alike)):
-        for index in range(sizes[axis.value]):
+        size = sizes[axis.value]
+        for index in sorted({1, size - 1} & set(range(size))) if few else range(size):
             changed = {}
             for name in names:
                 leaf = step.inputs[name]

@@ -139,3 +139,32 @@ def test_a_declaration_that_is_needed_is_none(component, spaces):
 def test_the_check_leaves_the_declarations_as_they_are():
     check(RowwiseWithDeclaration, ROWS)
     assert vars(RowwiseWithDeclaration)["call"].mixes_batch
+
+
+class LossOfNormalizedAdvantages(Component):
+    """Rows met on purpose before `_loss`, so all of them move there, whatever `_loss` does."""
+
+    @api
+    def loss(self, log_probs, advantages):
+        return self._loss(log_probs, self._normalized(advantages))
+
+    @graph_fn(mixes_batch=True)
+    def _normalized(self, advantages):
+        return (advantages - ops.mean(advantages)) / (ops.std(advantages) + 1e-6)
+
+    @graph_fn
+    def _loss(self, log_probs, advantages):
+        return -log_probs * advantages
+
+
+class LossThatCentresThemAgain(LossOfNormalizedAdvantages):
+    @graph_fn
+    def _loss(self, log_probs, advantages):
+        return -log_probs * (advantages - ops.max(advantages, axis=0))
+
+
+def test_rows_that_meet_behind_those_that_meet_on_purpose_are_found():
+    spaces = {name: FloatBox(add_batch_rank=True) for name in ("log_probs", "advantages")}
+    assert check(LossOfNormalizedAdvantages, spaces).ok
+    report = check(LossThatCentresThemAgain, spaces)
+    assert [(finding.cause, "_loss" in finding.where) for finding in report] == [(Cause.ROWS_MEET, True)]

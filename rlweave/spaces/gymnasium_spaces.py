@@ -104,7 +104,7 @@ def _convert(space: gymnasium.Space[Any], path: str) -> Space:
 def _unsupported(space: Any, path: str) -> SpaceError:
     return SpaceError(
         f"A Gymnasium space of this kind cannot be converted: {type(space).__name__}.",
-        where=path,
+        where=path or "the whole space",
         received=repr(space),
         fix=f"supported are {_SUPPORTED}; wrap the environment so that it has one of these",
     )

@@ -123,7 +123,8 @@ def everything_learns(subject: Subject) -> Iterator[Finding]:
     for attempt, losses in enumerate(differentiated(subject)):
         candidates = _candidates(losses)
         if attempt == 0:
-            silent = candidates
+            cells = subject.eager.store.cells
+            silent = {path: item for path, item in candidates.items() if np.size(cells[path].value)}
             yield from _left_out(subject, losses)
         for item in losses:
             if any(path in silent and path not in learned for path in item.loss.paths):

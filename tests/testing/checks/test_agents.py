@@ -1,7 +1,10 @@
 """`check_agent`: agents with one fault each, and the library's own."""
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import TransformObservation
 
 from rlweave import graph, ops
 from rlweave.agents.a2c import A2C, A2CGraph
@@ -310,6 +313,66 @@ def test_no_false_alarm_on_more_agents_of_the_library(algorithm, env):
 def test_no_false_alarm_with_other_settings(algorithm, env, settings):
     named = {f"agent.{name}": value for name, value in settings.items()}
     report = check_agent(algorithm, env, named, functions=False)
+    assert report.ok, str(report)
+
+
+def zeros(space):
+    """The value of a space in which all numbers are 0."""
+    if isinstance(space, spaces.Dict):
+        return {key: zeros(child) for key, child in space.items()}
+    return np.zeros(space.shape, space.dtype)
+
+
+class FewObservations(gymnasium.Env):
+    """Two actions, the second of which is right.
+
+    Args:
+        observation_space: What it shows are zeros of it.
+        length: Of its episodes.
+    """
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, observation_space, length=1):
+        self.observation_space, self.length, self.step_number = observation_space, length, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_number = 0
+        return zeros(self.observation_space), {}
+
+    def step(self, action):
+        self.step_number += 1
+        reward = float(action + 0.1 * self.np_random.normal())
+        return zeros(self.observation_space), reward, self.step_number >= self.length, False, {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize(
+    ("observations", "length"),
+    [
+        (spaces.Box(0, 0, (1,)), 1),  # a bandit
+        (spaces.Box(-1, 1, (2,)), 4),  # always the same
+        (spaces.Box(-1, 1, (0,)), 4),  # nothing at all
+        (spaces.Dict(kind=spaces.Discrete(1), zero=spaces.Box(-1, 1, (0,)), none=spaces.Dict()), 4),
+    ],
+    ids=str,
+)
+def test_no_false_alarm_where_there_is_little_to_see(algorithm, observations, length):
+    report = check_agent(algorithm, lambda: FewObservations(observations, length), functions=False)
+    assert report.ok, str(report)
+
+
+@pytest.mark.slow
+def test_no_false_alarm_where_a_leaf_is_empty():
+    observations = spaces.Dict(zero=spaces.Box(-1, 1, (0,)), cart=spaces.Box(-np.inf, np.inf, (4,)))
+
+    def make():
+        show = lambda seen: {"zero": np.zeros(0, np.float32), "cart": seen}  # noqa: E731
+        return TransformObservation(gymnasium.make("CartPole-v1"), show, observations)
+
+    report = check_agent("ppo", make, functions=False)
     assert report.ok, str(report)
 
 

@@ -409,3 +409,18 @@ def test_integers_and_flags_need_no_gradient():
             return ops.take(self.table.value, inputs, axis=0)
 
     assert check(Embedding, {"inputs": IntBox(4, add_batch_rank=True)}).ok
+
+
+class Affine(Component):
+    def __init__(self):
+        super().__init__("affine")
+        self.layer = Dense(2)
+
+    @api
+    def call(self, inputs):
+        return self.layer.call(inputs)
+
+
+def test_a_weight_of_no_inputs_has_nothing_to_learn():
+    report = check(Affine, {"inputs": FloatBox(shape=(0,), add_batch_rank=True)})
+    assert report.ok, str(report)

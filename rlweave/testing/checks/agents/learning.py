@@ -170,6 +170,8 @@ def rewards_count(subject: AgentSubject) -> Iterator[Finding]:
 
 def ends_count(subject: AgentSubject) -> Iterator[Finding]:
     """A terminal state has no value, so what is observed after it does not count; a cut episode has one."""
+    if not subject.observations_vary:  # and neither does the value, which may be 0
+        return
     updates = Updates(subject)
     flat, plain = updates.flat, updates.learned()
     following = {p: subject.other(p, x) for p, x in flat.items() if p.split("/")[0] == "next_observations"}

@@ -44,6 +44,8 @@ def steps_are_counted(subject: AgentSubject) -> Iterator[Finding]:
 
 def observed_ends_count(subject: AgentSubject) -> Iterator[Finding]:
     """As `ends_count`, of steps that are observed one by one and learned from later, through the memory."""
+    if not subject.observations_vary:
+        return
     steps = _Steps(subject)
     ended = steps.learned(terminated=True)
     if not same(ended, steps.learned(terminated=True, shift=1)):
@@ -132,13 +134,21 @@ def steps_are_stored(subject: AgentSubject) -> Iterator[Finding]:
         yield Finding("steps are stored", f"{subject.descriptor.name}.observe", seen, Cause.WRONG_STEP, fix)
 
 
+def _rows(array: np.ndarray) -> np.ndarray:
+    """Records (T * B, ...) of a rollout (T, B, ...), whose leaves may be empty."""
+    return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
+
+
 def _stored(agent: Agent, capture: Capture) -> dict[str, Any]:
     """Rows (N, ...) that an update learned from: of the batch that it was given, or of a memory."""
     for (method, _), calls in capture.calls.items():
         batch = calls[-1].arguments.get("batch")
         if method == "update" and isinstance(batch, dict):
             kept = {name: batch[name] for name in ("observations", "next_observations", "rewards")}
-            return {name: tree_map(lambda x: x.reshape(-1, *x.shape[2:]), leaf) for name, leaf in kept.items()}
+            return {
+                name: tree_map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), leaf)
+                for name, leaf in kept.items()
+            }
     flat = {
         path.split("/memory/records/")[1]: x
         for path, x in agent.executor.state_dict().items()

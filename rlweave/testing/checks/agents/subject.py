@@ -133,6 +133,17 @@ class AgentSubject(Subject):
             clipped[path] = np.clip(array, leaf.low, leaf.high).astype(array.dtype) if bounded else array
         return unflatten_like(sampled, clipped)
 
+    @cached_property
+    def observations_vary(self) -> bool:
+        """Whether the batches have more than one observation: not those of a bandit."""
+        leading = 2 if self.unbuilt.on_policy else 1
+        first, second = (tree_leaves(batch["observations"]) for batch in self.batches)
+        for one, two in zip(first, second, strict=True):
+            rows = [np.reshape(x, (int(np.prod(x.shape[:leading])), -1)) for x in (one, two) if np.size(x)]
+            if rows and np.any(np.concatenate(rows) != rows[0][:1]):
+                return True
+        return False
+
     def other(self, path: str, array: np.ndarray) -> np.ndarray:
         """Another array for a leaf of a batch: values that were seen elsewhere, and if they are all one, others."""
         second = np.asarray(flatten_tree(self.batches[1])[path])

@@ -12,6 +12,7 @@ from rlweave.testing.checks.agents.learning import NO_RATE
 from rlweave.testing.checks.agents.subject import AgentSubject
 from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.rows import listed
+from rlweave.tree import tree_leaves
 
 State = Mapping[str, np.ndarray]
 #: Updates in which all that learns has to move; a policy may learn in every second one only.
@@ -25,6 +26,8 @@ LONGEST_WAIT = 1_000
 def weights_move(subject: AgentSubject) -> Iterator[Finding]:
     """Updates move every trainable variable, and target networks towards the networks that they follow."""
     agent = subject.fresh()
+    if not subject.observations_vary and not any(np.any(x) for x in tree_leaves(subject.batches[0]["observations"])):
+        return  # zeros pass no gradient through a network
     states = _states_of_updates(agent, subject)
     agent.count_steps(LONG_AFTER)  # now a copy that waits for steps is due
     agent.learn(subject.batches[0])

@@ -32,11 +32,18 @@ def test_centred(rlweave_check):
 
 def test_env(rlweave_check):
     rlweave_check.env("CartPole-v1", steps=50)
+
+
+def test_nothing(rlweave_check):
+    rlweave_check(Double)
 """
 
 
 def test_a_finding_fails_the_test_of_a_user_with_the_report(pytester):
     pytester.makepyfile(TEST)
     result = pytester.runpytest_subprocess()
-    result.assert_outcomes(passed=2, failed=1)
+    result.assert_outcomes(passed=2, failed=2)
     result.stdout.fnmatch_lines(["*rows of the batch reach each other*", "*where: centred.call, *"])
+    result.stdout.fnmatch_lines(["a component is checked with inputs*", "*received: no space*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*describing.py*")

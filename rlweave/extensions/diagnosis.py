@@ -17,6 +17,28 @@ from rlweave.graph.ir import Call
 from rlweave.graph.session.inference import Session
 from rlweave.ops import OP_NAMES
 
+#: Functions by the names that they have in other frameworks.
+_OTHER_NAMES = {
+    "cast": "astype",
+    "cat": "concat",
+    "clamp": "clip",
+    "clip_by_value": "clip",
+    "concatenate": "concat",
+    "cumsum": "cumulative_sum",
+    "detach": "stop_gradient",
+    "gather": "take_along_axis",
+    "amax": "max",
+    "amin": "min",
+    "permute": "permute_dims",
+    "power": "pow",
+    "reduce_max": "max",
+    "reduce_mean": "mean",
+    "reduce_sum": "sum",
+    "transpose": "permute_dims",
+    "unbind": "unstack",
+    "unsqueeze": "expand_dims",
+}
+
 
 def failed_call(node: Call, error: Exception) -> BuildError:
     """The build error for an exception inside a graph function."""
@@ -34,7 +56,9 @@ def failed_call(node: Call, error: Exception) -> BuildError:
     message = str(error).partition("\n")[0]
     fix = "correct the function, or what its callers pass"
     if isinstance(error, AttributeError) and isinstance(error.obj, BoundOps):
-        fix = f"use an operator that exists: {nearest(str(error.name), OP_NAMES)}"
+        name = str(error.name)
+        known = f"ops.{_OTHER_NAMES[name]}" if name in _OTHER_NAMES else nearest(name, OP_NAMES)
+        fix = f"use an operator that exists: {known}"
     return BuildError(
         f"a graph function failed when it was tried on small arrays: {type(error).__name__}: {message}",
         where=f"{node.label}{line}",

@@ -10,6 +10,7 @@ from numpy.random import default_rng
 
 from rlweave import ops
 from rlweave.errors import BuildError
+from rlweave.extensions import diagnosis
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import Dict
 from tests.graph.toys import BACKENDS, SCALAR, built, close, rows
@@ -175,3 +176,22 @@ def test_a_wrong_key_names_the_nearest(decorate):
     assert "where:    root.call, " in str(error.value)
     assert 'return records["observation"] * weight' in str(error.value)
     assert "fix:      did you mean 'observations'?" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "here"), [("cast", "astype"), ("unsqueeze", "expand_dims"), ("detach", "stop_gradient")]
+)
+def test_an_operator_by_the_name_of_another_framework_is_named_as_here(name, here):
+    class Foreign(Component):
+        @graph_fn
+        def call(self, inputs):
+            return getattr(ops, name)(inputs)
+
+    with pytest.raises(BuildError) as raised:
+        built(Foreign(), {"inputs": rows(2)}, "numpy")
+    assert raised.value.fix == f"use an operator that exists: ops.{here}"
+
+
+def test_the_names_of_other_frameworks_lead_to_operators_that_exist():
+    assert set(diagnosis._OTHER_NAMES.values()) <= set(ops.OP_NAMES)
+    assert not set(diagnosis._OTHER_NAMES) & set(ops.OP_NAMES)

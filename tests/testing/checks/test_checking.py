@@ -131,6 +131,19 @@ def test_a_fault_is_found_where_it_is(component, spaces, cause, place):
     assert not report.ok
 
 
+class NoiseOfTheHost(Component):
+    """It gives something else at each call, so whatever is changed seems to move everything."""
+
+    @graph_fn
+    def call(self, inputs):
+        return inputs + ops.asarray(np.random.normal(size=inputs.shape).astype("float32"))  # noqa: NPY002
+
+
+def test_random_numbers_from_outside_are_not_taken_for_rows_or_steps_that_reach_each_other():
+    causes = [finding.cause for finding in check(NoiseOfTheHost, STEPS)]
+    assert causes == [Cause.RANDOMNESS_OUTSIDE]
+
+
 def test_what_meets_on_purpose_declares_it():
     assert check(CentredOnPurpose, ROWS).ok
 

@@ -229,3 +229,21 @@ def test_nothing_is_found_in_larger_environments(name):
 def test_numbers_that_make_no_sense_are_refused(options):
     with pytest.raises(EnvError, match="a whole number"):
         check_env("CartPole-v1", **options)
+
+
+class Gusts(Sled):
+    """All episodes begin alike; only the gusts are drawn."""
+
+    def begin(self):
+        super().begin()
+        self.position = 0.0
+
+
+class GustsOfOneSeed(Gusts):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=3)
+
+
+def test_a_seed_that_does_not_reach_the_generator_is_found_where_all_episodes_begin_alike():
+    assert [finding.cause for finding in check_env(GustsOfOneSeed, steps=100)] == [Cause.SEED_IGNORED]
+    assert not {finding.cause for finding in check_env(Gusts, steps=100)} - {Cause.ADVICE}

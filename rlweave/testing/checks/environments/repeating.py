@@ -28,6 +28,8 @@ from rlweave.testing.checks.environments.values import copied, difference
 from rlweave.testing.checks.findings import Cause
 
 _SEEDS = 6
+#: Steps in which a generator that steps draw from is expected to move.
+_DRAWING_STEPS = 20
 _OWN_STREAM = (
     "draw every random number from self.np_random, which super().reset(seed=seed) seeds, and hand it to everything "
     "else that draws"
@@ -214,6 +216,33 @@ def _check_variety(inspection: Inspection, check: str) -> None:
         )
     if with_seed == without == 1:
         inspection.report.facts["first observations"] = "all alike, whatever the seed"
+        if _steps_draw_alike(inspection):
+            inspection.note(
+                check,
+                Cause.SEED_IGNORED,
+                f"reset(seed={inspection.seed}) and reset(seed={inspection.seed + 1}) leave self.np_random in the same "
+                "state, and steps draw from it",
+                "hand on the seed that reset() is given: super().reset(seed=seed)",
+            )
+
+
+def _steps_draw_alike(inspection: Inspection) -> bool:
+    """Whether two seeds leave Gymnasium's generator in one state, from which steps draw."""
+    starts, drawn = [], False
+    for seed in (inspection.seed, inspection.seed + 1):
+        player = inspection.subject.make()
+        steps = tour(player, seed, _DRAWING_STEPS)
+        next(steps)
+        starts.append(_generator_state(player))
+        drawn = drawn or any(_generator_state(player) != starts[-1] for event, _ in steps if not event.is_reset)
+        player.close()
+    return drawn and starts[0] is not None and starts[0] == starts[1]
+
+
+def _generator_state(player: Player) -> str | None:
+    """The state of `np_random`; None where nothing has asked for one."""
+    generator = getattr(getattr(player.env, "unwrapped", player.env), "_np_random", None)
+    return repr(generator.bit_generator.state) if isinstance(generator, np.random.Generator) else None
 
 
 def _distinct(values: list[Any]) -> int:

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from rlweave.algorithms.config import check_backend
+from rlweave.algorithms.registry import algorithm_names
 from rlweave.backends import LEARNING, backend_names, is_installed
 from rlweave.cli.console import output, results_alone
 from rlweave.cli.settings import ImportOption
@@ -28,7 +29,7 @@ ALL = "all"
 def check(
     target: Annotated[
         str | None,
-        typer.Argument(help="An algorithm, or module:Name of a component, a descriptor or a class of agents."),
+        typer.Argument(help="An algorithm, a descriptor, or module:Name of a component, a descriptor, an agent."),
     ] = None,
     env: Annotated[
         str | None, typer.Option(help="Where an agent acts: an id of Gymnasium, or module:function.")
@@ -102,6 +103,8 @@ def _reports(
                 yield testing.check_agent(name, place, backend=backend)
         return
     found = everything.find(target, None if spaces is None else str(spaces)) if ":" in target else target
+    if isinstance(found, str) and found not in algorithm_names():
+        found = next((descriptor for descriptor in everything.registered() if descriptor.name == found), found)
     if isinstance(found, testing.Descriptor):
         _refuse("a component", {"--env": env, "--set": settings})
         yield testing.check(found, backends=compared)

@@ -1,10 +1,12 @@
 """`rlweave check`."""
 
+import importlib.metadata
 import json
 
 import pytest
 
 from rlweave.graph import Component, graph_fn
+from rlweave.testing.checks.everything import ENTRY_POINT_GROUP
 
 COMPONENT = "tests.testing.checks.test_checking:Centred"
 
@@ -32,6 +34,21 @@ def test_a_registered_component_needs_no_spaces(rlweave):
     result = rlweave("check", "rlweave.components:PPOLoss")
     assert result.code == 0, result.out
     assert result.out.startswith("ppo-loss: nothing found")
+
+
+def test_a_descriptor_is_found_by_its_name(rlweave):
+    result = rlweave("check", "ppo-loss")
+    assert result.code == 0, result.out
+    assert result.out.startswith("ppo-loss: nothing found")
+
+
+def test_an_entry_point_that_names_no_descriptors_is_named(rlweave, monkeypatch):
+    point = importlib.metadata.EntryPoint("theirs", "tests.cli.test_check:Prints", ENTRY_POINT_GROUP)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] * (group == ENTRY_POINT_GROUP))
+    result = rlweave("check", "no-such-descriptor")
+    assert result.code == 2
+    for part in ("entry point theirs", "tests.cli.test_check:Prints", "a Registry, or a list"):
+        assert part in result.err
 
 
 def test_a_component_is_compared_on_several_backends(rlweave):

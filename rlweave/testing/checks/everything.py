@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from rlweave.agents.agent import Agent
 from rlweave.algorithms.registry import algorithm_names, get_algorithm
@@ -67,7 +68,14 @@ def registered() -> Iterator[Descriptor]:
 
     yield from DESCRIPTORS
     for point in sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
-        offered: Iterable[Descriptor] = load_plugin(point)
+        offered: Any = load_plugin(point)
+        if not isinstance(offered, Iterable) or not all(isinstance(found, Descriptor) for found in offered):
+            raise ConfigError(
+                f"the entry point {point.name} does not name descriptors",
+                where=f"{ENTRY_POINT_GROUP}, {point.value}",
+                received=repr(offered),
+                fix="name a Registry, or a list of rlweave.testing.Descriptor",
+            )
         yield from offered
 
 

@@ -180,7 +180,7 @@ class Report:
     def __str__(self) -> str:
         faults = sum(not finding.is_advice for finding in self.findings)
         count = "nothing found" if not faults else f"{faults} finding{'s' if faults > 1 else ''}"
-        checks = ", ".join(f"{done.check} ({done.times})" for done in self.done)
+        checks = ", ".join(f"{done.check} ({done.times})" if done.times > 1 else done.check for done in self.done)
         lines = [f"{self.subject}: {count}"]
         lines += [f"\n{finding}" for finding in sorted(self.findings, key=lambda finding: finding.is_advice)]
         lines += [f"\n{name}: {text}" for name, text in self.facts.items()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 
+from rlweave.errors import RlweaveError
 from rlweave.spaces import Box
 from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.recording import Recording, Step
@@ -19,6 +21,9 @@ LOG_PROBABILITIES = (-30.0, 30.0)
 
 #: From zero, of features that stand far apart: float32 holds no exponential of the distance.
 FAR = 200.0
+
+#: Nobody counts further.
+LARGE_COUNT = 10**9
 
 CHANGE_A_COPY = "compute a new array (x = x + 1 in place of x += 1); ops.set_at gives a changed copy"
 
@@ -40,9 +45,25 @@ def finite_at_edges(subject: Subject) -> Iterator[Finding]:
             tried.add(given)
             if changed and np.isfinite(np.concatenate([x.ravel() for x in situation.flat.values() if _float(x)])).all():
                 yield from _first_not_finite(situation, situation.run(changed), f"float inputs {edge}")
+        for which in ("low", "high"):
+            changed = dict(_integers_at(situation, which))
+            if changed:
+                edge = f"integer inputs at their {'lower' if which == 'low' else 'upper'} bounds"
+                with suppress(RlweaveError):  # a component may refuse the number of a record that it does not hold
+                    yield from _first_not_finite(situation, situation.run(changed), edge)
         yield from _first_not_finite(situation, situation.base, "sampled inputs")
     for situation in subject.situations(1):
         yield from _first_not_finite(situation, situation.base, "a batch of one row")
+
+
+def _integers_at(situation: Situation, which: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Integers at a bound that they may be asked for: numbers of steps that are 0, say."""
+    for path, space in situation.inputs.items():
+        array, bound = np.asarray(situation.flat[path]), space.low if which == "low" else space.high
+        if array.dtype.kind in "iu" and array.size and bound is not None:
+            last = np.asarray(bound, np.int64) - (which == "high")
+            if np.all(np.abs(last) <= LARGE_COUNT):  # beyond, it has the bounds of its type
+                yield path, np.broadcast_to(last.astype(array.dtype), array.shape).copy()
 
 
 def _float(array: np.ndarray) -> bool:

@@ -21,7 +21,7 @@ from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, termi
 from rlweave.testing.checks.choices import all_are_chosen, masks_hold, shares_add_up
 from rlweave.testing.checks.consistency import consistency
 from rlweave.testing.checks.declarations import declarations_made, declarations_needed
-from rlweave.testing.checks.describing import chosen_backends, described
+from rlweave.testing.checks.describing import chosen_backends, described, unknown_inputs
 from rlweave.testing.checks.distributions import probabilities
 from rlweave.testing.checks.episodes import episode_boundaries
 from rlweave.testing.checks.evaluation import evaluation
@@ -160,6 +160,8 @@ def check(
     descriptor = described(target, input_spaces)
     subject = Subject(descriptor, chosen_backends(backends))
     report = run_checks(descriptor.name, subject, CHECKS)
+    for name in unknown_inputs(descriptor.component, input_spaces or ()):
+        report.left_out[name] = "no API method has an input of this name"
     if report.done and not descriptor.calls:
         root = subject.eager.root
         for method, names in descriptor.lacking(type(root)).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlweave.backends import BACKENDS, is_installed, offer_of
@@ -122,7 +122,18 @@ def of_file(target: type[Component] | Component, path: str) -> Descriptor:
     spaces = {
         str(name): _read_space(form, f"{path}, inputs.{name}") for name, form in settings.get("inputs", {}).items()
     }
+    for name in unknown_inputs(cls, spaces):
+        known = [parameter for method in api_methods(cls).values() for parameter in method.parameters]
+        fix = nearest(name, known) if known else "declare API methods with @api"
+        raise ConfigError("no API method has such an input", where=path, received=repr(name), fix=fix)
     return _of_class(found, spaces)
+
+
+def unknown_inputs(component: type[Component], names: Iterable[str]) -> list[str]:
+    """The names, "parameter" or "method.parameter", that are those of no input of an API method."""
+    declared = api_methods(component).items()
+    known = {f"{prefix}{p}" for name, method in declared for p in method.parameters for prefix in ("", f"{name}.")}
+    return [str(name) for name in names if name not in known]
 
 
 def chosen_backends(backends: Sequence[str] | None) -> Sequence[str] | None:
@@ -182,19 +193,13 @@ def _with_inputs(descriptor: Descriptor, spaces: Mapping[str, Space] | None) -> 
 
 
 def _of_class(descriptor: Descriptor, spaces: Mapping[str, Space]) -> Descriptor:
-    """The descriptor of what has none of its own: a space has to be that of an input, and there have to be enough."""
+    """The descriptor of what has none of its own: an API method has to have spaces for all of its inputs."""
     declared = api_methods(descriptor.component)
-    parameters = {name for method in declared.values() for name in method.parameters}
-    known = parameters | {f"{name}.{p}" for name, method in declared.items() for p in method.parameters}
     found = _with_inputs(descriptor, spaces)
     for name in (*descriptor.calls, *descriptor.static):
         if name not in declared:
             fix = nearest(str(name), declared) if declared else "declare it with @api"
             raise ConfigError("there is no such API method", where=descriptor.name, received=repr(name), fix=fix)
-    for name in spaces:
-        if declared and name not in known:
-            what = "a space is given for an input that no API method has"
-            raise ConfigError(what, where=descriptor.name, received=repr(name), fix=nearest(str(name), known))
     lacking = found.lacking(descriptor.component)
     if lacking and len(lacking) == len(declared):
         method, names = next(iter(lacking.items()))

@@ -213,7 +213,7 @@ class ResetObservations(A2C):
 
 class SeededWhereItActs(DQN):
     def act(self, *arguments, **keywords):
-        self.actor.reseed(3)
+        self.acting.reseed(3)
         return super().act(*arguments, **keywords)
 
 

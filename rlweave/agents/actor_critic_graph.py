@@ -54,7 +54,21 @@ def states_of(recurrent_state: Any) -> tuple[Any, Any]:
     return (recurrent_state["policy"], recurrent_state["value_function"]) if recurrent_state else ((), ())
 
 
-class ActorCriticGraph(Component):
+class ReportsDivergence(Component):
+    """A graph that reports how far the policy that learns is from the one that acted: 0 without lag."""
+
+    def _report_divergence(self, log_probs: Any, acted: Any) -> None:
+        """Reports it, by log-probabilities of the actions."""
+        graph.metric("approx_kl", self._divergence(log_probs, acted))
+
+    @graph_fn(differentiable=False)
+    def _divergence(self, log_probs: Any, acted: Any) -> Any:
+        """Mean of r - 1 - log r (Schulman 2020), an estimate of the divergence: 0 where they are one policy."""
+        log_ratio = log_probs - acted
+        return ops.mean(ops.exp(log_ratio) - 1.0 - log_ratio)
+
+
+class ActorCriticGraph(ReportsDivergence):
     """The component graph of an actor-critic.
 
     An algorithm says how it estimates advantages (`_estimates`) and what its loss is (`_loss`); `update` is one
@@ -234,16 +248,6 @@ class ActorCriticGraph(Component):
 
     def _report_fit(self, targets: Any, values: Any) -> None:
         graph.metric("explained_variance", self._explained_variance(targets, values))
-
-    def _report_divergence(self, log_probs: Any, acted: Any) -> None:
-        """Reports how far the policy that learns is from the one that acted, by log-probabilities of the actions."""
-        graph.metric("approx_kl", self._divergence(log_probs, acted))
-
-    @graph_fn(differentiable=False)
-    def _divergence(self, log_probs: Any, acted: Any) -> Any:
-        """Mean of r - 1 - log r (Schulman 2020), an estimate of the divergence: 0 where they are one policy."""
-        log_ratio = log_probs - acted
-        return ops.mean(ops.exp(log_ratio) - 1.0 - log_ratio)
 
     @graph_fn(differentiable=False, mixes_batch=True)
     def _explained_variance(self, targets: Any, values: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from rlweave import graph, ops
+from rlweave.agents.actor_critic_graph import ReportsDivergence
 from rlweave.agents.agent import AgentConfig, Batch, GivesGradients, Metrics
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.components import Policy
@@ -186,7 +187,7 @@ class RegressionMAMLGraph(MAMLGraph):
         return self.support_loss(weights, rows)
 
 
-class ReinforcementMAMLGraph(MAMLGraph):
+class ReinforcementMAMLGraph(MAMLGraph, ReportsDivergence):
     """MAML for reinforcement learning: rows are "observations", "actions", "log_probs" and "advantages".
 
     Args:
@@ -210,6 +211,16 @@ class ReinforcementMAMLGraph(MAMLGraph):
         )
         kept = {name: rollout[name] for name in ("observations", "actions", "log_probs")}
         return {**kept, "advantages": advantages}
+
+    @api
+    def update(self, batch: Any) -> None:
+        """Descends the loss of the adapted policies, and reports how far the policy was from the one that acted."""
+        graph.metric("approx_kl", self._mean(graph.vmap(self._divergence_in, in_axes=1)(batch["support"])))
+        super().update(batch)
+
+    def _divergence_in(self, rows: Any) -> Any:
+        log_probs, _ = self.policy.log_prob_and_entropy(rows["observations"], rows["actions"])
+        return self._divergence(log_probs, rows["log_probs"])
 
     def support_loss(self, weights: Any, rows: Any) -> Any:
         """The surrogate of the policy gradient."""

@@ -130,6 +130,19 @@ def test_the_meta_gradient_is_that_of_finite_differences(problem, backend, setti
     np.testing.assert_allclose(np.mean(agent.losses(batch)[1]), oracle.meta_loss(oracle.start, batch), rtol=1e-4)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_update_reports_how_far_the_policy_is_from_the_one_that_acted(backend):
+    agent, batch = make(backend, "reinforcement"), reinforcement_batch()
+    for task in range(TASKS):
+        actions, stored, _ = agent.act(batch["support"]["observations"][:, task])
+        batch["support"]["actions"][:, task], batch["support"]["log_probs"][:, task] = actions, stored["log_probs"]
+    before = agent.state_dict()
+    assert abs(agent.update(batch)["approx_kl"]) < 1e-6
+    agent.load_state_dict(before)
+    batch["support"]["log_probs"] -= 0.1
+    assert agent.update(batch)["approx_kl"] == pytest.approx(np.exp(0.1) - 1.1, rel=1e-2)
+
+
 def test_second_derivatives_make_a_difference():
     """Or the test above would not tell the two apart."""
     for problem, batch in BATCHES.items():

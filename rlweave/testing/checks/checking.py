@@ -130,8 +130,6 @@ _OF_COMPARING = (
     Cause.LOOKS_AHEAD,
     Cause.LOOKS_BACK,
     Cause.FRAGMENTS_DIFFER,
-    Cause.MODES_DIFFER,
-    Cause.INCOMPLETE_STATE,
 )
 
 

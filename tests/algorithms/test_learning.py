@@ -18,17 +18,19 @@ MINUTES = {
     "maml-point": 1,
     "es-cartpole": 0.5,
     "ppo-pendulum": 2,
-    "dqn-cartpole": 1,
     "ppo-catch": 1,
 }
-#: One backend here, all in `make learning`: plans whose agents are the same on all backends as others', and the longest
-#: tasks of algorithms that have others on each backend (PPO and DQN learn CartPole or GridWorld on all of them).
+#: One backend here or none, all in `make learning`: plans whose agents are the same on all backends as others', and the
+#: longest tasks of algorithms that have others on each backend (PPO and DQN learn CartPole or GridWorld on all of them,
+#: and masked recall).
 HERE = {
     "ape-x-cartpole": ("jax",),
     "es-cartpole": ("jax",),
     "impala-cartpole": ("torch",),
     "appo-cartpole": ("jax",),
-    "dqn-cartpole": ("jax",),
+    "dqn-cartpole": (),
+    "a2c-masked-recall": (),
+    "impala-masked-recall": (),
     "ppo-pendulum": ("jax",),
     "ppo-catch": ("torch",),
     "sac-inverted-pendulum": (),

@@ -22,8 +22,7 @@ def shares_add_up(subject: Subject) -> Iterator[Finding]:
     """Results that are named probabilities are none below 0, and add up to one."""
     for situation in subject.situations():
         for path, array in situation.base.result.items():
-            name = path.rpartition("/")[2]
-            name = situation.method if name.isdigit() or not name else name
+            name = situation.name_of(path)
             if not name.startswith(("prob", "action_prob")) or array.dtype.kind != "f" or array.ndim < 2:
                 continue
             totals = array.sum(axis=-1)

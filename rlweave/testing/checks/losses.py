@@ -20,8 +20,7 @@ def losses(subject: Subject) -> Iterator[Finding]:
     """Entropies rise, good actions become likelier, values come to their targets: the loss may not rise; rows count."""
     for trajectory in trajectories(subject.situations()):
         for result in _losses_of(trajectory):
-            yield from _entropy_sign(trajectory, result)
-            yield from _divergence_sign(trajectory, result)
+            yield from _signs(trajectory, result)
             wrong_sign = list(_advantage_sign(trajectory, result))
             yield from wrong_sign or _clipped_wrong_side(trajectory, result)
             yield from _value_sign(trajectory, result)
@@ -49,36 +48,31 @@ def _rises(one: Recording, other: Recording, result: str) -> bool:
     return bool(differs(before, after, 1e-5) & (after > before))
 
 
-def _entropy_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
-    for path in trajectory.named(Meaning.ENTROPIES):
-        calm = trajectory.calm
-        one, other = trajectory.run(calm), trajectory.run({**calm, path: calm[path] + np.float32(1.0)})
-        if calm[path].dtype.kind == "f" and _rises(one, other, result):
-            yield _finding(
-                trajectory,
-                one,
-                other,
-                result,
-                f"all of {path!r} rose by 1, and {called(result)} rose",
-                Cause.ENTROPY_SIGN,
-                "subtract the entropy bonus from a loss: loss - entropy_coefficient * ops.mean(entropies)",
-            )
+#: What moves a loss one way: how the loss moves where the sign is off and this rises, the cause, and the fix.
+_SIGNS = {
+    Meaning.ENTROPIES: (
+        "rose",
+        Cause.ENTROPY_SIGN,
+        "subtract the entropy bonus from a loss: loss - entropy_coefficient * ops.mean(entropies)",
+    ),
+    Meaning.DIVERGENCES: (
+        "fell",
+        Cause.LOSS_SIGN,
+        "add the divergence to a loss: loss + kl_coefficient * ops.mean(kl)",
+    ),
+}
 
 
-def _divergence_sign(trajectory: Trajectory, result: str) -> Iterator[Finding]:
-    for path in trajectory.named(Meaning.DIVERGENCES):
-        calm = trajectory.calm
-        one, other = trajectory.run(calm), trajectory.run({**calm, path: calm[path] + np.float32(1.0)})
-        if calm[path].dtype.kind == "f" and _rises(other, one, result):
-            yield _finding(
-                trajectory,
-                one,
-                other,
-                result,
-                f"all of {path!r} rose by 1, and {called(result)} fell",
-                Cause.LOSS_SIGN,
-                "add the divergence to a loss: loss + kl_coefficient * ops.mean(kl)",
-            )
+def _signs(trajectory: Trajectory, result: str) -> Iterator[Finding]:
+    """Entropies and divergences rise, and the loss moves the wrong way."""
+    calm = trajectory.calm
+    for meaning, (wrong, cause, fix) in _SIGNS.items():
+        for path in trajectory.named(meaning):
+            one, other = trajectory.run(calm), trajectory.run({**calm, path: calm[path] + np.float32(1.0)})
+            moved = _rises(one, other, result) if wrong == "rose" else _rises(other, one, result)
+            if calm[path].dtype.kind == "f" and moved:
+                seen = f"all of {path!r} rose by 1, and {called(result)} {wrong}"
+                yield _finding(trajectory, one, other, result, seen, cause, fix)
 
 
 def _clipped_wrong_side(trajectory: Trajectory, result: str) -> Iterator[Finding]:

@@ -16,8 +16,7 @@ def not_negative(subject: Subject) -> Iterator[Finding]:
     """Results that are named priorities, variances or deviations are 0 or more."""
     for situation in subject.situations():
         for path, array in situation.base.result.items():
-            name = path.rpartition("/")[2]
-            name = situation.method if name.isdigit() or not name else name
+            name = situation.name_of(path)
             if name in _NOT_NEGATIVE and array.dtype.kind == "f" and (array < 0).any():
                 yield Finding(
                     "ranges",

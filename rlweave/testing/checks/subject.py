@@ -93,6 +93,11 @@ class Situation:
         """The call as it is."""
         return self.run({})
 
+    def name_of(self, result: str) -> str:
+        """What a result is called, by its path: its own name, or that of the method where it has none."""
+        name = result.rpartition("/")[2]
+        return self.method if name.isdigit() or not name else name
+
     @property
     def open_inputs(self) -> dict[str, int]:
         """Axis of the rows, by path of the inputs that have one whose length is open."""

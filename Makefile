@@ -58,7 +58,7 @@ learning: $(VENV)/.installed-bench  ## Learning with all seeds; writes curves an
 
 checks: $(VENV)/.installed-dev  ## Everything that is registered on all backends; the whole zoo of spaces; the table in docs/checks.md.
 	$(BIN)/rlweave check --all --backend all
-	$(BIN)/pytest -q -n $(WORKERS) -m full_zoo --full-zoo
+	$(BIN)/pytest -q -n $(WORKERS) -m thorough --thorough
 	$(BIN)/python -m tools.checks_table
 
 mutants: $(VENV)/.installed-dev  ## Slips in components and graphs that no test notices, into docs/; goes on where it was cut.

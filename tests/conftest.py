@@ -51,9 +51,9 @@ def pytest_addoption(parser):
         help="how many seeds each learning test runs: seeds 0 to N-1 (default: 1)",
     )
     parser.addoption(
-        "--full-zoo",
+        "--thorough",
         action="store_true",
-        help="every agent with every pair of an observation and an action space (about an hour on one core)",
+        help="also what takes too long for every change (some two hours on one core)",
     )
 
 
@@ -65,9 +65,9 @@ def pytest_generate_tests(metafunc):
 
 def pytest_collection_modifyitems(config, items):
     """What takes long runs last, so that a fault shows early; and the longest of it first, so that no core waits."""
-    if not config.getoption("--full-zoo"):
-        config.hook.pytest_deselected(items=[item for item in items if "full_zoo" in item.keywords])
-        items[:] = [item for item in items if "full_zoo" not in item.keywords]
+    if not config.getoption("--thorough"):
+        config.hook.pytest_deselected(items=[item for item in items if "thorough" in item.keywords])
+        items[:] = [item for item in items if "thorough" not in item.keywords]
     for item in items:
         if hasattr(item, "callspec") and "tensorflow" in map(str, item.callspec.params.values()):
             if importlib.util.find_spec("tensorflow") is None and "test_packaging" not in item.nodeid:

@@ -172,7 +172,7 @@ def test_q_learning_learns_each_component_of_a_nested_action(algorithm, sets):
         ("sac", {"agent.temperature": 0.05, "steps": 1500, "evaluate_every": 1500}),
         pytest.param("td3", {"agent.noise": 0.4}, marks=pytest.mark.slow),
         pytest.param(
-            "ddpg", {"agent.noise": 0.4, "agent.lr": 1e-3, "agent.samples_per_step": 96.0}, marks=pytest.mark.full_zoo
+            "ddpg", {"agent.noise": 0.4, "agent.lr": 1e-3, "agent.samples_per_step": 96.0}, marks=pytest.mark.thorough
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """The checks bite: of each mutant `check` names the cause, and of what is right it says nothing.
 
 The tests of every day check what holds for an agent as a whole, of all broken agents but the slowest and those whose
-fault is in a function of the graph. Those marked `full_zoo`, which `make checks` runs, check all of them and their
+fault is in a function of the graph. Those marked `thorough`, which `make checks` runs, check all of them and their
 graph functions besides, which takes up to five times as long; and the right agents, too.
 """
 
@@ -70,14 +70,14 @@ def test_what_holds_for_agents_finds_a_mutant_and_names_its_cause(mutant):
     assert is_found(mutant, report), str(report)
 
 
-@pytest.mark.full_zoo
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", AGENTS, ids=lambda mutant: mutant.name)
 def test_check_finds_a_mutant_of_an_agent_and_names_its_cause(mutant):
     report = check_agent(mutant.wrong, mutant.env, mutant.settings)
     assert is_found(mutant, report), str(report)
 
 
-@pytest.mark.full_zoo
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", right_agents(), ids=lambda mutant: f"{mutant.right.name}-{mutant.name}")
 def test_check_says_nothing_of_an_agent_that_is_right(mutant):
     report = check_agent(mutant.right, mutant.env, mutant.settings)

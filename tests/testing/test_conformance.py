@@ -22,7 +22,7 @@ def cells():
             if name == "gradient_parity" and descriptor.reference != "numpy":
                 continue
             rare = name in ("eager_parity", "state_round_trip")  # they depend on the backend the least
-            marks = pytest.mark.full_zoo if rare else ()
+            marks = pytest.mark.thorough if rare else ()
             yield pytest.param(descriptor, "tensorflow", name, marks=marks, id=f"{descriptor.name}-tensorflow-{name}")
 
 

@@ -1,7 +1,7 @@
 """Every agent lives with every space that it can take, and says of the others why not and what can.
 
 Each of the first agents with every observation space and every action space, and a part of the spaces for the others;
-of the whole product (with recurrent networks and masks too) a sample. `--full-zoo` has all of it.
+of the whole product (with recurrent networks and masks too) a sample. `--thorough` has all of it.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from tests.zoo.spaces import ACTIONS, OBSERVATIONS, REFUSED_ACTIONS, REFUSED_OBS
 #: One for each way in which agents read observations and learn.
 FIRST = ("ppo", "dqn", "sac", "es", "maml")
 RECURRENT = tuple(name for name, kind in KINDS.items() if kind.recurrent)
-#: Of the spaces of the other agents one in so many is a slow test; all are with `--full-zoo`.
+#: Of the spaces of the other agents one in so many is a slow test; all are with `--thorough`.
 ONE_IN = 4
 #: How many cells of the product are lived through, besides the rows.
 SAMPLED = {"torch": 30, "jax": 6}
@@ -54,7 +54,7 @@ def pairs(kinds, spaces, first=FIRST):
     found = []
     for row, kind in enumerate(kinds):
         for column, name in enumerate(spaces):
-            late = pytest.mark.full_zoo if (row + column) % ONE_IN else pytest.mark.slow
+            late = pytest.mark.thorough if (row + column) % ONE_IN else pytest.mark.slow
             found.append(pytest.param(kind, name, marks=() if kind in first else late))
     return found
 
@@ -148,7 +148,7 @@ def test_a_sample_of_the_whole_product_on_jax(cell, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.full_zoo
+@pytest.mark.thorough
 @pytest.mark.parametrize("observations", OBSERVATIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_product(kind, observations, tmp_path):

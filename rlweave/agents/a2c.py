@@ -62,6 +62,7 @@ class A2C(ActorCriticAgent):
     """
 
     name: ClassVar[str] = "a2c"
+    learns_in_ranks = True
     config_class: ClassVar[type[AdvantageConfig]] = A2CConfig
     # A2C and A3C share the root scope, so seeds and weights are interchangeable
     graph_class: ClassVar[type[ActorCriticGraph]] = A2CGraph
@@ -94,6 +95,7 @@ class A3C(A2C):
     """
 
     name: ClassVar[str] = "a3c"
+    learns_in_ranks = False
     config_class: ClassVar[type[AdvantageConfig]] = A3CConfig
     acting_prefixes: tuple[str, ...] = ("policy", "value-function")
     worker_methods: ClassVar[tuple[str, ...] | None] = ("act", "rollout_gradients")

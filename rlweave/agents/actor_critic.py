@@ -147,8 +147,13 @@ class ActorCriticAgent(GivesGradients):
         steps, trajectories = self.config.rollout_steps, self._trajectories_per_batch
         return self.minibatch_class.rollout_space(step, self.recurrent_space, steps, trajectories)
 
-    def rows_space(self) -> Space:
-        """Space of what `postprocess` gives: rows (N, ...), or with recurrent networks sequences (T, B, ...)."""
+    def rows_space(self, steps: int | bool = True, trajectories: int | bool = True) -> Space:
+        """Space of what `postprocess` gives: rows (N, ...), or with recurrent networks sequences (T, B, ...).
+
+        Args:
+            steps: T, where it is known.
+            trajectories: B, where it is known.
+        """
         row = Dict(
             observations=self.observation_space,
             actions=self.own_action_space,
@@ -157,7 +162,7 @@ class ActorCriticAgent(GivesGradients):
             advantages=FloatBox(),
             value_targets=FloatBox(),
         )
-        return self.minibatch_class.space(row, self.recurrent_space)
+        return self.minibatch_class.space(row, self.recurrent_space, steps, trajectories)
 
     def input_spaces(self) -> dict[str, InputSpace]:
         return self.acting_spaces() | {
@@ -202,10 +207,16 @@ class ActorCriticAgent(GivesGradients):
         Raises:
             ExecutionError: A metric is not finite.
         """
-        _, metrics = self.executor.update(batch, with_metrics=True)
+        if self.share is not None:
+            self.share.rows = np.size(batch["rewards"])
+        metrics = self._update_on(batch)
         self._after_update()
         self._copy_to_acting()
         return {**self._checked(metrics), "gradient_steps": 1, "trained_samples": int(np.size(batch["rewards"]))}
+
+    def _update_on(self, batch: Batch) -> Metrics:
+        metrics: Metrics = self.executor.update(batch, with_metrics=True)[1]
+        return metrics
 
     def observed(self) -> Batch:
         if not self.ready():

@@ -168,7 +168,7 @@ class ActorCriticGraph(ReportsDivergence):
         self._report_fit(rows["value_targets"], rows["values"])
         self._step(rows)
         if self.normalization is not None:
-            self.normalization.update(batch["observations"])
+            self.normalization.merge(batch["observations"])
 
     def _estimates(self, batch: Any, observations: Any, values: Any, next_values: Any) -> Any:
         """Behaviour log-probabilities, advantages, value targets, (T, B) each, of processed observations."""

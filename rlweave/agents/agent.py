@@ -20,6 +20,7 @@ from rlweave.components.action_boundary import ActionBoundary
 from rlweave.components.action_leaves import ANY_KIND
 from rlweave.components.leaf_encoding import check_observations
 from rlweave.components.network import is_recurrent
+from rlweave.components.ranks import Ranks, Share
 from rlweave.errors import ConfigError, ExecutionError
 from rlweave.graph import Component, GraphExecutor, build
 from rlweave.graph.assembly import InputSpace
@@ -78,6 +79,10 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
     action_kinds: ClassVar[frozenset[str]] = ANY_KIND
     #: Why its networks carry no state from step to step, and what to do instead; None: they may.
     no_recurrent_networks: ClassVar[tuple[str, str] | None] = None
+    #: Whether its update is that of one batch where several agents learn from parts of it, see `join`.
+    learns_in_ranks: ClassVar[bool] = False
+    #: Its part in an update of several ranks; None: it learns alone.
+    share: Share | None = None
 
     def __init__(
         self,
@@ -190,6 +195,8 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         """
         options = dict(options or {})
         root = self.make_root()
+        if self.share is not None:
+            Ranks(self.share).connect(root)
         options.setdefault("static", self.static_arguments)
         options.setdefault("device", self.config.device)
         options.setdefault("replicas", getattr(self.config, "replicas", None))  # a setting of those who can
@@ -208,6 +215,40 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
             self._acting = self.make_acting(acting) if measured is None else measured
             self._copy_to_acting()
         return self
+
+    def join(self, collective: Any) -> None:
+        """Has it learn as one of several ranks: an update is that of one agent on the batches of all.
+
+        Gradients are averaged over the rows of all ranks before they are clipped, and so are statistics of
+        observations, rewards and advantages. Ranks begin with equal weights, and keep them, bit for bit; call `learn`
+        on all of them at the same time.
+
+        Args:
+            collective: Of this rank, see `rlweave.flow.Collective`.
+
+        Raises:
+            ConfigError: An update of this agent is more than a mean over rows, or it is built already.
+        """
+        why = self._no_ranks()
+        if why is not None:
+            raise ConfigError(
+                f"{self.name} cannot learn in several ranks: {why[0]}",
+                where=f"{self.name}, multi_learner",
+                received=f"{collective.size} ranks",
+                fix=why[1],
+            )
+        self.share = Share(collective)
+
+    def _no_ranks(self) -> tuple[str, str] | None:
+        """Why it cannot learn as one of several ranks, and what to do; None: it can."""
+        other = "use another placement"
+        if not self.learns_in_ranks:
+            return "its update has no form for them", f"{other}; a2c, ppo, dqn, impala and sac have one"
+        if getattr(self.config, "replicas", None) is not None:
+            return "replicas average gradients over devices of one process", "leave replicas or the ranks out"
+        if self._executor is not None:
+            return "its graph is built", "call join before build"
+        return None
 
     def make_acting(self, backend: str, seed: int | None = None) -> GraphExecutor:
         """An executor of the acting methods alone, with a store of its own (for workers elsewhere)."""

@@ -84,6 +84,7 @@ class ApeX(DQN):
     """
 
     name: ClassVar[str] = "ape-x"
+    learns_in_ranks = False
     no_single_steps: ClassVar[tuple[str, str]] = (
         "the memory of Ape-X is in shards, which belong to a plan",
         "train it with rlweave.algorithms.ape_x, pass a batch to update, or use DQN, which has a memory",

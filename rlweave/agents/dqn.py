@@ -241,6 +241,7 @@ class DQN(GivesGradients, ReplayAgent):
     """
 
     name: ClassVar[str] = "dqn"
+    learns_in_ranks = True
     config_class: ClassVar[type[QLearningConfig]] = DQNConfig
     graph_class: ClassVar[type[DQNGraph]] = DQNGraph
     action_kinds = COUNTABLE

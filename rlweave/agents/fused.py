@@ -24,6 +24,7 @@ class FusedAgent(Agent):
 
     #: Iterations in one call of the graph.
     iterations_per_call = 1
+    learns_in_ranks = False
 
     def __init__(
         self,

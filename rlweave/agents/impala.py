@@ -87,7 +87,7 @@ class IMPALAGraph(ActorCriticGraph):
         self._report_divergence(log_probs, batch["log_probs"])
         graph.metrics(self.optimizer.step(loss, self.trained()))
         if self.normalization is not None:
-            self.normalization.update(batch["observations"])
+            self.normalization.merge(batch["observations"])
 
     def _estimates(self, batch: Any, observations: Any, values: Any, next_values: Any) -> Any:
         log_probs, _ = self._policy_on(self.policy, observations, batch)
@@ -124,6 +124,7 @@ class IMPALA(ActorCriticAgent):
     """
 
     name: ClassVar[str] = "impala"
+    learns_in_ranks = True
     config_class = IMPALAConfig
     config: IMPALAConfig
     graph_class: ClassVar[type[ActorCriticGraph]] = IMPALAGraph

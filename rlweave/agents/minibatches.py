@@ -40,9 +40,12 @@ class RowMinibatches(Component):
         return step.with_batch_rank(trajectories).with_time_rank(steps)
 
     @classmethod
-    def space(cls, row: Dict, recurrent_space: Space) -> Space:
-        """Space of what is learned from, (N, ...), of the space of one step."""
-        return row.with_batch_rank()
+    def space(
+        cls, row: Dict, recurrent_space: Space, steps: int | bool = True, trajectories: int | bool = True
+    ) -> Space:
+        """Space of what is learned from, (N, ...), of the space of one step; N is T*B where both are given."""
+        known = steps is not True and trajectories is not True
+        return row.with_batch_rank(steps * trajectories if known else True)
 
     def arranged(self, columns: Any, batch: Any) -> Any:
         """What is learned from: rows (T*B, ...) of columns (T, B, ...)."""
@@ -106,9 +109,11 @@ class SequenceMinibatches(RowMinibatches):
         return Dict({**columns, "initial_state": recurrent_space.with_batch_rank(trajectories)})
 
     @classmethod
-    def space(cls, row: Dict, recurrent_space: Space) -> Space:
+    def space(
+        cls, row: Dict, recurrent_space: Space, steps: int | bool = True, trajectories: int | bool = True
+    ) -> Space:
         """Space of what is learned from, (T, B, ...), and `initial_state` (B, ...)."""
-        return cls.rollout_space(row, recurrent_space, True, True)
+        return cls.rollout_space(row, recurrent_space, steps, trajectories)
 
     def arranged(self, columns: Any, batch: Any) -> Any:
         """What is learned from: the columns, with what the memory starts from."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from rlweave import graph
 from rlweave.agents.actor_critic import ActorCriticAgent, ActorCriticConfig, minibatches_of
 from rlweave.agents.actor_critic_graph import ActorCriticGraph
@@ -12,8 +14,10 @@ from rlweave.components import GeneralizedAdvantageEstimation, PPOLoss, RewardNo
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError
 from rlweave.graph import api
+from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE
+from rlweave.spaces import IntBox
 
 
 class PPOConfig(ActorCriticConfig):
@@ -61,6 +65,8 @@ class PPOGraph(ActorCriticGraph):
     """
 
     loss: PPOLoss
+    #: Where ranks meet, see `Ranks`; None: there is one.
+    ranks: Any = None
 
     def __init__(
         self,
@@ -73,17 +79,53 @@ class PPOGraph(ActorCriticGraph):
         super().__init__(scope=scope, **arguments)
         self.epochs, self.reward_normalization = epochs, reward_normalization
 
+    def offers(self, method: str) -> bool:
+        """An update is one method; with several ranks, which meet in every minibatch, it is some."""
+        parts = ("begin_update", "shuffled", "update_on", "end_update")
+        return method not in (parts if self.ranks is None else ("update",))
+
     @api
     def update(self, batch: Any) -> Any:
         """Learns from a rollout (T, B, ...): advantages once, then epochs x minibatches of optimizer steps."""
+        rows = self._rows(batch)
+        graph.repeat(self.epochs, lambda: self._epoch(rows))
+        self._after_epochs(batch)
+
+    # -- the same in parts, for several ranks --------------------------------------------------------------------
+
+    @api
+    def begin_update(self, batch: Any) -> Any:
+        """The rows that an update on a rollout (T, B, ...) learns from."""
+        return self._rows(batch)
+
+    @api
+    def shuffled(self, rows: Any) -> Any:
+        """Indices (M, size) of the minibatches of a pass."""
+        return self.minibatches.shuffled(rows["log_probs"])
+
+    @api
+    def update_on(self, rows: Any, indices: Any) -> None:
+        """One optimizer step on the minibatch of some indices."""
+        self._step(self.minibatches.take(rows, indices))
+
+    @api
+    def end_update(self, batch: Any) -> None:
+        """What comes after all epochs."""
+        self._after_epochs(batch)
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _rows(self, batch: Any) -> Any:
         if self.reward_normalization is not None:
             self.reward_normalization.update(batch["rewards"], batch["terminated"], batch["truncated"])
         rows = self.postprocess(batch)
         self._report_fit(rows["value_targets"], rows["values"])
-        graph.repeat(self.epochs, lambda: self._epoch(rows))
+        return rows
+
+    def _after_epochs(self, batch: Any) -> None:
         if self.normalization is not None:
             # after the update, so that the ratio is 1 at the first minibatch of the next one
-            self.normalization.update(batch["observations"])
+            self.normalization.merge(batch["observations"])
 
     def _epoch(self, rows: Any) -> None:
         def step(carry: Any, indices: Any) -> Any:
@@ -124,6 +166,7 @@ class PPO(ActorCriticAgent):
     """
 
     name: ClassVar[str] = "ppo"
+    learns_in_ranks = True
     config_class = PPOConfig
     config: Any  # PPOConfig, with a number of minibatches
     graph_class: ClassVar[type[ActorCriticGraph]] = PPOGraph
@@ -182,6 +225,28 @@ class PPO(ActorCriticAgent):
     @property
     def _trajectories_per_batch(self) -> int | bool:
         return self.num_envs
+
+    def input_spaces(self) -> dict[str, InputSpace]:
+        if self.share is None:
+            return super().input_spaces()
+        steps, envs = self.config.rollout_steps, self.num_envs
+        rows = self.rows_space(steps, envs)
+        size = self.minibatch_class.pieces(steps, envs) // self.config.minibatches
+        parts = {"indices": IntBox(shape=(size,)), "shuffled.rows": rows, "update_on.rows": rows}
+        return super().input_spaces() | parts
+
+    def _update_on(self, batch: Batch) -> Metrics:
+        if self.share is None:
+            return super()._update_on(batch)
+        executor = self.executor
+        rows, first = executor.begin_update(batch, as_numpy=False, with_metrics=True)
+        found: dict[str, list[float]] = {}
+        for _ in range(self.config.epochs):
+            for indices in executor.shuffled(rows):
+                for name, value in executor.update_on(rows, indices, with_metrics=True)[1].items():
+                    found.setdefault(name, []).append(value)
+        executor.end_update(batch)
+        return first | {name: float(np.mean(values)) for name, values in found.items()}
 
     def learn(self, batch: Batch) -> Metrics:
         steps = self.config.epochs * self.config.minibatches

@@ -139,6 +139,11 @@ class DrawnBatch(NamedTuple):
     num_steps: int
 
 
+def rows_in(batch: Batch | DrawnBatch) -> int:
+    """Transitions in a batch."""
+    return batch.num_steps if isinstance(batch, DrawnBatch) else rows_of(batch["rewards"])
+
+
 class ReplayAgent(Agent):
     """An agent that stores transitions, and learns from those that it draws.
 
@@ -284,6 +289,8 @@ class ReplayAgent(Agent):
         Args:
             batch: Dict of arrays (N, ...) as `record_space` says, or what `stage` gave; None draws from the memory.
         """
+        if self.share is not None:
+            self.share.rows = self.config.batch_size if batch is None else rows_in(batch)
         if isinstance(batch, DrawnBatch):
             loss, metrics = self.executor.update_drawn(*batch.arguments, with_metrics=True)
             samples = batch.num_steps
@@ -301,6 +308,11 @@ class ReplayAgent(Agent):
         self._acting_is_behind = True  # several updates may come before anyone acts
         metrics = self._checked({"loss": float(loss), **metrics})
         return {**metrics, "trained_samples": samples, "gradient_steps": 1}
+
+    def _no_ranks(self) -> tuple[str, str] | None:
+        if self.recurrent:
+            return "a batch of sequences counts by its steps that are not padding", "use networks without memory"
+        return super()._no_ranks()
 
     def _require_ready(self) -> None:
         if not self.ready():

@@ -132,6 +132,7 @@ class SAC(ContinuousAgent):
     """
 
     name: ClassVar[str] = "sac"
+    learns_in_ranks = True
     config_class = SACConfig
     config: SACConfig
 

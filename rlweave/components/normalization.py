@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rlweave import ops
-from rlweave.graph import Component, graph_fn, register
+from rlweave.graph import Component, api, graph_fn, register
 from rlweave.settings.ranges import POSITIVE
 
 
@@ -32,6 +32,9 @@ class RunningNormalization(Component):
     Raises:
         ConfigError: A setting is out of range.
     """
+
+    #: Where moments become those of all ranks of a training, see `Ranks`; None: there is one.
+    ranks: Any = None
 
     def __init__(self, clip: float | None = 10.0, epsilon: float = 1e-8, scope: str = "normalization") -> None:
         super().__init__(scope)
@@ -87,6 +90,14 @@ class RunningNormalization(Component):
         scaled = ops.astype(inputs, "float32") / ops.sqrt(ops.where(known, variance + self.epsilon, 1.0))
         return scaled if self.clip is None else ops.clip(scaled, -self.clip, self.clip)
 
+    @api
+    def merge(self, inputs: Any, mask: Any = None) -> None:
+        """As `update`, with the observations of all ranks of a training: their statistics stay equal."""
+        if self.ranks is None:
+            self.update(inputs, mask)
+        else:
+            self._take_in(*self.ranks.moments(*self._moments(inputs, mask)))
+
     @graph_fn(flatten=True, differentiable=False)
     def update(self, inputs: Any, mask: Any = None) -> None:
         """Merges observations into the statistics.
@@ -98,28 +109,63 @@ class RunningNormalization(Component):
         weights = None if mask is None else ops.reshape(ops.astype(mask[""], "float32"), (-1,))
         number: Any = 0.0
         share: Any = 0.0
-        for key, statistics in self.statistics.items():
-            mean, variance = statistics["mean"], statistics["variance"]
-            features = mean["value"].shape
-            x = ops.astype(inputs[key], "float32")
-            rows = math.prod(x.shape[: len(x.shape) - len(features)])
+        for key in self.statistics:
+            x, rows = self._rows(inputs, key)
             if rows == 0:
                 return
             if key == next(iter(self.statistics)):
                 number = float(rows) if weights is None else ops.sum(weights)
-                share = number / ops.maximum(self.count["value"].value + number, 1.0)
-            x = ops.reshape(x, (rows, *features))
-            if weights is not None:
-                # rows that do not count may hold anything, NaN included
-                x = ops.where(_per_row(weights, x) > 0, x, 0.0)
-            # differences from the present mean are small numbers, of which a mean loses fewer digits
-            x = x - mean["value"].value - mean["error"].value
-            shift = _row_mean(x, weights, number)
-            spread = _row_mean(ops.square(x - shift), weights, number)
-            _add(mean, shift * share)
-            before = variance["value"].value
-            _add(variance, (spread - before + ops.square(shift) * (1.0 - share)) * share)
+                share = self._share_of(number)
+            shift, spread = self._differences(key, x, weights, number)
+            self._add_moments(key, shift, spread, share)
         _add(self.count, number)
+
+    @graph_fn(flatten=True, differentiable=False, mixes_batch=True, returns=3)
+    def _moments(self, inputs: Any, mask: Any) -> Any:
+        """How many rows there are; mean and mean square of their differences from the present mean, by leaf."""
+        weights = None if mask is None else ops.reshape(ops.astype(mask[""], "float32"), (-1,))
+        number: Any = 0.0
+        shifts, spreads = {}, {}
+        for key in self.statistics:
+            x, rows = self._rows(inputs, key)
+            number = ops.asarray(float(rows), "float32") if weights is None else ops.sum(weights)
+            shifts[f"leaf {key}"], spreads[f"leaf {key}"] = self._differences(key, x, weights, number)
+        return number, shifts, spreads
+
+    @graph_fn(differentiable=False)
+    def _take_in(self, number: Any, shifts: Any, spreads: Any) -> None:
+        share = self._share_of(number)
+        for key in self.statistics:
+            self._add_moments(key, shifts[f"leaf {key}"], spreads[f"leaf {key}"], share)
+        _add(self.count, number)
+
+    def _rows(self, inputs: Any, key: str) -> tuple[Any, int]:
+        """A leaf of observations as rows, and how many they are."""
+        x = ops.astype(inputs[key], "float32")
+        features = self.statistics[key]["mean"]["value"].shape
+        rows = math.prod(x.shape[: len(x.shape) - len(features)])
+        return ops.reshape(x, (rows, *features)), rows
+
+    def _share_of(self, number: Any) -> Any:
+        """The share that so many new rows have in all."""
+        return number / ops.maximum(self.count["value"].value + number, 1.0)
+
+    def _differences(self, key: str, x: Any, weights: Any, number: Any) -> tuple[Any, Any]:
+        """Mean, and mean squared distance from it, of the differences of rows from the present mean."""
+        mean = self.statistics[key]["mean"]
+        if weights is not None:
+            # rows that do not count may hold anything, NaN included
+            x = ops.where(_per_row(weights, x) > 0, x, 0.0)
+        # differences from the present mean are small numbers, of which a mean loses fewer digits
+        x = x - mean["value"].value - mean["error"].value
+        shift = _row_mean(x, weights, number)
+        return shift, _row_mean(ops.square(x - shift), weights, number)
+
+    def _add_moments(self, key: str, shift: Any, spread: Any, share: Any) -> None:
+        mean, variance = self.statistics[key]["mean"], self.statistics[key]["variance"]
+        _add(mean, shift * share)
+        before = variance["value"].value
+        _add(variance, (spread - before + ops.square(shift) * (1.0 - share)) * share)
 
 
 def _row_mean(x: Any, weights: Any, number: Any) -> Any:

@@ -46,6 +46,8 @@ class Optimizer(Component):
 
     #: Names of the slots, one array of the variable's shape each.
     slot_names: tuple[str, ...] = ()
+    #: Where `step` averages gradients over the ranks of a training, see `Ranks`; None: there is one.
+    ranks: Any = None
 
     def __init__(
         self, learning_rate: ScheduleLike, max_grad_norm: float | None = None, scope: str = "optimizer"
@@ -90,7 +92,8 @@ class Optimizer(Component):
         Raises:
             BuildError: There are no variables, or the loss does not depend on one of them.
         """
-        return self.apply(gradients(loss, variables, allow_unused), variables, count)
+        slopes = gradients(loss, variables, allow_unused)
+        return self.apply(slopes if self.ranks is None else self.ranks.mean(slopes), variables, count)
 
     @api
     def apply(self, gradients: Any, variables: Any, count: Any = None) -> Any:

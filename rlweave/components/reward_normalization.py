@@ -63,7 +63,7 @@ class RewardNormalization(Component):
             terminated: (T, B), bool.
             truncated: (T, B), bool.
         """
-        self.returns.update(self.returns_so_far(rewards, terminated, truncated))
+        self.returns.merge(self.returns_so_far(rewards, terminated, truncated))
 
     @graph_fn(differentiable=False, spaces="_returns_space", returns=1)
     def returns_so_far(self, rewards: Any, terminated: Any, truncated: Any) -> Any:

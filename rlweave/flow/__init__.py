@@ -22,6 +22,7 @@ deep-learning framework.
 """
 
 from rlweave.flow.batch import PolicyBatches, SampleBatch
+from rlweave.flow.collective import Collective, LostRankError
 from rlweave.flow.counters import Counters, Every
 from rlweave.flow.engine import ActorLost, Call, Clock, Engine, FakeClock, LocalEngine, SystemClock
 from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, ItemReference, Signal
@@ -65,6 +66,7 @@ __all__ = [
     "Batch",
     "Call",
     "Clock",
+    "Collective",
     "ComputeGradients",
     "ComputePriorities",
     "ComputesGradients",
@@ -82,6 +84,7 @@ __all__ = [
     "Learner",
     "LearnerActor",
     "LocalEngine",
+    "LostRankError",
     "Memory",
     "MixInReplay",
     "NestedPlan",

@@ -39,6 +39,9 @@ class PPOLoss(Component):
         ConfigError: A setting is out of range.
     """
 
+    #: Where moments of advantages become those of all ranks of a training, see `Ranks`; None: there is one.
+    ranks: Any = None
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         near = difflib.get_close_matches("surrogate", vars(cls), n=1, cutoff=0.8)
@@ -105,7 +108,7 @@ class PPOLoss(Component):
         self._check_given("count", count is not None, "a schedule as clip", not isinstance(self.clip, Constant))
         if self.normalize_advantages:
             # in a graph function of its own, as it sees the whole batch: replicas of the loss see parts of it
-            advantages = self._normalize(advantages, mask)
+            advantages = self._normalize(advantages, mask) if self.ranks is None else self._over_ranks(advantages, mask)
         return self._loss(log_probs, old_log_probs, advantages, values, returns, entropies, old_values, mask, count)
 
     def _check_given(self, name: str, given: bool, option: str, used: bool) -> None:
@@ -119,6 +122,21 @@ class PPOLoss(Component):
     @graph_fn(differentiable=False, mixes_batch=True)
     def _normalize(self, advantages: Any, mask: Any) -> Any:
         return normalized(advantages, mask)
+
+    def _over_ranks(self, advantages: Any, mask: Any) -> Any:
+        """Advantages that are normalized by the moments of the batches of all ranks."""
+        _, center, variance = self.ranks.moments(*self._moments(advantages, mask))
+        return self._normalize_by(advantages, center, variance)
+
+    @graph_fn(differentiable=False, mixes_batch=True, returns=3)
+    def _moments(self, advantages: Any, mask: Any) -> Any:
+        number = ops.sum(ops.astype(ops.ones_like(advantages) if mask is None else mask, "float32"))
+        center = mean(advantages, mask)
+        return number, center, mean(ops.square(advantages - center), mask)
+
+    @graph_fn(differentiable=False)
+    def _normalize_by(self, advantages: Any, center: Any, variance: Any) -> Any:
+        return scaled(advantages, center, ops.sqrt(variance))
 
     @graph_fn(returns=2)
     def _loss(
@@ -194,7 +212,17 @@ def normalized(x: Any, mask: Any = None) -> Any:
         mask: Bool array of the same shape, or None.
     """
     center = mean(x, mask)
-    deviation = ops.sqrt(mean(ops.square(x - center), mask))
+    return scaled(x, center, ops.sqrt(mean(ops.square(x - center), mask)))
+
+
+def scaled(x: Any, center: Any, deviation: Any) -> Any:
+    """(x - center) / deviation; 0 where the deviation is the rounding error of the center. A graph function body.
+
+    Args:
+        x: Float array.
+        center: Mean of what it is of, a scalar.
+        deviation: Of the same, a scalar.
+    """
     # below this, what is left of equal numbers is the rounding error of their mean
     differs = deviation > 1e-6 * ops.abs(center)
     return ops.where(differs, (x - center) / (deviation + 1e-8), 0.0)

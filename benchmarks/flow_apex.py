@@ -100,7 +100,7 @@ class PongShaped(gymnasium.Env):
 def config_of(case, workers):
     """Settings of a case."""
     config = resolve_config(
-        ApeXTrainConfig, sets={"env": "CartPole-v1", **COMMON, **CASES[case], "workers": workers, "seed": 100}
+        ApeXTrainConfig, sets={"env": "CartPole-v1", **COMMON, **CASES[case], "placement.workers": workers, "seed": 100}
     )
     return config.model_copy(update={"env": PongShaped}) if case.startswith("Pong") else config
 

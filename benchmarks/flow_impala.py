@@ -45,7 +45,8 @@ def rlweave(case: str, seconds: float, warm_up: float, learner: str) -> dict[str
         for filters, size, stride in CONVOLUTIONS
     ]
     sets = {
-        "env": chosen["env"], "backend": "jax" if case == "cartpole" else "torch", "engine": "ray", "workers": WORKERS,
+        "env": chosen["env"], "backend": "jax" if case == "cartpole" else "torch", "engine": "ray",
+        "placement.workers": WORKERS,
         "num_envs": WORKERS * chosen["envs"], "object_store_mb": 128, "steps": 10**9, "evaluate_every": 0,
         "learner": learner, "rollouts_per_update": chosen["rollouts"], "rollouts_ahead": 2,
         "image_layout": "channels_last" if case == "pong" else None,

@@ -41,7 +41,10 @@ BACKENDS = ("jax", "torch")
 #: Trained on request: `--backends tensorflow`.
 SECOND_TIER = ("tensorflow",)
 #: What is set beside the tuned settings on each engine.
-ENGINES: Mapping[str, Mapping[str, Any]] = {"local": {}, "ray": {"engine": "ray", "workers": 2, "object_store_mb": 80}}
+ENGINES: Mapping[str, Mapping[str, Any]] = {
+    "local": {},
+    "ray": {"engine": "ray", "placement.workers": 2, "object_store_mb": 80},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Task:
 
     def command(self, backend: str, seed: int, engine: str = "local") -> str:
         """The command line that trains the same."""
-        where = "" if engine == "local" else f" --engine {engine} --workers {ENGINES[engine]['workers']}"
+        where = "" if engine == "local" else f" --engine {engine} --workers {ENGINES[engine]['placement.workers']}"
         settings = self.settings if engine == "local" else {**self.settings, **self.on_ray}
         sets = "".join(f" --set {shlex.quote(f'{key}={_yaml(value)}')}" for key, value in settings.items())
         return f"rlweave train {self.algorithm} --env {self.env} --backend {backend} --seed {seed}{where}{sets}"

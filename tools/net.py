@@ -62,8 +62,8 @@ TRIAL = {"network": NETWORK, "rollout_steps": 16, "epochs": 1, "minibatches": 2}
 
 #: Name of a case -> (algorithm, settings).
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "a2c": ("a2c", {"workers": 2, "steps": 300, "agent": ROLLOUT}),
-    "a3c": ("a3c", {"workers": 2, "steps": 300, "agent": ROLLOUT}),
+    "a2c": ("a2c", {"placement": {"workers": 2}, "steps": 300, "agent": ROLLOUT}),
+    "a3c": ("a3c", {"placement": {"workers": 2}, "steps": 300, "agent": ROLLOUT}),
     "ape-x": ("ape-x", {"steps": 400, "steps_per_item": 8, "weight_interval": 20, "agent": DQN}),
     "appo": ("appo", {"steps": 1500, "agent": {**ROLLOUT, "minibatches": 2}}),
     "dqn": ("dqn", {"steps": 400, "agent": {**DQN, "target_update_interval": 50}}),

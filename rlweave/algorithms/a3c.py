@@ -9,6 +9,7 @@ from rlweave.algorithms.a2c import ActorCriticLearner, gradients_of
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placement import RolloutWorkers
+from rlweave.algorithms.placements import PlacementConfig
 from rlweave.algorithms.ppo import agent_num_envs
 from rlweave.algorithms.rollout_workers import TrajectoryWorker
 from rlweave.envs import VectorEnv
@@ -17,18 +18,24 @@ from rlweave.settings.config import setting
 from rlweave.settings.sources import PresetFile
 
 
-class A3CTrainConfig(TrainConfig):
-    """Settings of an A3C training."""
+class A3CPlacementConfig(PlacementConfig):
+    """The placement of an A3C training."""
 
     workers: int = setting(
         2, "workers that share num_envs; each computes gradients of its own rollouts, while others are applied", ge=1
     )
+
+
+class A3CTrainConfig(TrainConfig):
+    """Settings of an A3C training."""
+
+    placement: A3CPlacementConfig = setting(A3CPlacementConfig(), "where it runs")
     agent: A3CConfig = setting(A3CConfig(), "the agent")
 
     @property
     def optimizer_steps(self) -> int:
         """One for each rollout of a worker, or for each round."""
-        envs = self.num_envs if self.gather == "sync" else self.num_envs // self.workers
+        envs = self.num_envs if self.gather == "sync" else self.num_envs // self.placement.workers
         return self.updates_of_batches(self.agent.rollout_steps * envs)
 
 

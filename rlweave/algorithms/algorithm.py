@@ -14,6 +14,7 @@ from rlweave.algorithms.environments import describe_environment, evaluate_playe
 from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
 from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, check_engine, place
+from rlweave.algorithms.placements import PLACEMENTS
 from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.backends import best_backend, get_backend
@@ -96,7 +97,11 @@ class Algorithm:
         Args:
             config: Settings of the training.
             run: Where checkpoints go; None writes nothing.
+
+        Raises:
+            ConfigError: It cannot be placed as the settings say.
         """
+        PLACEMENTS[config.placement.name].check(self)
         return PlanTrainer(config, run, self.parts) if self.trainer is None else self.trainer(config, run)
 
     @property
@@ -160,8 +165,10 @@ class Algorithm:
         """Agent, workers and plan of a training; nothing is built or started.
 
         Raises:
-            ConfigError: Settings contradict each other, or the algorithm does not declare its parts.
+            ConfigError: Settings contradict each other, it cannot be placed as they say, or it does not declare its
+                parts.
         """
+        PLACEMENTS[config.placement.name].check(self)
         if self.make_parts is not None:
             return self.make_parts(config)
         if self.agent is None or self.worker is None or self.plan is None:
@@ -172,7 +179,7 @@ class Algorithm:
                 fix="give the Algorithm an agent, a worker and a plan, or make_parts",
             )
         config = fill_schedules(config if self.complete is None else self.complete(config))
-        if config.placement == "fused":
+        if config.placement.name == "fused":
             return imported("rlweave.algorithms.fused:fused_parts")(config, self.agent, self.fused)
         agent, workers = place(config, self.make_agent, self.worker)
         remote = None

@@ -6,7 +6,7 @@ Horgan et al. 2018, https://arxiv.org/abs/1803.00933.
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -43,11 +43,6 @@ Item = TypeVar("Item", SampleBatch, ItemReference[SampleBatch])
 class ApeXTrainConfig(TrainConfig):
     """Settings of an Ape-X training."""
 
-    placement: Literal["local", "single_learner_coarse"] = setting(
-        "local",
-        "who acts: local, the learner's own agent; single_learner_coarse, workers with agents of their own (always so "
-        "on Ray)",
-    )
     steps_per_item: int = setting(
         64, "steps that a worker with an agent of its own takes per item, over its environments", ge=1,
         unit="environment steps",
@@ -135,7 +130,11 @@ class ApeXLearner(AgentLearner[ApeX]):
 
 def ape_x_worker(config: ApeXTrainConfig, agent: ApeX, env: VectorEnv) -> ApeXWorker:
     """A worker that collects transitions: of one vector step on the learner's own agent, else of several."""
-    steps = max(1, config.steps_per_item // (config.num_envs // config.workers)) if config.has_remote_actors else 1
+    steps = (
+        max(1, config.steps_per_item // (config.num_envs // config.placement.workers))
+        if config.has_remote_actors
+        else 1
+    )
     return ApeXWorker(agent, env, steps, config.num_envs)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
+from rlweave.algorithms.placements import PlacementConfig, spell_out
 from rlweave.backends import best_backend, get_backend, is_installed, offer_of
 from rlweave.errors import BackendError, ConfigError
 from rlweave.plugins import import_modules
@@ -42,8 +43,9 @@ class TrainConfig(Config):
     num_envs: int = setting(8, "number of environments", ge=1, unit="environments")
     vectorization: Literal["sync", "async"] | None = setting(
         None,
-        "how environments step: sync, in turns in their worker's process; async, each in a process of its own: if one "
-        "exits or hangs, the error has its number and the action; null: sync, and for Atari games ALE's own threads",
+        "how environments step: sync, in turns in their worker's process; async, for workers elsewhere: each in a "
+        "process of its own (without such workers: placement environments_apart); null: sync, and for Atari games "
+        "ALE's own threads",
     )
     alternating_sampling: bool = setting(
         False,
@@ -60,11 +62,7 @@ class TrainConfig(Config):
     backend: str = setting(
         best_backend(), "what computes: jax, torch, tensorflow or numpy; by default the first of them that is installed"
     )
-    placement: Literal["local", "fused", "single_learner_coarse"] = setting(
-        "local",
-        "where environments and policy run: local, beside the learner; fused, environments, policy and learner as one "
-        "compiled program; single_learner_coarse, in workers with agents of their own (always so on Ray)",
-    )
+    placement: PlacementConfig = setting(PlacementConfig(), "where it runs")
     gather: Literal["sync", "async"] | None = setting(
         None,
         "how items of several workers are collected: sync, in rounds of one each; async, as they come; null: the "
@@ -77,7 +75,6 @@ class TrainConfig(Config):
     engine: Literal["local", "ray"] = setting(
         "local", "where workers run: local, in turns in this process; ray, as processes (extra: ray)"
     )
-    workers: int = setting(1, "workers that share num_envs; 1 with engine ray is one process beside this one", ge=1)
     address: str = setting(
         "local", "Ray cluster: local starts one on this machine; auto or host:port joins a running one"
     )
@@ -145,7 +142,12 @@ class TrainConfig(Config):
     @property
     def has_remote_actors(self) -> bool:
         """Whether workers have agents of their own, in other processes or in this one."""
-        return self.engine != "local" or self.placement == "single_learner_coarse"
+        return self.engine != "local" or self.placement.name == "single_learner_coarse"
+
+    @property
+    def has_environments_apart(self) -> bool:
+        """Whether each environment has a process of its own, beside its worker's."""
+        return self.vectorization == "async" or self.placement.name == "environments_apart"
 
     @property
     def schedule_length(self) -> int:
@@ -206,9 +208,9 @@ def resolve_config(
     """
     settings: Settings = {}
     for source in (presets or {}, file or {}):
-        settings = merge_settings(settings, source)
+        settings = merge_settings(settings, spell_out(source))
     for key, value in (sets or {}).items():
-        settings = merge_settings(settings, nest(key, value))
+        settings = merge_settings(settings, spell_out(nest(key, value)))
     config = model.from_data(settings)
     import_modules(getattr(config, "imports", ()))
     return config

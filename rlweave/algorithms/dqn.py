@@ -142,10 +142,10 @@ def transition_worker(config: ReplayTrainConfig, agent: ReplayAgent, env: Vector
     whose turn is next.
     """
     accumulator = functools.partial(agent.make_accumulator, env.num_envs)
-    steps = max(1, config.steps_per_item // (config.num_envs // config.workers))
+    steps = max(1, config.steps_per_item // (config.num_envs // config.placement.workers))
     if config.has_remote_actors:
         return TransitionWorker(agent, env, steps, accumulator)
-    if config.workers > 1 or config.alternating_sampling:
+    if config.placement.workers > 1 or config.alternating_sampling:
         return TransitionWorker(agent, env, 1, accumulator)
     return TransitionWorker(agent, env, steps, accumulator, agent.steps_to_update)
 

@@ -43,8 +43,8 @@ def making_options(config: TrainConfig) -> dict[str, Any]:
     """Arguments of `make_env` for all environments of a training, including its evaluations."""
     return {
         "env_kwargs": config.env_options,
-        "vectorization": config.vectorization,
-        "timeout_s": config.env_timeout if config.vectorization == "async" else None,
+        "vectorization": "async" if config.has_environments_apart else config.vectorization,
+        "timeout_s": config.env_timeout if config.has_environments_apart else None,
         "text": TextHashing(config.text_tokens, config.text_buckets),
         "info_mask": config.info_mask,
         "running_statistics": False,
@@ -81,7 +81,7 @@ def make_training_env(config: TrainConfig, number: int = 0) -> VectorEnv:
     with options_checked(config):
         return make_env(
             config.env,
-            config.num_envs // config.workers // _parts(config),
+            config.num_envs // config.placement.workers // _parts(config),
             seed=config.seed,
             worker=number,
             training=True,

@@ -80,30 +80,23 @@ def fused_plan(learner: FusedLearner) -> ReportMetrics:
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
 
 
-def fused_parts(config: TrainConfig, agent_class: type[Agent], fused_name: str | None) -> Parts:
+def fused_parts(config: TrainConfig, agent_class: type[Agent], fused_name: str) -> Parts:
     """Agent and plan of a training whose environments are in the graph.
 
     Args:
         config: Settings of the training.
         agent_class: The algorithm's agent.
-        fused_name: Its subclass with the environments, as "module:Class"; None where there is none.
+        fused_name: Its subclass with the environments, as "module:Class".
 
     Raises:
-        ConfigError: There is none, it is of another agent, or the environment cannot be in a graph.
+        ConfigError: It is of another agent, or the environment cannot be in a graph.
     """
-    if fused_name is None:
-        raise ConfigError(
-            "this algorithm has no fused form: its environments step outside of the graph",
-            where="placement",
-            received="fused",
-            fix="use local or single_learner_coarse; ppo, dqn, sac, td3 and ddpg can be fused",
-        )
     fused_class: type[FusedAgent] = imported(fused_name)
     graph, fused_graph = (getattr(kind, "graph_class", object) for kind in (agent_class, fused_class))
     if not issubclass(fused_class, agent_class) or not issubclass(fused_graph, graph):
         raise ConfigError(
             f"the fused form of this algorithm is not of its agent: it would not train {agent_class.__name__}",
-            where="placement",
+            where="placement.name",
             received=f"fused, with the agent {agent_class.__name__} and {fused_class.__name__} as its fused form",
             fix=f"use placement local; or give the Algorithm a fused form, "
             f"`class Fused{agent_class.__name__}({fused_class.__name__}, {agent_class.__name__})`, whose graph_class "

@@ -20,11 +20,6 @@ from rlweave.settings.sources import PresetFile
 class OffPolicyTrainConfig(TrainConfig):
     """Settings that IMPALA and APPO share: how trajectories come to the learner, and weights to the workers."""
 
-    placement: Literal["local", "single_learner_coarse"] = setting(
-        "local",
-        "who acts: local, the learner's own agent; single_learner_coarse, workers with agents of their own (always so "
-        "on Ray)",
-    )
     rollouts_per_update: int = setting(
         1, "rollouts (of num_envs / workers trajectories each) that make the batch of an update", ge=1, unit="rollouts"
     )
@@ -64,7 +59,7 @@ class OffPolicyTrainConfig(TrainConfig):
     @property
     def new_trajectories(self) -> int:
         """New trajectories in the batch of an update."""
-        return self.rollouts_per_update * self.num_envs // self.workers
+        return self.rollouts_per_update * self.num_envs // self.placement.workers
 
     @property
     def batch_steps(self) -> int:

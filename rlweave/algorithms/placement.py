@@ -9,6 +9,7 @@ from rlweave.agents.acting import candidates
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import ShipsEnvironment, make_training_env, make_training_envs
+from rlweave.algorithms.placements import PLACEMENTS
 from rlweave.algorithms.rollout_workers import AlternatingWorker, EnvWorker, build_acting
 from rlweave.backends import get_backend
 from rlweave.envs import VectorEnv
@@ -40,37 +41,52 @@ def check_engine(config: TrainConfig) -> None:
         ConfigError: Environments cannot be divided evenly, a fused training is to have workers or to alternate, or
             workers elsewhere are to act on a backend that is measured here.
     """
-    if config.num_envs % config.workers:
+    if config.num_envs % config.placement.workers:
         raise ConfigError(
             "the environments cannot be divided evenly among the workers",
-            where="workers",
-            received=f"{config.num_envs} environments for {config.workers} workers",
-            fix=f"--num-envs {-(-config.num_envs // config.workers) * config.workers}",
+            where="placement.workers",
+            received=f"{config.num_envs} environments for {config.placement.workers} workers",
+            fix=f"--num-envs {-(-config.num_envs // config.placement.workers) * config.placement.workers}",
         )
-    if config.alternating_sampling and config.num_envs // config.workers % 2:
+    if config.alternating_sampling and config.num_envs // config.placement.workers % 2:
         raise ConfigError(
             "the environments of a worker have no two equal halves to step by turns",
             where="alternating_sampling",
-            received=f"{config.num_envs} environments for {config.workers} workers",
-            fix=f"--num-envs {config.num_envs + config.workers}",
+            received=f"{config.num_envs} environments for {config.placement.workers} workers",
+            fix=f"--num-envs {config.num_envs + config.placement.workers}",
         )
     agent = getattr(config, "agent", None)  # several agents have settings of their own
     if config.has_remote_actors and agent is not None and agent.acting_backend == AUTO:
         raise ConfigError(
             "the fastest acting backend is measured on the learner's agent, but workers have agents of their own",
             where="agent.acting_backend",
-            received=f"{AUTO!r} with engine {config.engine!r}, placement {config.placement!r}",
+            received=f"{AUTO!r} with engine {config.engine!r}, placement {config.placement.name!r}",
             fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
         )
-    if config.placement == "fused" and (config.workers > 1 or config.engine != "local"):
+    placement = PLACEMENTS[config.placement.name]
+    if config.placement.workers > 1 and not placement.takes_workers:
         raise ConfigError(
-            "a fused training has no workers: rollout and update are one program",
-            where="placement",
-            received=f"fused, with engine {config.engine} and {config.workers} workers",
-            fix="use placement local; or --engine local --workers 1, for an algorithm with a fused form",
+            f"placement {placement.name} has no workers: {placement.summary}",
+            where="placement.workers",
+            received=f"{config.placement.workers}",
+            fix="--workers 1, or --placement single_learner_coarse",
         )
-    if config.placement == "fused":
+    if config.engine != "local" and not placement.on_ray:
+        raise ConfigError(
+            f"placement {placement.name} has no workers that could act on a cluster: {placement.summary}",
+            where="placement.name",
+            received=f"{placement.name}, with engine {config.engine}",
+            fix="--engine local, or --placement single_learner_coarse",
+        )
+    if placement.name == "fused":
         _check_fused(config)
+    if placement.name == "local" and config.vectorization == "async" and config.engine == "local":
+        raise ConfigError(
+            "placement local has everything in this process",
+            where="vectorization",
+            received="async, with placement local",
+            fix="--placement environments_apart gives each environment a process",
+        )
 
 
 #: Settings that a fused training does not have, and why.
@@ -210,7 +226,7 @@ def worker_in(envs: Sequence[VectorEnv], config: TrainConfig, agent: Any, make_w
     workers = [make_worker(config, agent, env) for env in envs]
     if config.has_remote_actors:
         for worker in workers:
-            worker.workers = config.workers
+            worker.workers = config.placement.workers
     if len(workers) == 2:
         first, second = cast(list[AlternatingWorker], workers)
         first.alternate_with(second)
@@ -244,9 +260,11 @@ def place(
     if config.has_remote_actors:
         with make_training_env(config) as env:
             agent = make_agent(config, env, config.seed)
-        factories = [WorkerFactory(config, number, make_agent, make_worker) for number in range(config.workers)]
+        factories = [
+            WorkerFactory(config, number, make_agent, make_worker) for number in range(config.placement.workers)
+        ]
         return agent, WorkerGroup(factories, worker_resources(config))
-    envs = [make_training_envs(config, number) for number in range(config.workers)]
+    envs = [make_training_envs(config, number) for number in range(config.placement.workers)]
     agent = make_agent(config, envs[0][0], config.seed)
     return agent, [worker_in(own, config, agent, make_worker) for own in envs]
 

@@ -41,9 +41,13 @@ ImportOption = Annotated[
 _BY_KEY = {setting.key: setting for setting in describe_settings(TrainConfig)}
 
 
-def help_of(key: str) -> str:
-    """The help of the option that sets a key: its effect, unit and default."""
-    setting = _BY_KEY[key]
+#: The keys of options that have other names.
+_KEYS = {"placement": "placement.name", "workers": "placement.workers"}
+
+
+def help_of(option: str) -> str:
+    """The help of an option that sets a key: its effect, unit and default."""
+    setting = _BY_KEY[_KEYS.get(option, option)]
     unit = f", in {setting.unit}" if setting.unit and setting.unit not in setting.help else ""
     default = f"default: {setting.default}" if setting.default else "needed"
     return escape(f"{setting.help[0].upper()}{setting.help[1:]}{unit} [{default}].")
@@ -56,12 +60,16 @@ def collect_settings(options: Mapping[str, Any], assignments: Sequence[str]) -> 
         ConfigError: When they contradict one another.
     """
     settings = parse_assignments(assignments)
-    for key, value in options.items():
+    if isinstance(settings.get("placement"), str):
+        settings["placement.name"] = settings.pop("placement")
+    for name, value in options.items():
         if value is None:
             continue
+        key = _KEYS.get(name, name)
         if key in settings and settings[key] != value:
             raise ConfigError(
-                f"two values for {key!r}", received=f"--{key.replace('_', '-')} {value} and --set {key}={settings[key]}"
+                f"two values for {key!r}",
+                received=f"--{name.replace('_', '-')} {value} and --set {key}={settings[key]}",
             )
         settings[key] = value
     return settings

@@ -87,7 +87,7 @@ class GenerationWorker(EnvWorker):
 
 def generation_worker(config: ESTrainConfig, agent: ES, env: VectorEnv) -> GenerationWorker:
     """A worker that plays its share of a generation."""
-    return GenerationWorker(agent, env, config.agent.pairs // config.workers)
+    return GenerationWorker(agent, env, config.agent.pairs // config.placement.workers)
 
 
 def number_of_environments(config: ESTrainConfig, env: VectorEnv) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def checked(config: ESTrainConfig) -> ESTrainConfig:
         ConfigError: A generation cannot be divided among the workers, or has fewer members than there are environments.
     """
     pairs = config.agent.pairs
-    if pairs % config.workers or 2 * pairs < config.num_envs:
+    if pairs % config.placement.workers or 2 * pairs < config.num_envs:
         raise ConfigError(
             "a generation cannot be divided among the workers",
             where="agent.pairs",
-            received=f"{pairs} pairs for {config.workers} workers and {config.num_envs} environments",
+            received=f"{pairs} pairs for {config.placement.workers} workers and {config.num_envs} environments",
             fix="choose a multiple of the number of workers, with at least as many members as environments",
         )
     return config

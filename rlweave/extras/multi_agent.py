@@ -17,6 +17,7 @@ from rlweave.algorithms.environments import describe_environment, observation_sp
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.placement import RolloutWorkers, set_threads, worker_resources, worker_seed
+from rlweave.algorithms.placements import PLACEMENTS
 from rlweave.algorithms.rollout_workers import build_acting
 from rlweave.algorithms.schedule_lengths import linear_schedule, replay_updates
 from rlweave.algorithms.trainer import PlanTrainer
@@ -79,7 +80,7 @@ def make_env(
 
 def make_training_env(config: MultiAgentTrainConfig, mapping: PolicyMapping, number: int = 0) -> MultiAgentEnv:
     """The copies of one worker: its share of `num_envs`."""
-    copies = config.num_envs // config.workers
+    copies = config.num_envs // config.placement.workers
     return make_env(config, mapping, copies, seed=config.seed, worker=number)
 
 
@@ -182,7 +183,7 @@ class MultiAgentWorkerFactory:
             build_acting(made[policy])
             set_threads(own, made[policy])
         worker = MultiAgentWorker(PolicyAgents(made), env, config.steps_per_item, self.number)
-        worker.shares_weights, worker.workers = False, config.workers
+        worker.shares_weights, worker.workers = False, config.placement.workers
         return worker
 
 
@@ -198,10 +199,10 @@ def make_parts(config: MultiAgentTrainConfig, rule: MappingRule | None = None) -
     if config.has_remote_actors:
         with make_training_env(config, mapping) as env:
             agents = make_agents(config, env, config.seed)
-        factories = [MultiAgentWorkerFactory(config, mapping, number) for number in range(config.workers)]
+        factories = [MultiAgentWorkerFactory(config, mapping, number) for number in range(config.placement.workers)]
         group = WorkerGroup(factories, worker_resources(config))
         return Parts(agents, group, lambda: multi_agent_plan(RolloutWorkers(group, config), agents, counts=True))
-    envs = [make_training_env(config, mapping, number) for number in range(config.workers)]
+    envs = [make_training_env(config, mapping, number) for number in range(config.placement.workers)]
     agents = make_agents(config, envs[0], config.seed)
     workers = [MultiAgentWorker(agents, env, config.steps_per_item, number) for number, env in enumerate(envs)]
     return Parts(agents, workers, lambda: multi_agent_plan(RolloutWorkers(workers, config), agents))
@@ -209,8 +210,8 @@ def make_parts(config: MultiAgentTrainConfig, rule: MappingRule | None = None) -
 
 def _check(config: MultiAgentTrainConfig) -> None:
     """Refuses settings that have no meaning here."""
+    PLACEMENTS[config.placement.name].check(multi_agent)
     refused = {
-        "placement": config.placement if config.placement == "fused" else None,
         "vectorization": config.vectorization if config.vectorization == "async" else None,
         "info_mask": config.info_mask,
         "alternating_sampling": config.alternating_sampling or None,

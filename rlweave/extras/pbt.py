@@ -15,6 +15,7 @@ from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.parts import Events
 from rlweave.algorithms.placement import RolloutWorkers, close_engine, make_engine
+from rlweave.algorithms.placements import spell_out
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
@@ -87,12 +88,13 @@ def check_population(config: PBTTrainConfig) -> None:
     Raises:
         ConfigError: A setting is given twice, or to the wrong level; bounds are invalid.
     """
-    if config.workers != 1 or config.placement != "local":
+    if config.placement.workers != 1 or config.placement.name != "local":
         raise ConfigError(
             "the workers of a population are its trials",
-            where="workers, placement",
-            received=f"{config.workers} workers, placement {config.placement}",
-            fix="--set population=4 for the trials; --set 'trial={workers: 2, engine: ray}' for the workers of each",
+            where="placement",
+            received=f"{config.placement.workers} workers, placement {config.placement.name}",
+            fix="--set population=4 for the trials; "
+            "--set 'trial={placement: {workers: 2}, engine: ray}' for the workers of each",
         )
     twice = [key for key in config.trial if key in _DERIVED]
     if twice:
@@ -132,7 +134,7 @@ def trial_config(config: PBTTrainConfig, number: int, settings: Mapping[str, flo
         "evaluate_every": 0,
     }
     presets = algorithm.preset_of(config.env)
-    file = merge_settings(own, config.trial)
+    file = merge_settings(own, spell_out(config.trial))
     return resolve_config(algorithm.config_class, presets=presets, file=file, sets={**settings, **derived})
 
 
@@ -322,10 +324,10 @@ class PopulationTrainer(PlanTrainer):
     def _show(self, settings: Mapping[str, float]) -> PlanTrainer:
         """A new training of a trial in this process."""
         self._close_shown()
-        here = {"engine": "local"}
+        here: dict[str, Any] = {"engine": "local"}
         if self._first.engine != "local":  # its workers have agents of their own here too, as settings may require
-            here["placement"] = "single_learner_coarse"
-        local = self.config.model_copy(update={"trial": {**self.config.trial, **here}})
+            here["placement"] = {"name": "single_learner_coarse"}
+        local = self.config.model_copy(update={"trial": merge_settings(spell_out(self.config.trial), here)})
         self._shown = make_trial_trainer(local, 0, settings)
         return self._shown
 

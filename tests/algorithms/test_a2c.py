@@ -17,7 +17,7 @@ SETTINGS = {
     "env": "CartPole-v1",
     "backend": "torch",
     "num_envs": 4,
-    "workers": 2,
+    "placement.workers": 2,
     "steps": 600,
     "report_every": 50,
     "evaluate_every": 0,
@@ -56,7 +56,7 @@ def trainers():
 @pytest.mark.parametrize("size", [8, 16, 24])
 def test_micro_batches_change_nothing_but_the_memory_that_is_needed(trainers, size):
     # workers act on NumPy with weights equal to 1e-7 or so: few updates, or one action would differ and all after it
-    whole, parts = (trainers("a2c", steps=96, workers=1, **more) for more in ({}, {"microbatch_size": size}))
+    whole, parts = (trainers("a2c", steps=96, placement__workers=1, **more) for more in ({}, {"microbatch_size": size}))
     rows = [finish(trainer)[-1] for trainer in (whole, parts)]
     assert [row["gradient_steps"] for row in rows] == [3, 3]
     assert [row["trained_samples"] for row in rows] == [96, 96]
@@ -79,7 +79,7 @@ def test_micro_batches_change_nothing_but_the_memory_that_is_needed(trainers, si
 def test_gradients_are_n_minus_1_updates_old_in_turns(trainers, placement, workers, lags):
     """Exact numbers, also at the very start: worker i computes its first gradients before any update."""
     steps = 10 * 8 * (4 // workers)
-    trainer = trainers("a3c", steps=steps, workers=workers, placement=placement, checkpoint_every=0)
+    trainer = trainers("a3c", steps=steps, placement__workers=workers, placement=placement, checkpoint_every=0)
     row = finish(trainer)[-1]
     report = trainer.plan.report()
     assert report.train_lag == report.gather_lag == lags
@@ -92,7 +92,7 @@ def test_gradients_are_n_minus_1_updates_old_in_turns(trainers, placement, worke
 
 def test_workers_of_their_own_compute_with_the_weights_they_were_sent(trainers):
     """A stale worker's gradient is that of the weights of n - 1 updates ago, not of the learner's present ones."""
-    trainer = trainers("a3c", workers=2, placement="single_learner_coarse", steps=160)
+    trainer = trainers("a3c", placement__workers=2, placement="single_learner_coarse", steps=160)
     learner, weights, kept = trainer.agent, [], []
     apply = learner.apply_gradients
 
@@ -174,7 +174,7 @@ def test_a_cut_run_equals_an_uncut_one_on_jax(trainers, tmp_path):
         ("a2c", {"microbatch_size": 12}, "choose a multiple of 8"),
         ("a2c", {"microbatch_size": 8, "agent.normalize_observations": True}, "no observations to keep statistics of"),
         ("a2c", {"microbatch_size": 0}, "microbatch_size"),
-        ("a2c", {"placement": "fused", "workers": 1}, "no fused form"),
+        ("a2c", {"placement": "fused", "placement.workers": 1}, "no fused form"),
         ("a3c", {"agent.normalize_observations": True}, "unknown setting 'agent.normalize_observations'"),
         ("a3c", {"gather": "sync", "max_lag": 1}, "max_lag"),
     ],

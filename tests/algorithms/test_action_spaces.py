@@ -115,7 +115,7 @@ def test_policies_of_several_agents_do_as_well():
 @pytest.mark.parametrize("algorithm", ["ppo", "ape-x"])
 def test_workers_on_ray_do_as_well(algorithm, ray_engine):
     # an environment that is given anything else raises, in whatever process
-    sets = SETTINGS[algorithm] | {"engine": "ray", "workers": 1, "object_store_mb": 80}
+    sets = SETTINGS[algorithm] | {"engine": "ray", "placement.workers": 1, "object_store_mb": 80}
     if algorithm == "ape-x":
         sets["agent.learning_starts"] = 200
     _, reports = train(algorithm, **sets)

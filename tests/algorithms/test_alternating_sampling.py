@@ -139,13 +139,13 @@ def test_rollouts_are_those_of_a_loop_over_the_halves(trainers, network):
     ("algorithm", "sets"),
     [
         ("ppo", {}),
-        ("ppo", {"vectorization": "async"}),
-        ("ppo", {"placement": "single_learner_coarse", "workers": 2}),
+        ("ppo", {"placement": "environments_apart"}),
+        ("ppo", {"placement": "single_learner_coarse", "placement.workers": 2}),
         ("ppo", recurrent("ppo")),
         ("dqn", {}),
-        ("dqn", {"placement": "single_learner_coarse", "workers": 2, "gather": "async"}),
+        ("dqn", {"placement": "single_learner_coarse", "placement.workers": 2, "gather": "async"}),
         ("dqn", recurrent("dqn")),
-        ("impala", {"workers": 2}),
+        ("impala", {"placement.workers": 2}),
         ("ape-x", {}),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())) or "local",
@@ -166,7 +166,7 @@ def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, sets):
 
 def test_every_environment_of_ape_x_explores_by_an_epsilon_of_its_own(trainers):
     halves, whole = (
-        trainers("ape-x", backend="torch", num_envs=8, workers=2, alternating_sampling=alternating)
+        trainers("ape-x", backend="torch", num_envs=8, placement__workers=2, alternating_sampling=alternating)
         for alternating in (True, False)
     )
     epsilons = [half.epsilons for worker in halves.parts.workers for half in worker.halves]
@@ -176,7 +176,13 @@ def test_every_environment_of_ape_x_explores_by_an_epsilon_of_its_own(trainers):
 
 @pytest.mark.slow
 def test_workers_on_ray_alternate(trainers, ray_engine):
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "num_envs": 8, "workers": 2, "object_store_mb": 80}
+    sets = {
+        "backend": "torch",
+        "agent__acting_backend": "numpy",
+        "num_envs": 8,
+        "placement.workers": 2,
+        "object_store_mb": 80,
+    }
     rows = [
         finish(trainers("ppo", alternating_sampling=True, **sets, **where))
         for where in ({"engine": "ray"}, {"placement": "single_learner_coarse"})
@@ -198,7 +204,7 @@ def test_pong_is_trained_in_halves(trainers):
 @pytest.mark.parametrize(
     ("algorithm", "sets", "text"),
     [
-        ("ppo", {"num_envs": 6, "workers": 2}, "no two equal halves"),
+        ("ppo", {"num_envs": 6, "placement.workers": 2}, "no two equal halves"),
         ("ppo", {"placement": "fused"}, "do not step by turns"),
         ("es", {}, "do not step their environments by turns"),
         ("multi-agent", {"env": "rlweave/MultiCartPole-v0"}, "for trainings of one policy"),

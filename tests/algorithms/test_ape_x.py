@@ -52,7 +52,7 @@ def trainers():
 
 @pytest.mark.parametrize("placement", ["local", "single_learner_coarse"])
 def test_eight_workers_have_eight_epsilons(placement):
-    config = config_of(workers=8, placement=placement)
+    config = config_of(placement={"name": placement, "workers": 8})
     if placement == "local":
         workers = ape_x.parts(config).workers
     else:
@@ -65,7 +65,7 @@ def test_eight_workers_have_eight_epsilons(placement):
 
 
 def test_workers_explore_by_their_epsilon_and_evaluation_does_not(trainers, monkeypatch):
-    trainer = trainers(workers=2, steps=0)
+    trainer = trainers(placement={"workers": 2}, steps=0)
     trainer.parts.workers[0].sample()  # the first call puts what it compiled in the place of `act`
     given = []
     act = trainer.agent.acting.act
@@ -164,7 +164,8 @@ def test_settings_that_cannot_be_are_refused(sets, where):
 @pytest.mark.slow
 def test_a_shard_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_engine):
     ray = pytest.importorskip("ray")
-    sets = {"engine": "ray", "workers": 2, "object_store_mb": 80, "worker_failure": "replace", "steps_per_item": 16}
+    sets = {"engine": "ray", "placement.workers": 2, "object_store_mb": 80, "worker_failure": "replace"}
+    sets["steps_per_item"] = 16
     trainer = trainers(**sets, report_every=500, steps=4_000)
     rows = []
     for row in trainer.train():

@@ -12,7 +12,12 @@ from tests.algorithms import test_trainer
 from tests.algorithms.test_trainer import assert_same_state, finish, state_of
 from tests.extras import test_es, test_maml, test_multi_agent, test_pbt
 
-ELSEWHERE = {"workers": 2, "placement": "single_learner_coarse", "gather": "async", "agent.acting_backend": "numpy"}
+ELSEWHERE = {
+    "placement.workers": 2,
+    "placement": "single_learner_coarse",
+    "gather": "async",
+    "agent.acting_backend": "numpy",
+}
 A2C = {**test_trainer.SHARED, "num_envs": 2, "agent.rollout_steps": 8, **ELSEWHERE}
 
 

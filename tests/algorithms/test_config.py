@@ -1,10 +1,12 @@
 """Sources of settings: YAML as version 1.2 has it, assignments, files, precedence."""
 
 import math
+from typing import get_args
 
 import pytest
 
 from rlweave.algorithms.config import TrainConfig, resolve_config
+from rlweave.algorithms.placements import PLACEMENTS, PlacementConfig, PlacementName
 from rlweave.errors import ConfigError
 from rlweave.settings.sources import parse_assignments, parse_yaml, read_settings_file, to_yaml
 
@@ -109,3 +111,15 @@ def test_files(tmp_path):
         read_settings_file(tmp_path / "list.yaml")
     with pytest.raises(ConfigError, match=r"did you mean 'empty.yaml'\?"):
         read_settings_file(tmp_path / "emty.yaml")
+
+
+def test_a_placement_is_a_section_and_its_name_alone_keeps_what_another_source_says_of_it():
+    sources = {"file": {"env": "any", "placement": {"workers": 3}}, "sets": {"placement": "single_learner_coarse"}}
+    config = resolve_config(TrainConfig, **sources)
+    assert config.placement == PlacementConfig(name="single_learner_coarse", workers=3)
+    assert TrainConfig.from_data(config.to_data()) == config
+    assert TrainConfig(env="any", placement="fused").placement.name == "fused"
+
+
+def test_the_table_of_placements_has_all_that_can_be_named():
+    assert tuple(PLACEMENTS) == get_args(PlacementName)

@@ -109,7 +109,7 @@ def test_normalizer_statistics_are_restored_on_remote_workers_and_frozen_in_eval
         "env": "CartPole-v1",
         "agent__normalize_observations": True,
         "num_envs": 2,
-        "workers": 2,
+        "placement.workers": 2,
         "worker_cpus": 0.5,
     }
     trainer = trainer_of(tmp_path / "run", steps=200, **sets)

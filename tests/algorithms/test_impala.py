@@ -23,7 +23,7 @@ ELSEWHERE = {"placement": "single_learner_coarse"}
 
 @pytest.mark.parametrize(("workers", "ahead"), [(1, 2), (1, 4), (2, 1), (2, 3)])
 def test_v_trace_corrects_for_a_lag_that_is_known(trainers, workers, ahead):
-    trainer = trainers("impala", backend="torch", workers=workers, rollouts_ahead=ahead, steps=1_600)
+    trainer = trainers("impala", backend="torch", placement__workers=workers, rollouts_ahead=ahead, steps=1_600)
     rows = finish(trainer)
     lags = trainer.plan.report().train_lag
     updates = trainer.plan.counters.updates
@@ -56,10 +56,22 @@ def test_weights_are_published_at_intervals(trainers):
 @pytest.mark.parametrize(
     ("algorithm", "sets"),
     [
-        ("impala", {"workers": 2, "rollouts_ahead": 3, "replay_proportion": 1.0, "replay_capacity": 10}),
-        ("impala", {"workers": 2, "broadcast_interval": 2, "learner": "actor", "rollouts_per_update": 2, **ELSEWHERE}),
+        ("impala", {"placement.workers": 2, "rollouts_ahead": 3, "replay_proportion": 1.0, "replay_capacity": 10}),
+        (
+            "impala",
+            {
+                "placement.workers": 2,
+                "broadcast_interval": 2,
+                "learner": "actor",
+                "rollouts_per_update": 2,
+                **ELSEWHERE,
+            },
+        ),
         ("appo", {"rollouts_ahead": 2, "agent__target_update_interval": 2}),
-        ("appo", {"workers": 2, "learner": "actor", "learner_queue": 1, "replay_proportion": 1.0, **ELSEWHERE}),
+        (
+            "appo",
+            {"placement.workers": 2, "learner": "actor", "learner_queue": 1, "replay_proportion": 1.0, **ELSEWHERE},
+        ),
     ],
     ids=["impala-replay", "impala-learner-elsewhere", "appo", "appo-learner-elsewhere"],
 )
@@ -118,7 +130,13 @@ def test_on_old_trajectories_a_run_without_v_trace_does_worse():
 @pytest.mark.slow
 @pytest.mark.long(minutes=0.5)
 def test_on_ray_with_the_learner_in_a_process_of_its_own(trainers, ray_engine, tmp_path):
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "engine": "ray", "workers": 2, "object_store_mb": 80}
+    sets = {
+        "backend": "torch",
+        "agent__acting_backend": "numpy",
+        "engine": "ray",
+        "placement.workers": 2,
+        "object_store_mb": 80,
+    }
     sets |= {"learner": "actor", "learner_queue": 2, "steps": 1_000, "checkpoint_every": 400}
     path = tmp_path / "run"
     cut(make("impala", path, **sets), 600)
@@ -204,7 +222,7 @@ def test_on_ray_a_learner_whose_process_is_killed_is_replaced(trainers, ray_engi
         ({"rollouts_ahead": 2, "gather": "sync"}, "items gathered in rounds are not requested ahead"),
         ({"replay_proportion": 0.3}, "batches of an update differ in size"),
         ({"replay_proportion": 1.0, "agent.normalize_observations": True}, "count again in the statistics"),
-        ({"placement": "fused"}, "no such choice"),
+        ({"placement": "fused"}, "no fused form"),
     ],
 )
 def test_settings_that_contradict_are_refused(sets, text):

@@ -37,8 +37,8 @@ CASES = {
     "a memory smaller than an item": ("dqn", {"agent.memory_capacity": 31, "agent.samples_per_step": 0.2}),
     "without priorities": ("dqn", {"agent.prioritized": False, "agent.samples_per_step": 1.1}),
     "drawn ahead": ("dqn", {"agent.prefetch": 2, "agent.samples_per_step": 2.3}),
-    "two workers": ("dqn", {"num_envs": 2, "workers": 2}),
-    "two workers of two environments": ("sac", {"num_envs": 4, "workers": 2, "agent.samples_per_step": 3.3}),
+    "two workers": ("dqn", {"num_envs": 2, "placement.workers": 2}),
+    "two workers of two environments": ("sac", {"num_envs": 4, "placement.workers": 2, "agent.samples_per_step": 3.3}),
     "by turns": ("dqn", {"num_envs": 2, "alternating_sampling": True}),
 }  # fmt: skip
 

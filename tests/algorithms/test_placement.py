@@ -13,7 +13,14 @@ from rlweave.extras.maml import maml
 from rlweave.flow import FakeClock, LocalEngine, WorkerGroup
 from tests.flow.test_gradients import Computing, Descending
 
-SMALL = {"env": "CartPole-v1", "backend": "torch", "num_envs": 2, "workers": 2, "steps": 400, "tensorboard": False}
+SMALL = {
+    "env": "CartPole-v1",
+    "backend": "torch",
+    "num_envs": 2,
+    "placement.workers": 2,
+    "steps": 400,
+    "tensorboard": False,
+}
 
 
 def trainer_of(algorithm, **sets):
@@ -51,8 +58,8 @@ def test_how_old_weights_are_is_as_the_gather_says(gather, lag):
 @pytest.mark.parametrize(
     ("sets", "where"),
     [
-        ({"placement": "fused", "gather": "sync", "workers": 1}, "gather"),
-        ({"placement": "fused", "max_lag": 1, "workers": 1}, "max_lag"),
+        ({"placement": "fused", "gather": "sync", "placement.workers": 1}, "gather"),
+        ({"placement": "fused", "max_lag": 1, "placement.workers": 1}, "max_lag"),
         ({"max_lag": 1}, "max_lag"),
         ({"placement": "single_learner_coarse", "agent.acting_backend": "auto"}, "agent.acting_backend"),
         ({"placement": "coarse"}, "placement"),
@@ -127,7 +134,9 @@ class MortalFactory:
     ("algorithm", "sets"), [(a3c, {"gather": "sync"}), (es, {}), (maml, {})], ids=["a3c", "es", "maml"]
 )
 def test_algorithms_in_rounds_learn_from_whole_rounds_of_those_who_are_there(algorithm, sets):
-    config = algorithm.config_class(env="any", workers=3, num_envs=3, engine="ray", worker_failure="replace", **sets)
+    config = algorithm.config_class(
+        env="any", placement={"workers": 3}, num_envs=3, engine="ray", worker_failure="replace", **sets
+    )
     learner = Descending()
     plan = algorithm.plan_of(config, WorkerGroup(list(map(MortalFactory, range(3)))), learner).start(
         LocalEngine(), FakeClock()

@@ -241,7 +241,7 @@ class Local(gymnasium.Env):
         return np.full(1, self.at, np.float32), 1.0, self.at == 4, False, {}
 
 if __name__ == "__main__":
-    run = rlweave.train("es", Local, vectorization="async", **SETTINGS).finish()
+    run = rlweave.train("es", Local, placement="environments_apart", **SETTINGS).finish()
     print(run.config.env, run.evaluate(2).mean_return, run.load().act([1.0]) in (0, 1))
 """
 
@@ -251,7 +251,14 @@ def test_a_class_of_the_user_trains_on_ray_with_callbacks_here(ray_engine, calls
     class Own(Walk):
         pass
 
-    settings = {**SMALL, "backend": "torch", "workers": 2, "engine": "ray", "object_store_mb": 80, "steps": 128}
+    settings = {
+        **SMALL,
+        "backend": "torch",
+        "placement": {"workers": 2},
+        "engine": "ray",
+        "object_store_mb": 80,
+        "steps": 128,
+    }
     settings["agent"] = {"rollout_steps": 16, "minibatches": 2, "acting_backend": "numpy"}
     run = rlweave.train("ppo", Own, callbacks=[Telling()], **settings).finish()
     assert run.ended == "complete"

@@ -222,7 +222,7 @@ PLACES = [
     ids=lambda value: value if isinstance(value, str) else "-".join(value.values()) or "local",
 )
 def test_several_workers_in_turns_are_deterministic_and_resume_exactly(trainers, tmp_path, algorithm, where):
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, **where}
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "placement.workers": 2, **where}
     uncut = trainers(algorithm, tmp_path / "uncut", **sets)
     rows = finish(uncut)
     path = tmp_path / "cut"
@@ -245,7 +245,7 @@ def test_keeping_the_best_changes_nothing_in_the_course_of_an_asynchronous_train
     trainers, tmp_path, algorithm, interval
 ):
     """Weights go to the workers at intervals of their own, whoever looks in between."""
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "gather": "async"}
+    sets = {"backend": "torch", "agent__acting_backend": "numpy", "placement.workers": 2, "gather": "async"}
     sets |= {"placement": "single_learner_coarse", "checkpoint_every": 1000, **interval}
     plain = trainers(algorithm, evaluate_every=0, **sets)
     finish(plain)
@@ -298,7 +298,13 @@ def test_every_checkpoint_has_a_model_as_agents_export_it(trainers, tmp_path, na
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, *CONTINUOUS])
 def test_workers_on_ray_train_save_and_resume(trainers, ray_engine, tmp_path, algorithm):
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
+    sets = {
+        "backend": "torch",
+        "agent__acting_backend": "numpy",
+        "placement.workers": 2,
+        "engine": "ray",
+        "object_store_mb": 80,
+    }
     path = tmp_path / "run"
     trainer = trainers(algorithm, path, **sets)
     rows = list(trainer.train())
@@ -320,7 +326,13 @@ def test_workers_on_ray_train_save_and_resume(trainers, ray_engine, tmp_path, al
 @pytest.mark.slow
 def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_engine):
     ray = pytest.importorskip("ray")
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "workers": 2, "engine": "ray", "object_store_mb": 80}
+    sets = {
+        "backend": "torch",
+        "agent__acting_backend": "numpy",
+        "placement.workers": 2,
+        "engine": "ray",
+        "object_store_mb": 80,
+    }
     trainer = trainers("ppo", worker_failure="replace", **sets)
     rows = []
     for row in trainer.train():
@@ -337,9 +349,9 @@ def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_
 @pytest.mark.parametrize(
     ("sets", "text"),
     [
-        ({"workers": 3}, "the environments cannot be divided evenly among the workers"),
-        ({"workers": 2, "placement": "fused"}, "a fused training has no workers"),
-        ({"engine": "ray", "placement": "fused"}, "a fused training has no workers"),
+        ({"placement.workers": 3}, "the environments cannot be divided evenly among the workers"),
+        ({"placement.workers": 2, "placement": "fused"}, "placement fused has no workers"),
+        ({"engine": "ray", "placement": "fused"}, "placement fused has no workers"),
         ({"vectorization": "async", "placement": "fused"}, "environments of a fused training are part of its program"),
     ],
 )
@@ -489,7 +501,13 @@ def test_a_cut_run_with_batches_under_way_equals_an_uncut_one(trainers, tmp_path
 @pytest.mark.parametrize("where", [PLACES[0], pytest.param(PLACES[-1], marks=pytest.mark.slow)])
 def test_a_cut_run_with_noise_that_drifts_equals_an_uncut_one(trainers, tmp_path, where):
     noise = {"type": "ornstein_uhlenbeck_noise", "deviation": 0.3, "rate": 0.1}
-    sets = {"backend": "torch", "agent__acting_backend": "numpy", "agent__noise": noise, "workers": 2, **where}
+    sets = {
+        "backend": "torch",
+        "agent__acting_backend": "numpy",
+        "agent__noise": noise,
+        "placement.workers": 2,
+        **where,
+    }
     uncut = trainers("td3", tmp_path / "uncut", **sets)
     rows = finish(uncut)
     path = tmp_path / "cut"
@@ -532,7 +550,7 @@ def test_one_trainer_can_go_back_to_an_earlier_checkpoint(trainers, tmp_path):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_environments_in_processes_of_their_own_change_nothing(trainers, algorithm):
-    sync, apart = trainers(algorithm, steps=300), trainers(algorithm, steps=300, vectorization="async")
+    sync, apart = trainers(algorithm, steps=300), trainers(algorithm, steps=300, placement="environments_apart")
     assert [without_times(row) for row in finish(sync)] == [without_times(row) for row in finish(apart)]
     assert_same_state(state_of(sync), state_of(apart))
 

@@ -25,7 +25,7 @@ def test_a_module_of_the_current_directory_is_found(tmp_path, spelling):
     program = [sys.executable, str(script)] if spelling == "rlweave" else [sys.executable, "-m", "rlweave"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [*program, "plan", *WORDS, "--set", "vectorization=async"],
+        [*program, "plan", *WORDS, "--placement", "environments_apart"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -99,7 +99,7 @@ def test_workers_share_a_generation_and_each_update_takes_all_of_it():
             updates.append(batch["offsets"].tolist())
             return super().update(batch)
 
-    trainer = trainer_of(workers=2, steps=300)
+    trainer = trainer_of(placement__workers=2, steps=300)
     try:
         plan = es_plan(RolloutWorkers(trainer.parts.workers, trainer.config), Spy(trainer.agent))
         list(plan.run(until=lambda counters: counters.updates >= 3))
@@ -135,7 +135,7 @@ def test_the_generation_that_reaches_the_length_of_the_training_is_finished_and_
 
 @pytest.mark.parametrize("where", [{}, {"placement": "single_learner_coarse"}, {"gather": "async"}], ids=str)
 def test_it_is_deterministic_and_a_cut_training_equals_the_uncut_one(tmp_path, where):
-    sets = {"workers": 2, **where}
+    sets = {"placement.workers": 2, **where}
     uncut = trainer_of(tmp_path / "uncut", **sets)
     rows = finish(uncut)
     before = cut(trainer_of(tmp_path / "cut", **sets), 800)
@@ -154,7 +154,13 @@ def test_it_is_deterministic_and_a_cut_training_equals_the_uncut_one(tmp_path, w
 
 @pytest.mark.slow
 def test_workers_on_ray_send_places_in_the_noise_and_returns_only(ray_engine, tmp_path):
-    sets = {"engine": "ray", "workers": 2, "backend": "torch", "agent__acting_backend": "numpy", "object_store_mb": 80}
+    sets = {
+        "engine": "ray",
+        "placement.workers": 2,
+        "backend": "torch",
+        "agent__acting_backend": "numpy",
+        "object_store_mb": 80,
+    }
     trainer = trainer_of(tmp_path / "run", **sets)
     try:
         rows = list(trainer.train())
@@ -174,7 +180,7 @@ def test_workers_on_ray_send_places_in_the_noise_and_returns_only(ray_engine, tm
         resumed.close()
 
 
-@pytest.mark.parametrize("sets", [{"agent__pairs": 3, "workers": 2}, {"agent__pairs": 1}])
+@pytest.mark.parametrize("sets", [{"agent__pairs": 3, "placement.workers": 2}, {"agent__pairs": 1}])
 def test_a_generation_that_cannot_be_divided_is_refused(sets):
     with pytest.raises(ConfigError, match="cannot be divided among the workers"):
         trainer_of(**sets)

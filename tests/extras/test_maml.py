@@ -122,7 +122,7 @@ def test_evaluation_is_of_new_tasks_the_same_each_time_and_disturbs_nothing(prob
     [("regression", {}), ("reinforcement", {}), ("reinforcement", {"placement": "single_learner_coarse"})],
 )
 def test_it_is_deterministic_and_a_cut_training_equals_the_uncut_one(tmp_path, problem, where):
-    sets = {"workers": 2, **where}
+    sets = {"placement.workers": 2, **where}
     uncut = trainer_of(problem, tmp_path / "uncut", **sets)
     rows = finish(uncut)
     before = cut(trainer_of(problem, tmp_path / "cut", **sets), 280)
@@ -140,7 +140,7 @@ def test_it_is_deterministic_and_a_cut_training_equals_the_uncut_one(tmp_path, p
 
 @pytest.mark.slow
 def test_workers_on_ray_adapt_and_send_both_rollouts(ray_engine, tmp_path):
-    trainer = trainer_of("reinforcement", tmp_path / "run", engine="ray", workers=2, object_store_mb=80)
+    trainer = trainer_of("reinforcement", tmp_path / "run", engine="ray", placement__workers=2, object_store_mb=80)
     try:
         rows = list(trainer.train())
         assert trainer.agent.env_steps == trainer.env_steps >= 640

@@ -70,7 +70,7 @@ def trainers():
 
 @pytest.mark.parametrize("placement", ["local", "single_learner_coarse"])
 def test_two_workers_are_deterministic_and_resume_exactly(trainers, tmp_path, placement):
-    sets = {"workers": 2, "placement": placement}
+    sets = {"placement": {"name": placement, "workers": 2}}
     uncut = trainers(tmp_path / "uncut", **sets)
     rows = finish(uncut)
     path = tmp_path / "cut"
@@ -177,13 +177,14 @@ def test_graphs_are_looked_at_policy_by_policy(trainers):
         ({"policies__pair__agent__memory_capacity": 3}, "policies.pair.agent", "memory_capacity"),
         ({"policies__single__agent__acting_backend": "auto"}, "policies.single.agent.acting_backend", "measured"),
         ({"mapping": {"cart_0": "pair"}}, "mapping", "no policy plays agent 'cart_1'"),
-        ({"placement": "fused"}, "placement", "one policy"),
+        ({"placement": "fused"}, "placement.name", "no fused form"),
+        ({"placement": "environments_apart"}, "placement.name", "several agents"),
         ({"info_mask": "action_mask"}, "info_mask", "leaf of observations"),
-        ({"vectorization": "async"}, "vectorization", "one policy"),
+        ({"vectorization": "async"}, "vectorization", "placement local"),
         ({"steps_per_item": 32}, "steps_per_item", "--set steps_per_item=16"),
         ({"env_options": {"carts": 3}}, "env_options", "does not take this option"),
         ({"env_options": {"num_agents": 0}}, "env_options", "at least one agent"),
-        ({"workers": 3}, "workers", "divided evenly"),
+        ({"placement": {"workers": 3}}, "placement.workers", "divided evenly"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_explained(trainers, sets, where, said):
@@ -235,7 +236,7 @@ def test_all_four_policies_begin_to_learn(learning_seed, tmp_path):
 
 @pytest.mark.slow
 def test_workers_on_ray_train_save_and_resume(trainers, ray_engine, tmp_path):
-    sets = {"workers": 2, "engine": "ray", "object_store_mb": 80}
+    sets = {"placement": {"workers": 2}, "engine": "ray", "object_store_mb": 80}
     path = tmp_path / "run"
     trainer = trainers(path, **sets)
     rows = list(trainer.train())

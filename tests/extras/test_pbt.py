@@ -265,9 +265,13 @@ def test_settings_that_only_trials_on_ray_can_have_are_shown_here(more, monkeypa
 @pytest.mark.parametrize(
     ("algorithm", "settings", "cpus"),
     [
-        ("ape-x", {"workers": 2, "worker_cpus": 0.5, "shards": 3, "shard_cpus": 1.0}, 2 * 0.5 + 3 * 1.0),
-        ("impala", {"workers": 1, "worker_cpus": 1.0, "learner": "actor", "learner_cpus": 2.0}, 1.0 + 2.0),
-        ("ppo", {"workers": 2}, 2.0),
+        ("ape-x", {"placement": {"workers": 2}, "worker_cpus": 0.5, "shards": 3, "shard_cpus": 1.0}, 2 * 0.5 + 3 * 1.0),
+        (
+            "impala",
+            {"placement": {"workers": 1}, "worker_cpus": 1.0, "learner": "actor", "learner_cpus": 2.0},
+            1.0 + 2.0,
+        ),
+        ("ppo", {"placement": {"workers": 2}}, 2.0),
     ],
 )
 def test_trials_need_all_actors_of_their_plans(algorithm, settings, cpus):
@@ -314,7 +318,7 @@ def test_a_trial_that_stands_in_for_a_lost_one_goes_on_from_the_best_of_the_othe
 @pytest.mark.parametrize(
     ("sets", "where"),
     [
-        ({"workers": 2}, "the workers of a population are its trials"),
+        ({"placement": {"workers": 2}}, "the workers of a population are its trials"),
         ({"trial": {"seed": 3}}, "seed of a trial follows from that of the population"),
         ({"hyper_parameters": {"agent.lr": [0.1]}}, "lowest and its highest"),
         ({"hyper_parameters": {"agent.lr": [1.0, 0.1]}}, "lowest and its highest"),
@@ -334,7 +338,7 @@ def test_wrong_settings_are_refused(sets, where):
     [
         ({"max_lag": 1, "gather": "sync"}, "items gathered in rounds have no weight lag"),
         ({"trial": {"max_lag": 1}}, "items gathered in rounds have no weight lag"),
-        ({"trial": {"workers": 3}}, "cannot be divided evenly"),
+        ({"trial": {"placement": {"workers": 3}}}, "cannot be divided evenly"),
         ({"trial": {"agent": {"minibatches": 7}}}, "equal minibatches"),
     ],
 )
@@ -382,7 +386,7 @@ def test_a_killed_trial_is_replaced_and_goes_on_from_one_that_lives(ray_engine):
 def test_more_trials_than_cores_are_refused_with_the_sum(ray_engine):
     with pytest.raises(PlanError, match="3 CPU in all; there is 2 CPU"):
         pbt.make_trainer(config_of(engine="ray"), None)
-    inner = {"agent": SMALL["ppo"], "engine": "ray", "workers": 1}
+    inner = {"agent": SMALL["ppo"], "engine": "ray", "placement": {"workers": 1}}
     for engine in ("local", "ray"):
         with pytest.raises(PlanError, match="3 CPU in all; there is 2 CPU"):
             pbt.make_trainer(config_of(engine=engine, trial=inner), None)

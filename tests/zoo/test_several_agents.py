@@ -33,7 +33,7 @@ SETTINGS = {
     "env": "tests.zoo.recall_together:RecallTogether",
     "backend": "torch",
     "num_envs": 2,
-    "workers": 2,
+    "placement": {"workers": 2},
     "steps": 400,
     "steps_per_item": 3,
     "report_every": 50,

@@ -1,0 +1,134 @@
+"""Placements as data: which process holds which fragment of an algorithm, and the settings that choose one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import model_validator
+
+from rlweave.errors import ConfigError
+from rlweave.plugins import imported
+from rlweave.settings.config import Config, setting
+
+if TYPE_CHECKING:
+    from rlweave.algorithms.algorithm import Algorithm
+
+PlacementName = Literal["local", "environments_apart", "fused", "single_learner_coarse"]
+FragmentName = Literal["environments", "policy", "learner", "memory"]
+#: The driver is the process of the training; of a worker or an environment process there may be many.
+Process = Literal["driver", "worker", "environment process", "program"]
+
+
+class PlacementConfig(Config):
+    """The placement of a training; a plain text in its place is its name."""
+
+    name: PlacementName = setting(
+        "local",
+        "where environments, policy and learner run: local, in this process; environments_apart, each environment in a "
+        "process of its own; fused, all as one compiled program; single_learner_coarse, environments and policy in "
+        "workers with agents of their own (always so on Ray)",
+    )
+    workers: int = setting(1, "workers that share num_envs; 1 with engine ray is one process beside this one", ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+def spell_out(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings in which a placement that is a plain name is a section, which others can be merged into.
+
+    >>> spell_out({"seed": 3, "placement": "fused"})
+    {'seed': 3, 'placement': {'name': 'fused'}}
+    """
+    own = settings.get("placement")
+    return {**settings, "placement": {"name": own}} if isinstance(own, str) else dict(settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where the fragments of an algorithm run.
+
+    Attributes:
+        name: As in settings.
+        summary: What is where, in one line.
+        fragments: The process that holds each fragment.
+        needs: The field of `Algorithm` without which an algorithm has no such form; empty: each has it.
+        without: What is said of an algorithm that has no such form.
+        takes_workers: Whether there may be several workers.
+        on_ray: Whether it may be asked for on Ray, where workers have agents of their own.
+    """
+
+    name: PlacementName
+    summary: str
+    fragments: Mapping[FragmentName, Process]
+    needs: str = ""
+    without: str = ""
+    takes_workers: bool = True
+    on_ray: bool = False
+
+    def fits(self, algorithm: Algorithm) -> bool:
+        """Whether an algorithm has a form of this kind."""
+        return not self.needs or getattr(algorithm, self.needs) is not None
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Checks that an algorithm can be placed like this.
+
+        Raises:
+            ConfigError: It cannot: says why, where else it runs, and which algorithms can.
+        """
+        if not self.fits(algorithm):
+            others = [name for name, other in PLACEMENTS.items() if other.fits(algorithm)]
+            raise ConfigError(
+                f"{algorithm.name} has no {self.name} form: {self.without}",
+                where="placement.name",
+                received=self.name,
+                fix=f"use placement {_or(others)}; or an algorithm that has this form: {_or(self._algorithms())}",
+            )
+
+    def _algorithms(self) -> list[str]:
+        names: list[str] = imported("rlweave.algorithms.registry:algorithm_names")()
+        get = imported("rlweave.algorithms.registry:get_algorithm")
+        return [name for name in names if self.fits(get(name))]
+
+
+def _or(names: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
+
+
+PLACEMENTS: dict[PlacementName, Placement] = {
+    own.name: own
+    for own in (
+        Placement(
+            "local",
+            "everything in this process",
+            {"environments": "driver", "policy": "driver", "learner": "driver", "memory": "driver"},
+            on_ray=True,
+        ),
+        Placement(
+            "environments_apart",
+            "each environment in a process of its own, beside one agent; numbers cross in shared memory",
+            {"environments": "environment process", "policy": "driver", "learner": "driver", "memory": "driver"},
+            needs="worker",
+            without="its environments are those of several agents, or of its trials",
+        ),
+        Placement(
+            "fused",
+            "environments, policy and learner as one compiled program",
+            {"environments": "program", "policy": "program", "learner": "program", "memory": "program"},
+            needs="fused",
+            without="its environments step outside of the graph",
+            takes_workers=False,
+        ),
+        Placement(
+            "single_learner_coarse",
+            "workers act in their environments with agents of their own; one learner",
+            {"environments": "worker", "policy": "worker", "learner": "driver", "memory": "driver"},
+            on_ray=True,
+        ),
+    )
+}
+"""All placements by name."""

@@ -8,16 +8,11 @@ import tempfile
 
 import pytest
 
+from tests import tensorflow_rows
+
 # JAX makes as many devices of the CPU as it is told before it starts; graphs stay on the first unless they are placed.
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
-
-# TensorFlow traces a graph in the time in which others run a test. Operators and laws show early what is broken; the
-# rest of its rows in the tables over all backends belong to the slow tests.
-_EARLY_ON_TENSORFLOW = (
-    *("tests/backends/", "tests/extensions/test_onnx", "tests/extensions/test_tensorflow", "tests/ops/"),
-    *("tests/graph/test_laws", "tests/test_packaging"),
-)
 
 
 def pytest_configure(config):
@@ -65,16 +60,17 @@ def pytest_generate_tests(metafunc):
 
 def pytest_collection_modifyitems(config, items):
     """What takes long runs last, so that a fault shows early; and the longest of it first, so that no core waits."""
-    if not config.getoption("--thorough"):
-        config.hook.pytest_deselected(items=[item for item in items if "thorough" in item.keywords])
-        items[:] = [item for item in items if "thorough" not in item.keywords]
     for item in items:
         if hasattr(item, "callspec") and "tensorflow" in map(str, item.callspec.params.values()):
             if importlib.util.find_spec("tensorflow") is None and "test_packaging" not in item.nodeid:
                 item.add_marker(pytest.mark.skip(reason="tensorflow is not installed"))
-            early = item.nodeid.startswith(_EARLY_ON_TENSORFLOW) or item.get_closest_marker("early_on_tensorflow")
+            early = item.nodeid.startswith(tensorflow_rows.EARLY) or item.get_closest_marker("early_on_tensorflow")
             if not early:
-                item.add_marker(pytest.mark.slow)
+                late = item.nodeid.startswith(tensorflow_rows.LATE)
+                item.add_marker(pytest.mark.slow if late else pytest.mark.thorough)
+    if not config.getoption("--thorough"):
+        config.hook.pytest_deselected(items=[item for item in items if "thorough" in item.keywords])
+        items[:] = [item for item in items if "thorough" not in item.keywords]
 
     def place(item):
         late = "slow" in item.keywords or "learning" in item.keywords

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import rlweave
+from tests import tensorflow_rows
 
 ROOT = Path(rlweave.__file__).parent
 BACKENDS = {"numpy", "torch", "jax", "tensorflow", "onnx"}
@@ -83,3 +84,11 @@ def test_extensions_are_named_in_tables_only():
         if named and not name.startswith(("rlweave.extensions", "rlweave.testing.checks")):
             found.add(name)
     assert found == TABLES
+
+
+def test_rows_for_tensorflow_are_named_by_tests_that_exist():
+    """Else a test that is renamed would run there no more."""
+    for row in (*tensorflow_rows.EARLY, *tensorflow_rows.LATE):
+        path, _, test = row.partition("::")
+        assert list(ROOT.parent.glob(f"{path.rstrip('/')}*")), row
+        assert f"def {test.partition('[')[0]}(" in (ROOT.parent / path).read_text() if test else True, row

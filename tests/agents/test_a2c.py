@@ -108,7 +108,7 @@ KINDS = {
         ("torch", "nested"),
         ("torch", "recurrent"),
         ("jax", "dense"),
-        pytest.param("jax", "recurrent", marks=pytest.mark.slow),
+        pytest.param("jax", "recurrent", marks=pytest.mark.thorough),
         ("tensorflow", "dense"),
     ],
 )

@@ -55,7 +55,7 @@ def test_an_iteration_is_a_rollout_and_an_update_on_it(backend):
         np.testing.assert_allclose(apart.state_dict()[path], value, rtol=1e-4, atol=1e-5, err_msg=path)
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
 def test_recurrent_networks(backend):
     """Two iterations in one call are two calls, the state of the first carried on; the ratio is 1 where it has to."""
     settings = {"network": [{"type": "dense", "units": 8}, {"type": "lstm", "units": 4}], "epochs": 1, "minibatches": 1}

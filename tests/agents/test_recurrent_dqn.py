@@ -139,7 +139,7 @@ def test_burn_in_is_without_a_gradient_but_not_without_effect(backend):
     assert any(not np.allclose(changed[path], value) for path, value in agent.compute_gradients(found).items())
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow), "tensorflow"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
 @pytest.mark.parametrize("place", ["host", "graph"])
 def test_any_observation_space_from_the_memory(backend, place):
     agent = make(backend, NESTED_OBSERVATIONS, IntBox(high=[3, 3]), image_network=SMALL_CONV, memory_place=place)

@@ -80,7 +80,7 @@ def test_the_ratio_is_one_at_the_first_minibatch_of_every_update(backend, acting
         assert any("recurrent_kernel" in path for path in moved)
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["torch", "tensorflow", pytest.param("jax", marks=pytest.mark.thorough)])
 def test_the_ratio_is_one_in_every_minibatch_where_nothing_is_learned(backend):
     """The sequences of a minibatch come with their own initial observations."""
     agent = make(backend, epochs=2, minibatches=2, lr=1e-12)
@@ -126,7 +126,7 @@ def values_step_by_step(agent, batch):
     return np.stack(values), np.stack(after)
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow), "tensorflow"])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.thorough), "tensorflow"])
 def test_any_observation_and_action_space(backend):
     agent = make(backend, NESTED_OBSERVATIONS, NESTED_ACTIONS, image_network=SMALL_CONV)
     before = agent.get_weights()

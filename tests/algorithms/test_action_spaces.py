@@ -112,7 +112,7 @@ def test_policies_of_several_agents_do_as_well():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["ppo", "ape-x"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("ape-x", marks=pytest.mark.thorough)])
 def test_workers_on_ray_do_as_well(algorithm, ray_engine):
     # an environment that is given anything else raises, in whatever process
     sets = SETTINGS[algorithm] | {"engine": "ray", "placement.workers": 1, "object_store_mb": 80}
@@ -153,9 +153,9 @@ LEARNING = {
     ("algorithm", "sets"),
     [
         ("dqn", {}),
-        pytest.param("dqn", SEQUENCES | {"agent.network": [{"type": "gru", "units": 32}]}, marks=pytest.mark.slow),
+        pytest.param("dqn", SEQUENCES | {"agent.network": [{"type": "gru", "units": 32}]}, marks=pytest.mark.thorough),
         # four environments of its ladder of epsilons would explore little
-        pytest.param("ape-x", {"agent.epsilon_base": 1.0}, marks=pytest.mark.slow),
+        pytest.param("ape-x", {"agent.epsilon_base": 1.0}, marks=pytest.mark.thorough),
     ],
     ids=["dqn", "dqn-recurrent", "ape-x"],
 )
@@ -170,7 +170,7 @@ def test_q_learning_learns_each_component_of_a_nested_action(algorithm, sets):
     ("algorithm", "sets"),
     [
         ("sac", {"agent.temperature": 0.05, "steps": 1500, "evaluate_every": 1500}),
-        pytest.param("td3", {"agent.noise": 0.4}, marks=pytest.mark.slow),
+        pytest.param("td3", {"agent.noise": 0.4}, marks=pytest.mark.thorough),
         pytest.param(
             "ddpg", {"agent.noise": 0.4, "agent.lr": 1e-3, "agent.samples_per_step": 96.0}, marks=pytest.mark.thorough
         ),

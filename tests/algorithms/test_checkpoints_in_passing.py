@@ -39,7 +39,7 @@ CASES = {
     "maml": ("maml", {**test_maml.SHARED, **test_maml.SMALL["reinforcement"]}),
     "pbt": ("pbt", test_pbt.config_of().to_data()),
 }
-#: Kept among the fast tests; the others are of the same mechanism.
+#: Kept among the fast tests; the others are of the same mechanism, and the longest of them is thorough.
 FAST = ("ppo", "dqn-async", "a2c-async", "ape-x", "multi-agent", "es", "pbt")
 
 
@@ -75,7 +75,13 @@ def trained(trainer):
     return rows, agents
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=() if n in FAST else pytest.mark.thorough if n == "ppo-recurrent" else pytest.mark.slow)
+        for n in CASES
+    ],
+)
 def test_how_often_checkpoints_are_taken_has_no_influence(trainers, tmp_path, name):
     algorithm, settings = CASES[name]
     never = trained(trainers(algorithm, settings, tmp_path / "never", checkpoint_every=0))

@@ -296,7 +296,10 @@ def test_every_checkpoint_has_a_model_as_agents_export_it(trainers, tmp_path, na
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *CONTINUOUS])
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(n, marks=() if n in ("ppo", "dqn") else pytest.mark.thorough) for n in (*ALGORITHMS, *CONTINUOUS)],
+)
 def test_workers_on_ray_train_save_and_resume(trainers, ray_engine, tmp_path, algorithm):
     sets = {
         "backend": "torch",
@@ -364,10 +367,11 @@ def test_workers_that_cannot_be_are_refused(sets, text):
     ("algorithm", "backend", "acting"),
     [
         *itertools.product(ALGORITHMS, BACKENDS, [None, "numpy"]),
-        *(pytest.param(name, "torch", "numpy", marks=() if name == "sac" else pytest.mark.slow) for name in CONTINUOUS),
-        *(pytest.param(name, "torch", "onnx", marks=pytest.mark.slow) for name in CONTINUOUS),
-        *(pytest.param(name, "jax", None, marks=() if name == "td3" else pytest.mark.slow) for name in CONTINUOUS),
-        *(pytest.param(name, "tensorflow", None, marks=pytest.mark.slow) for name in CONTINUOUS),
+        *(pytest.param(n, "torch", "numpy", marks=() if n == "sac" else pytest.mark.thorough) for n in CONTINUOUS),
+        *(pytest.param(n, "jax", None, marks=() if n == "td3" else pytest.mark.thorough) for n in CONTINUOUS),
+        ("ddpg", "torch", "onnx"),
+        *(pytest.param(n, "torch", "onnx", marks=pytest.mark.thorough) for n in ("sac", "td3")),
+        *((n, "tensorflow", None) for n in CONTINUOUS),
     ],
 )
 def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, acting):
@@ -416,7 +420,7 @@ def recurrent(algorithm):
     [
         ("ppo", "torch", "numpy"),
         ("dqn", "torch", None),
-        pytest.param("dqn", "jax", None, marks=pytest.mark.slow),
+        pytest.param("dqn", "jax", None, marks=pytest.mark.thorough),
     ],
 )
 def test_a_cut_run_of_recurrent_networks_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, acting):

@@ -15,8 +15,6 @@ from tests.graph.toys import Descent, built, close, rows, sequences
 
 TWO = {"jax": ["cpu:0", "cpu:1"], "torch": ["cpu", "cpu"]}
 both = pytest.mark.parametrize("backend", ["jax", "torch"])
-# JAX compiles an agent's update for several seconds
-slow_on_jax = pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 SPACES = {"x": rows(3), "y": rows(2)}
 
 
@@ -122,8 +120,14 @@ def test_what_leads_to_a_loss_row_by_row_is_replicated_too():
     assert {n.device for n in target} == {"cpu:0", "cpu:1"}
 
 
-@slow_on_jax
-@pytest.mark.parametrize("memory", [None, "host", "graph"])
+@pytest.mark.parametrize(
+    ("backend", "memory"),
+    [
+        *(("torch", memory) for memory in (None, "host", "graph")),
+        pytest.param("jax", "graph", marks=pytest.mark.slow),
+        *(pytest.param("jax", memory, marks=pytest.mark.thorough) for memory in (None, "host")),
+    ],
+)
 def test_dqn(backend, memory):
     config = {"network": SMALL, "batch_size": 8, "learning_starts": 8, "memory_capacity": 64, "lr": 0.01}
     config |= {"target_update_interval": 3, "max_grad_norm": 0.5, "memory_place": memory or "host"}
@@ -156,7 +160,7 @@ PPO_CONFIG = {
 }
 
 
-@slow_on_jax
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.thorough), "torch"])
 def test_ppo_gradients_with_advantages_normalized_over_the_whole_batch(backend):
     agents = [
         PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(
@@ -175,7 +179,7 @@ def test_ppo_gradients_with_advantages_normalized_over_the_whole_batch(backend):
         np.testing.assert_allclose(agents[1].get_weights()[path], value, atol=1e-5, err_msg=path)
 
 
-@slow_on_jax
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 def test_ppo_update_with_its_loops(backend):
     agents = [
         PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(

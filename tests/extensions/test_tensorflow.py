@@ -281,7 +281,9 @@ def run_python(program: str, **environment: str) -> subprocess.CompletedProcess[
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("keras", "given", "kept"), [("jax", "", "1"), ("torch", "3", "3")], ids=["jax", "torch, told nothing"]
+    ("keras", "given", "kept"),
+    [("jax", "", "1"), pytest.param("torch", "3", "3", marks=pytest.mark.thorough)],
+    ids=["jax", "torch, told nothing"],
 )
 def test_three_frameworks_in_one_process_whatever_keras_computes_with(keras: str, given: str, kept: str) -> None:
     """And how much TensorFlow tells is what the user said, else what JAX sets, which is imported first."""

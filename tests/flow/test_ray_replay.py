@@ -84,7 +84,9 @@ class Plan:
         return [call.result() for call in calls]
 
 
-@pytest.fixture(params=[False, True], ids=["by value", "by reference"])
+@pytest.fixture(
+    params=[pytest.param(False, id="by value", marks=pytest.mark.thorough), pytest.param(True, id="by reference")]
+)
 def replay(ray_engine: Any, request: pytest.FixtureRequest) -> Iterator[Plan]:
     plan = Plan(ray_engine, request.param)
     yield plan

@@ -272,23 +272,35 @@ def test_no_false_alarm_on_agents_of_the_library(algorithm, env):
     assert len(report.done) > 12
 
 
+MORE_AGENTS = [
+    ("impala", "CartPole-v1"),
+    ("appo", "CartPole-v1"),
+    ("td3", "Pendulum-v1"),
+    ("ddpg", "Pendulum-v1"),
+    ("ppo", "Pendulum-v1"),
+    ("ppo", "rlweave/CueRecall-v0"),
+    ("dqn", "rlweave/CueRecall-v0"),
+    ("dqn", "rlweave/GridWorld-v0"),
+    ("a3c", "CartPole-v1"),
+]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "env"), MORE_AGENTS)
+def test_no_false_alarm_on_more_agents_of_the_library(algorithm, env):
+    report = check_agent(algorithm, env, functions=False)
+    assert report.ok, str(report)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
-        *AGENTS,
-        ("impala", "CartPole-v1"),
-        ("appo", "CartPole-v1"),
-        ("td3", "Pendulum-v1"),
-        ("ddpg", "Pendulum-v1"),
-        ("ppo", "Pendulum-v1"),
-        ("ppo", "rlweave/CueRecall-v0"),
-        ("dqn", "rlweave/CueRecall-v0"),
-        ("dqn", "rlweave/GridWorld-v0"),
-        ("a3c", "CartPole-v1"),
-    ],
+        pytest.param(*agent, marks=pytest.mark.slow if agent[0] in ("dqn", "sac") else pytest.mark.thorough)
+        for agent in AGENTS
+    ]
+    + [pytest.param(*agent, marks=pytest.mark.thorough) for agent in MORE_AGENTS],
 )
-def test_no_false_alarm_on_more_agents_of_the_library(algorithm, env):
+def test_no_false_alarm_on_functions_of_agents_of_the_library(algorithm, env):
     report = check_agent(algorithm, env)
     assert report.ok, str(report)
 

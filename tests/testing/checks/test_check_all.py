@@ -1,7 +1,7 @@
 """`rlweave check --all` finds nothing in the library: its components on NumPy, torch and JAX, its agents on JAX.
 
-Graph functions of agents run node by node, which takes JAX minutes: here the laws of agents as a whole are checked on
-JAX, in `test_agents.py` all on torch, and by `make checks` all on each backend.
+Agents run node by node here, which takes JAX half a minute each: for every change the agents are checked on torch, in
+`test_agents.py`, and one on JAX; by `make checks` all on each backend.
 """
 
 import pytest
@@ -20,8 +20,13 @@ def test_no_false_alarm_on_a_component_of_the_library(descriptor):
     assert report.ok, str(report)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "env"), list(registered_agents()))
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        pytest.param(*agent, marks=pytest.mark.slow if agent[0] == "a3c" else pytest.mark.thorough)
+        for agent in registered_agents()
+    ],
+)
 def test_no_false_alarm_on_an_agent_of_the_library(algorithm, env):
     report = check_agent(algorithm, env, backend="jax", functions=False)
     assert report.ok, str(report)

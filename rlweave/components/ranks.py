@@ -44,7 +44,7 @@ class Ranks(Component):
 
     def connect(self, root: Component) -> None:
         """Has all components below a root that compute over rows do so over those of all ranks."""
-        over_rows = [component for component in root.tree() if hasattr(type(component), "ranks")]
+        over_rows: list[Any] = [component for component in root.tree() if hasattr(type(component), "ranks")]
         root.ranks = self
         for component in over_rows:
             if component is not root:

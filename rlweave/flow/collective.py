@@ -167,6 +167,7 @@ class ArrayCollective(ABC):
         """See `Collective`."""
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """See `Collective`."""
 

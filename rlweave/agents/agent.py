@@ -239,6 +239,11 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
             )
         self.share = Share(collective)
 
+    def is_of_all_ranks(self, path: str) -> bool:
+        """Whether a variable is equal on all ranks: not so random states, memories, and what belongs to a column."""
+        memory = f"/{self.memory_scope}/" if self.memory_scope else None
+        return not (path.startswith(("random", "acting:")) or path.endswith("/carried") or (memory and memory in path))
+
     def _no_ranks(self) -> tuple[str, str] | None:
         """Why it cannot learn as one of several ranks, and what to do; None: it can."""
         other = "use another placement"

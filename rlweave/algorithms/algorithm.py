@@ -109,6 +109,11 @@ class Algorithm:
         """Whether its plan can be composed, and shown, without a training."""
         return self.make_parts is not None or None not in (self.agent, self.worker, self.plan)
 
+    @property
+    def ranked(self) -> type[Agent] | None:
+        """The agent, if several of it learn as one; else None."""
+        return self.agent if self.agent is not None and self.agent.learns_in_ranks else None
+
     def evaluator(self) -> Evaluate | None:
         """The function that plays with a model alone; None where only a trainer can."""
         return evaluate_player if self.evaluate is None and self.trainer is None else self.evaluate
@@ -181,6 +186,8 @@ class Algorithm:
         config = fill_schedules(config if self.complete is None else self.complete(config))
         if config.placement.name == "fused":
             return imported("rlweave.algorithms.fused:fused_parts")(config, self.agent, self.fused)
+        if config.placement.name == "multi_learner":
+            return imported("rlweave.algorithms.multi_learner:multi_learner_parts")(config, self)
         agent, workers = place(config, self.make_agent, self.worker)
         remote = None
         learner = self.learner(agent, counts=config.has_remote_actors)

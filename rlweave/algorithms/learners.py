@@ -100,6 +100,9 @@ class RemoteLearner:
         held = Resources(cpus=config.learner_cpus)
         self.actor = LearnerActor(LearnerFactory(config, make_agent), held, config.learner_snapshots)
 
+    def begin(self, plan: ReportMetrics) -> None:
+        """Does nothing: the learner needs nobody else."""
+
     def fetch(self, plan: ReportMetrics) -> None:
         """Brings the agent here to the state of the learner."""
         load_state(self.agent, plan.ask_learner(self.actor, "state_dict"))

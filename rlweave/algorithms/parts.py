@@ -68,6 +68,9 @@ class Trainer(Protocol):
 class LearnerElsewhere(Protocol):
     """A learner that lives in an actor of a plan; the agent here is evaluated and saved in its place."""
 
+    def begin(self, plan: ReportMetrics) -> None:
+        """Called when the plan is started: its actors are there."""
+
     def fetch(self, plan: ReportMetrics) -> None:
         """Brings the agent here to the state of the learner."""
 

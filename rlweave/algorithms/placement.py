@@ -27,6 +27,7 @@ from rlweave.flow import (
     Workers,
 )
 from rlweave.flow.item_types import signature_of
+from rlweave.flow.lockstep import LockstepEngine
 
 #: Numbers in an observation up to which networks are taken to be small.
 _SMALL_OBSERVATION = 1024
@@ -78,6 +79,13 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{placement.name}, with engine {config.engine}",
             fix="--engine local, or --placement single_learner_coarse",
         )
+    if config.placement.learners > 1 and placement.name != "multi_learner":
+        raise ConfigError(
+            f"placement {placement.name} has one learner",
+            where="placement.learners",
+            received=f"{config.placement.learners}",
+            fix="--placement multi_learner, or leave it out",
+        )
     if placement.name == "fused":
         _check_fused(config)
     if placement.name == "local" and config.vectorization == "async" and config.engine == "local":
@@ -119,7 +127,7 @@ def make_engine(config: TrainConfig) -> Engine:
         BackendError: Ray is not installed, or cannot be reached.
     """
     if config.engine == "local":
-        return LocalEngine()
+        return LockstepEngine() if config.placement.name == "multi_learner" else LocalEngine()
     from rlweave.flow.ray_engine import RayEngine  # needed for this engine only
 
     return RayEngine(config.address, object_store_memory=config.object_store_mb * 2**20)
@@ -234,7 +242,7 @@ def worker_in(envs: Sequence[VectorEnv], config: TrainConfig, agent: Any, make_w
 
 
 def place(
-    config: TrainConfig, make_agent: MakeAgent, make_worker: MakeWorker
+    config: TrainConfig, make_agent: MakeAgent, make_worker: MakeWorker, first: int = 0
 ) -> tuple[Any, list[EnvWorker] | WorkerGroup]:
     """Makes the agent that learns, and workers as the settings place them; the agent is not built yet.
 
@@ -245,6 +253,7 @@ def place(
         config: Settings of the training.
         make_agent: Makes an agent.
         make_worker: Makes a worker. Both travel to other processes.
+        first: Number of the first worker in this process, among those of all learners.
 
     Raises:
         ConfigError: The workers of this algorithm do not step their environments by turns.
@@ -264,7 +273,7 @@ def place(
             WorkerFactory(config, number, make_agent, make_worker) for number in range(config.placement.workers)
         ]
         return agent, WorkerGroup(factories, worker_resources(config))
-    envs = [make_training_envs(config, number) for number in range(config.placement.workers)]
+    envs = [make_training_envs(config, first + number) for number in range(config.placement.workers)]
     agent = make_agent(config, envs[0][0], config.seed)
     return agent, [worker_in(own, config, agent, make_worker) for own in envs]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import model_validator
@@ -15,10 +15,10 @@ from rlweave.settings.config import Config, setting
 if TYPE_CHECKING:
     from rlweave.algorithms.algorithm import Algorithm
 
-PlacementName = Literal["local", "environments_apart", "fused", "single_learner_coarse"]
+PlacementName = Literal["local", "environments_apart", "fused", "single_learner_coarse", "multi_learner"]
 FragmentName = Literal["environments", "policy", "learner", "memory"]
-#: The driver is the process of the training; of a worker or an environment process there may be many.
-Process = Literal["driver", "worker", "environment process", "program"]
+#: The driver is the process of the training; of workers, environment processes and ranks (learners) there may be many.
+Process = Literal["driver", "worker", "environment process", "program", "rank"]
 
 
 class PlacementConfig(Config):
@@ -28,9 +28,20 @@ class PlacementConfig(Config):
         "local",
         "where environments, policy and learner run: local, in this process; environments_apart, each environment in a "
         "process of its own; fused, all as one compiled program; single_learner_coarse, environments and policy in "
-        "workers with agents of their own (always so on Ray)",
+        "workers with agents of their own (always so on Ray); multi_learner, several learners with workers of their "
+        "own, which learn as one",
     )
-    workers: int = setting(1, "workers that share num_envs; 1 with engine ray is one process beside this one", ge=1)
+    workers: int = setting(
+        1, "workers that share num_envs (of each learner); 1 with engine ray is one process beside this one", ge=1
+    )
+    learners: int = setting(1, "learners that share num_envs and batches, with placement multi_learner", ge=1)
+    rank_failure: Literal["stop", "shrink"] = setting(
+        "stop",
+        "what happens when one of several learners fails: stop ends the training, shrink goes on with the others",
+    )
+    rank_timeout: float = setting(
+        300.0, "how much later than the others a learner may be; longer than its first update", gt=0.0, unit="seconds"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -95,7 +106,7 @@ class Placement:
         return [name for name in names if self.fits(get(name))]
 
 
-def _or(names: list[str]) -> str:
+def _or(names: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
 
 
@@ -127,6 +138,14 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             "single_learner_coarse",
             "workers act in their environments with agents of their own; one learner",
             {"environments": "worker", "policy": "worker", "learner": "driver", "memory": "driver"},
+            on_ray=True,
+        ),
+        Placement(
+            "multi_learner",
+            "several learners, each with workers in its process, which learn as one from the batches of all",
+            {"environments": "rank", "policy": "rank", "learner": "rank", "memory": "rank"},
+            needs="ranked",
+            without="its update is not a mean over rows that several learners could share",
             on_ray=True,
         ),
     )

@@ -76,7 +76,7 @@ class PlanTrainer:
         self.engine = make_engine(config)
         try:
             self._prepare_agent()
-            self.plan = plan.start(self.engine, episode_window=config.return_window)
+            self._start(plan)
             self.plan.ask_workers("start", [(seed,) for seed in self._episode_seeds()])
         except BaseException:
             close_engine(self.engine)
@@ -97,6 +97,11 @@ class PlanTrainer:
         plan = self.parts.plan()
         plan.warn_after = self.config.warn_after
         return plan
+
+    def _start(self, plan: ReportMetrics) -> None:
+        self.plan = plan.start(self.engine, episode_window=self.config.return_window)
+        if self.parts.remote is not None:
+            self.parts.remote.begin(self.plan)
 
     def _prepare_agent(self) -> None:
         """Settles threads and acting backend before anything runs."""
@@ -371,7 +376,7 @@ class PlanTrainer:
         if state["memory"] is None:
             self.agent.refill_memory()
         self.plan.close()
-        self.plan = self._compose().start(self.engine, episode_window=self.config.return_window)
+        self._start(self._compose())
         if self.parts.remote is not None:
             self.parts.remote.push(self.plan)
         self.plan.load_state_dict(state["plan"])

@@ -1,0 +1,197 @@
+"""Placement `multi_learner`: several learners with workers of their own, which learn as one from the batches of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlweave.agents.agent import AUTO
+from rlweave.agents.ppo import PPOConfig, fill_minibatches
+from rlweave.algorithms.environments import make_training_env
+from rlweave.algorithms.multi_learner_rank import RankFactory, RankReport
+from rlweave.algorithms.parts import Parts
+from rlweave.algorithms.placement import worker_resources
+from rlweave.algorithms.placements import PlacementConfig
+from rlweave.errors import ConfigError, PlanError
+from rlweave.flow import ParallelRollouts, ReportMetrics, Stream, TrainOneStep, WorkerGroup
+from rlweave.flow.collective import local_collectives
+from rlweave.flow.gather_modes import GatherSync
+
+if TYPE_CHECKING:
+    from rlweave.algorithms.algorithm import Algorithm
+
+
+def multi_learner_parts(config: Any, algorithm: Algorithm) -> Parts:
+    """Agent, ranks and plan of a training with several learners.
+
+    Args:
+        config: Settings of the training.
+        algorithm: What is trained.
+
+    Raises:
+        ConfigError: What it learns from cannot be divided among them, or a setting belongs to other placements.
+    """
+    own = rank_config(config)
+    placement = config.placement
+    with make_training_env(own) as env:
+        agent = algorithm.make_agent(own, env, config.seed)
+    shrinks = placement.rank_failure == "shrink"
+    host = "127.0.0.1" if config.address == "local" else ""
+    factories = [
+        RankFactory(own, number, placement.learners, algorithm, shrinks, placement.rank_timeout, host)
+        for number in range(placement.learners)
+    ]
+    ranks = Ranks(agent, WorkerGroup(factories, worker_resources(config)), config)
+    return Parts(agent, ranks.group, ranks.compose, ranks)
+
+
+class Ranks:
+    """The ranks of a training, as the driver sees them: their meeting, and what they have learned.
+
+    Args:
+        agent: The agent here, which is evaluated and saved in their place.
+        group: Makes the ranks.
+        config: Settings of the training.
+    """
+
+    def __init__(self, agent: Any, group: WorkerGroup, config: Any) -> None:
+        self.agent, self.group, self.config = agent, group, config
+        self._plan: ReportMetrics | None = None
+        #: Numbers of the ranks that are there.
+        self.there: list[int] = []
+
+    def compose(self) -> ReportMetrics:
+        """The plan in the driver: rounds of one update each, of which all ranks report."""
+        reports = ParallelRollouts(self.group)
+        timeout = self.config.worker_timeout
+        if self.config.placement.rank_failure == "shrink":
+            reports.on_error("replace", timeout, attempts=1)  # which gives up a rank at its first failure
+        else:
+            reports.on_error("stop", timeout)
+        rounds = Stream(GatherSync(reports.port, concat=True).outputs[0])
+        return ReportMetrics(rounds.for_each(TrainOneStep(self)), self.group)
+
+    def update(self, report: RankReport) -> dict[str, Any]:
+        """The metrics of an update that all ranks have made; where one was lost, the others meet anew."""
+        if report.interrupted:
+            assert self._plan is not None
+            self.begin(self._plan)
+        counts = {"trained_samples": report.trained_samples, "gradient_steps": report.gradient_steps}
+        return {**report.metrics, **counts, "ranks": len(self.there)}
+
+    def get_weights(self) -> dict[str, Any]:
+        """Nothing: no worker of the driver's plan acts on weights from here."""
+        return {}
+
+    def begin(self, plan: ReportMetrics) -> None:
+        """Has the ranks that are there meet."""
+        self._plan = plan
+        answers = plan.ask_workers("is_there")
+        self.there = [number for number, answer in enumerate(answers) if answer]
+        if not self.there:
+            raise PlanError(
+                "all ranks are lost",
+                where="multi_learner",
+                received=f"{len(answers)} ranks, none of which answers",
+                fix="resume from the last checkpoint",
+            )
+        size, place = len(self.there), {number: rank for rank, number in enumerate(self.there)}
+        if self.config.engine == "local":
+            meetings: list[Any] = list(local_collectives(size, self.config.placement.rank_timeout))
+        else:
+            opened = plan.ask_workers("open", [(number == self.there[0],) for number in range(len(answers))])
+            meetings = [opened[self.there[0]]] * size
+        plan.ask_workers(
+            "join",
+            [
+                (meetings[place[number]], place[number], size) if number in place else (None, -1, size)
+                for number in range(len(answers))
+            ],
+        )
+
+    def fetch(self, plan: ReportMetrics) -> None:
+        """Brings the agent here to what the ranks have learned."""
+        first = self.there[0]
+        learned = plan.ask_workers("learned_state", [(number == first,) for number in range(len(self.group))])[first]
+        if learned is None:
+            raise PlanError(
+                "a rank was lost, and with it what the ranks have learned since the last round",
+                where=f"rank {first}",
+                received="no answer",
+                fix="resume from the last checkpoint",
+            )
+        self.agent.set_weights(learned)
+        self.agent.load_counters(plan.ask_workers("counters")[first])
+
+    def push(self, plan: ReportMetrics) -> None:
+        """Brings the ranks to what the agent here has learned."""
+        state = self.agent.state_dict(memory=False)
+        learned = {path: value for path, value in state.items() if self.agent.is_of_all_ranks(path)}
+        plan.ask_workers("take_learned", [(learned, self.agent.counters())] * len(self.group))
+
+
+def rank_config(config: Any) -> Any:
+    """The settings of one rank: its share of environments and batches.
+
+    Raises:
+        ConfigError: Something cannot be divided, or a setting has no meaning here.
+    """
+    learners, own = config.placement.learners, config.agent
+    _check(config)
+    update: dict[str, Any] = {}
+    if isinstance(own, PPOConfig):  # as many minibatches as one learner of all environments would have
+        own = fill_minibatches(own, config.num_envs)
+    if hasattr(own, "batch_size"):
+        update = {
+            "batch_size": _share(own.batch_size, learners, "agent.batch_size", "transitions"),
+            "memory_capacity": math.ceil(own.memory_capacity / learners),
+            "learning_starts": math.ceil(own.learning_starts / learners),
+        }
+    return config.model_copy(
+        update={
+            "num_envs": _share(config.num_envs, learners * config.placement.workers, "num_envs", "environments")
+            * config.placement.workers,
+            "placement": PlacementConfig(name="local", workers=config.placement.workers),
+            "engine": "local",
+            "agent": own.model_copy(update=update),
+        }
+    )
+
+
+def _share(number: int, parts: int, where: str, what: str) -> int:
+    if number % parts:
+        raise ConfigError(
+            f"{what} cannot be divided evenly among the learners and their workers",
+            where=where,
+            received=f"{number} {what} in {parts} parts",
+            fix=f"--set {where}={-(-number // parts) * parts}",
+        )
+    return number // parts
+
+
+def _check(config: Any) -> None:
+    """Refuses settings that have no meaning with several learners."""
+    settings: Mapping[str, tuple[Any, str]] = {
+        "microbatch_size": (None, "micro-batches give gradients, which ranks do not average"),
+        "learner": ("here", "each learner is in the process of its rank"),
+        "broadcast_interval": (1, "workers act on the weights of their own learner"),
+    }
+    for name, (usual, why) in settings.items():
+        value = getattr(config, name, usual)
+        if value != usual:
+            raise ConfigError(why, where=name, received=f"{value}, with placement multi_learner", fix="leave it out")
+    if config.agent.acting_backend == AUTO:
+        raise ConfigError(
+            "the fastest acting backend is measured in the driver, but each rank has an agent of its own",
+            where="agent.acting_backend",
+            received=f"{AUTO!r} with placement multi_learner",
+            fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
+        )
+    if isinstance(getattr(config.agent, "priority_beta", None), Mapping):
+        raise ConfigError(
+            "each rank has a memory of its own, whose insertions are not those of all",
+            where="agent.priority_beta",
+            received="a schedule over inserted transitions, with placement multi_learner",
+            fix="choose a number",
+        )

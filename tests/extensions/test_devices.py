@@ -122,7 +122,7 @@ def run_all(executor, calls=4):
 
 @pytest.mark.parametrize(
     ("mode", "rng"),
-    [("compiled", "portable"), ("compiled", "fast"), pytest.param("eager", "portable", marks=pytest.mark.slow)],
+    [("compiled", "portable"), ("compiled", "fast"), pytest.param("eager", "portable", marks=pytest.mark.thorough)],
 )
 def test_four_devices_and_the_host_give_what_one_device_gives_bit_for_bit(rng, mode):
     one = built(Learner(), X, "jax", rng=rng, mode=mode)

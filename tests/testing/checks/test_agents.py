@@ -278,27 +278,29 @@ MORE_AGENTS = [
     ("td3", "Pendulum-v1"),
     ("ddpg", "Pendulum-v1"),
     ("ppo", "Pendulum-v1"),
-    ("ppo", "rlweave/CueRecall-v0"),
-    ("dqn", "rlweave/CueRecall-v0"),
     ("dqn", "rlweave/GridWorld-v0"),
-    ("a3c", "CartPole-v1"),
 ]
+THOROUGH = pytest.mark.thorough
+#: A3C's agent is A2C's, and other recurrent ones follow below.
+REPEATED = [("ppo", "rlweave/CueRecall-v0"), ("dqn", "rlweave/CueRecall-v0"), ("a3c", "CartPole-v1")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "env"), MORE_AGENTS)
+@pytest.mark.parametrize(
+    ("algorithm", "env"), [*MORE_AGENTS, *(pytest.param(*agent, marks=THOROUGH) for agent in REPEATED)]
+)
 def test_no_false_alarm_on_more_agents_of_the_library(algorithm, env):
     report = check_agent(algorithm, env, functions=False)
     assert report.ok, str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
-        pytest.param(*agent, marks=pytest.mark.slow if agent[0] in ("dqn", "sac") else pytest.mark.thorough)
-        for agent in AGENTS
-    ]
-    + [pytest.param(*agent, marks=pytest.mark.thorough) for agent in MORE_AGENTS],
+        pytest.param(*agent, marks=() if agent == ("dqn", "CartPole-v1") else THOROUGH)
+        for agent in (*AGENTS, *MORE_AGENTS, *REPEATED)
+    ],
 )
 def test_no_false_alarm_on_functions_of_agents_of_the_library(algorithm, env):
     report = check_agent(algorithm, env)
@@ -310,10 +312,15 @@ def test_no_false_alarm_on_functions_of_agents_of_the_library(algorithm, env):
     ("algorithm", "env", "settings"),
     [
         ("ppo", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}),
-        ("dqn", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}),
-        ("ppo", "rlweave/MaskedRecall-v0", {}),
+        pytest.param("dqn", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}, marks=THOROUGH),
+        pytest.param("ppo", "rlweave/MaskedRecall-v0", {}, marks=THOROUGH),
         ("dqn", "rlweave/MaskedRecall-v0", {}),
-        ("ppo", "CartPole-v1", {"epochs": 3, "minibatches": 3, "normalize_observations": True}),
+        pytest.param(
+            "ppo",
+            "CartPole-v1",
+            {"epochs": 3, "minibatches": 3, "normalize_observations": True},
+            marks=THOROUGH,
+        ),
         ("ppo", "CartPole-v1", {"normalize_observations": True, "normalize_rewards": True, "value_clip": 0.2}),
         ("ppo", "CartPole-v1", {"acting_backend": "numpy"}),
         ("dqn", "CartPole-v1", {"target_update_interval": 1, "memory_place": "graph"}),

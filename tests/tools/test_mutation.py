@@ -173,10 +173,22 @@ def test_reasons_belong_to_lines_that_are_there():
         assert not name or any(getattr(node, "name", "") == name for node in ast.walk(ast.parse(source)))
 
 
-@pytest.mark.slow
-def test_a_run_kills_and_goes_on(tmp_path):
+#: The tests of a file's own name, and no others.
+FEW = "from tools.mutation import selection; selection.ALSO.clear(); selection.OF_ALL_COMPONENTS = ()"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "more"),
+    [
+        pytest.param(FEW, ["--without-check"], marks=pytest.mark.slow, id="by its own tests"),
+        # measures the tests of all components, and all that `check` does
+        pytest.param("pass", [], marks=pytest.mark.thorough, id="by all"),
+    ],
+)
+def test_a_run_kills_and_goes_on(tmp_path, prepare, more):
     def run(*options):
-        command = [sys.executable, "-m", "tools.mutation", "--file", "components/scopes", "--state", str(tmp_path)]
+        program = f"{prepare}; from tools.mutation.__main__ import main; main()"
+        command = [sys.executable, "-c", program, "--file", "components/scopes", "--state", str(tmp_path), *more]
         done = subprocess.run([*command, *options], cwd=selection.ROOT, capture_output=True, text=True, check=True)
         return done.stdout
 

@@ -79,6 +79,10 @@ class ExportError(RlweaveError):
     """A policy that cannot be exported, or an artefact that is not what it was made of."""
 
 
+class EnvWarning(UserWarning):
+    """An environment was lost with its process, and another one took its place."""
+
+
 class PlanWarning(UserWarning):
     """A dataflow plan runs, but probably not as it was meant to."""
 

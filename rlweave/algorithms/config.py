@@ -55,9 +55,14 @@ class TrainConfig(Config):
     )
     env_timeout: float = setting(
         60.0,
-        "time without an answer after which such an environment counts as hanging",
+        "time without an answer after which an environment in a process of its own counts as hanging",
         gt=0.0,
         unit="seconds",
+    )
+    env_failure: Literal["stop", "replace"] = setting(
+        "replace",
+        "what happens when such a process ends or hangs: replace, a warning names it, its episode is cut (truncated), "
+        "and another process begins a new one; stop ends the training with an error",
     )
     backend: str = setting(
         best_backend(), "what computes: jax, torch, tensorflow or numpy; by default the first of them that is installed"

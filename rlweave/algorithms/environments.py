@@ -45,6 +45,7 @@ def making_options(config: TrainConfig) -> dict[str, Any]:
         "env_kwargs": config.env_options,
         "vectorization": "async" if config.has_environments_apart else config.vectorization,
         "timeout_s": config.env_timeout if config.has_environments_apart else None,
+        "on_loss": config.env_failure if config.has_environments_apart else None,
         "text": TextHashing(config.text_tokens, config.text_buckets),
         "info_mask": config.info_mask,
         "running_statistics": False,

@@ -109,7 +109,7 @@ def watch_checkpoint(
     player = policy.player()
     if show is not None and is_atari(resolve(config.env)):
         player = shows_observations(player, show)
-    apart = ("env_kwargs", "vectorization", "timeout_s")
+    apart = ("env_kwargs", "vectorization", "timeout_s", "on_loss")
     making = {key: value for key, value in making_options(config).items() if key not in apart}
     factory = functools.partial(make_watched_env, config.env, show, config.env_options, **making)
     return evaluate(player, factory, episodes, seed)

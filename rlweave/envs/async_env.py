@@ -2,62 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import selectors
-import signal
-import tempfile
 import time
+import warnings
 import weakref
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import cloudpickle
 import numpy as np
 
 from rlweave.envs.batching import Batch
-from rlweave.envs.env_process import (
-    Attach,
-    Constructed,
-    Failed,
-    Load,
-    Reset,
-    Save,
-    Saved,
-    SharedBatches,
-    Step,
-    Stepped,
-    WasReset,
-    can_share,
-    run_env_process,
-)
+from rlweave.envs.env_process import Attach, Constructed, Failed, Load, Reset, Save, Step, Stepped, WasReset
 from rlweave.envs.failures import environment_failure
 from rlweave.envs.object_state import Data, NotData
-from rlweave.envs.seeding import sub_env_seeds
+from rlweave.envs.process_handle import GUARD_HINT, Lost, ProcessHandle, end_processes, who_answers
+from rlweave.envs.seeding import derived_seed, sub_env_seeds
+from rlweave.envs.shared_batches import TERMINATED, TRUNCATED, SharedBatches, memory_file
 from rlweave.envs.steps import Advance, Infos
 from rlweave.envs.sync_env import EnvFactory, check_same_spaces
 from rlweave.envs.vector_env import VectorEnv
-from rlweave.errors import EnvError
+from rlweave.errors import EnvError, EnvWarning
 
 DEFAULT_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 120.0
 _CLOSE_GRACE_S = 5.0
+#: Seconds to wait for one environment before it is waited for all, so that a failure of another shows.
+_PATIENCE_S = 0.1
 _FAILURE_GRACE_S = 2.0
-_GUARD_HINT = (
-    "start environments below `if __name__ == '__main__':` in a script, as their processes import its module; "
-    "check that the environment can be made at all"
-)
 
 
 class AsyncEnv(VectorEnv):
     """Steps its sub-environments at the same time, each in a process; every step gives one transition for each.
 
-    Processes are started by ``forkserver`` (``spawn`` where there is none), never by ``fork``, which can dead-lock
-    once JAX or another library has started threads. They end with this object, with this process (even when it is
-    killed), and at the first failure of any of them.
+    Actions, rewards, flags and observations are in shared memory; only text, and infos that are not empty, travel.
+    Processes end with this object, with this process (even when it is killed), and at a failure of any of them, except
+    at one that has another process take its place.
 
     Args:
         factories: Makes each sub-environment; they are pickled by value where need be (cloudpickle).
@@ -67,6 +46,9 @@ class AsyncEnv(VectorEnv):
         info_metrics: As in `VectorEnv`.
         timeout_s: Seconds after which a reset or step that has not answered is an error. Starting processes and
             making environments gets at least `START_TIMEOUT_S`.
+        on_loss: What happens when a process ends or does not answer: ``"stop"``, an error; ``"replace"``, a warning,
+            and a new process with a new episode. The step that was lost is a transition that changed nothing, with
+            reward 0, and cuts the episode (truncated). A process that is lost before its first whole step is an error.
 
     Raises:
         EnvError: If a sub-environment cannot be made or the sub-environments' spaces differ.
@@ -81,125 +63,163 @@ class AsyncEnv(VectorEnv):
         check_finite: bool = True,
         info_metrics: Sequence[str] = (),
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        on_loss: Literal["stop", "replace"] = "stop",
     ) -> None:
-        self._timeout_s = timeout_s
-        self._processes: list[BaseProcess] = []
-        self._connections: list[Connection] = []
-        self._selector = selectors.DefaultSelector()
-        self._finalizer = weakref.finalize(
-            self, _end_processes, self._processes, self._connections, self._selector, _FAILURE_GRACE_S
-        )
-        self._actions: Sequence[Any] | None = None
+        self._timeout_s, self._on_loss = timeout_s, on_loss
+        self._processes: list[ProcessHandle] = []
+        self._finalizer = weakref.finalize(self, end_processes, self._processes, _FAILURE_GRACE_S)
+        self._actions: Any = None
         try:
-            self._start(factories)
-            constructed: list[Constructed] = self._collect(max(timeout_s, START_TIMEOUT_S), Constructed)
-            spaces = [(reply.observation_space, reply.action_space) for reply in constructed]
+            self._factories = [_pickled(factory, index) for index, factory in enumerate(factories)]
+            for index, factory in enumerate(self._factories):
+                self._processes.append(ProcessHandle(index, factory))
+            constructed = self._answers(range(len(self._processes)), Constructed, max(timeout_s, START_TIMEOUT_S))
+            spaces = [(reply.observation_space, reply.action_space) for reply in constructed.values()]
             check_same_spaces(spaces)
             common: dict[str, Any] = {"seed": seed, "worker": worker, "check_finite": check_finite}
             super().__init__(*spaces[0], len(spaces), **common, info_metrics=info_metrics)
-            self._shared = self._share_memory() if can_share(self._codec) else None
+            self._rows = range(self.num_envs)
+            self._replaced = np.zeros(self.num_envs, np.int64)
+            self._is_new = np.zeros(self.num_envs, np.bool_)
+            self._refuse_loss(self._share_memory())
         except BaseException:
             self._close_all(failed=True)
             raise
 
-    def _start(self, factories: Sequence[EnvFactory]) -> None:
-        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        context = multiprocessing.get_context(method)
-        if method == "forkserver":
-            # Processes start from a server that has imported this already: 10 ms instead of 400. Python's own choice,
-            # "__main__", is left out: a script that computes with JAX at its top level would do so in the server,
-            # which then forks.
-            context.set_forkserver_preload(["rlweave.envs.env_process"])
-        for index, factory in enumerate(factories):
-            try:
-                pickled = cloudpickle.dumps(factory)
-            except Exception as error:
-                what = f"the function that makes the environment cannot be pickled: {error}"
-                raise environment_failure(what, env=index, phase="construction") from error
-            ours, theirs = context.Pipe()
-            self._connections.append(ours)
-            process = context.Process(  # type: ignore[attr-defined]
-                target=run_env_process, args=(theirs, index, pickled), name=f"rlweave-env-{index}", daemon=True
-            )
-            try:
-                process.start()
-            except (OSError, EOFError) as error:
-                what = f"the process could not be started: {error!r}"
-                raise environment_failure(what, env=index, phase="construction", fix=_GUARD_HINT) from error
-            finally:
-                theirs.close()
-            self._processes.append(process)
-            self._selector.register(ours, selectors.EVENT_READ, index)
-
-    def _share_memory(self) -> SharedBatches:
-        size = SharedBatches.size_of(self._codec, self.num_envs)
-        path = _make_file(size)
-        try:
-            self._send([Attach(path, self.num_envs)] * self.num_envs)
-            self._collect(self._timeout_s, None)
-            return SharedBatches(path, self._codec, self.num_envs)
-        finally:
-            # Mapped memory lives on; without a name it cannot be left behind.
-            os.unlink(path)
+    def _share_memory(self) -> dict[int, Lost]:
+        """Shares new memory with all processes, and returns those that are lost meanwhile."""
+        size = SharedBatches.size_of(self._codec, self._action_codec, self.num_envs)
+        with memory_file(size) as path:
+            self._send({row: Attach(path, self.num_envs) for row in self._rows})
+            _, lost = self._collect(self._rows, self._timeout_s)
+            self._shared = SharedBatches(path, self._codec, self._action_codec, self.num_envs)
+        return lost
 
     def _reset_all(self, reseed: bool, options: dict[str, Any] | None) -> tuple[Batch, Infos]:
         seeds: Sequence[int | None] = (
             sub_env_seeds(self.seed, self.worker, self.num_envs) if reseed else [None] * self.num_envs
         )
         self._actions = None
-        self._send([Reset(seed, options) for seed in seeds])
-        replies: list[WasReset] = self._collect(self._timeout_s, WasReset)
-        first = self._first_observations(dict(enumerate(replies)))
-        return self._codec.copy(first), [reply.info for reply in replies]
+        requests = {row: Reset(seeds[row], options) for row in self._rows}
+        self._send(requests)
+        replies, lost = self._collect(self._rows, self._timeout_s)
+        if lost:
+            for row in self._begin_anew(lost):  # with other memory: all are asked again
+                requests[row] = Reset(self._seed_of_new(row) if seeds[row] is None else seeds[row], options)
+            replies = self._ask(requests, WasReset)
+        return self._codec.copy(self._first_observations(replies)), [replies[row].info for row in self._rows]
 
-    def _convert_actions(self, actions: Batch) -> Sequence[Any]:
-        return self._action_codec.split(actions, self.num_envs)
+    def _convert_actions(self, actions: Batch) -> Any:
+        return self._action_codec.to_vector(actions, self.num_envs)
 
-    def _begin(self, gym_actions: Sequence[Any]) -> None:
+    def _begin(self, gym_actions: Any) -> None:
         self._actions = gym_actions
-        self._send([Step(action) for action in gym_actions])
+        if self._shared.actions is None:
+            self._send({row: Step(self._action(row)) for row in self._rows})
+            return
+        self._shared.write_actions(gym_actions)
+        for process in self._processes:
+            process.ring()
 
     def _finish(self) -> Advance:
-        replies: list[Stepped] = self._collect(self._timeout_s, Stepped)
-        rewards = np.array([reply.reward for reply in replies], np.float64)
-        terminated = np.array([reply.terminated for reply in replies], np.bool_)
-        truncated = np.array([reply.truncated for reply in replies], np.bool_)
-        infos = [reply.info for reply in replies]
-        ended = terminated | truncated
+        replies, lost = self._collect(self._rows, self._timeout_s)
+        shared = self._shared
         final = self._final_observations(replies)
-        if not ended.any():
+        rewards = shared.rewards.copy()
+        terminated, truncated = (shared.flags & TERMINATED) != 0, (shared.flags & TRUNCATED) != 0
+        resets = {row: reply.reset for row, reply in replies.items() if reply is not None and reply.reset is not None}
+        infos = [{} if (reply := replies.get(row)) is None else reply.info for row in self._rows]
+        current_infos = [resets[row].info if row in resets else info for row, info in enumerate(infos)]
+        self._is_new[list(replies)] = False
+        ended = terminated | truncated
+        if not ended.any() and not lost:
             return Advance(final, rewards, terminated, truncated, final, None, ended, infos, infos)
-        resets = {index: reply.reset for index, reply in enumerate(replies) if reply.reset is not None}
         observations = self._codec.replace(final, self._first_observations(resets), ended)
-        current_infos = [info if index not in resets else resets[index].info for index, info in enumerate(infos)]
+        if lost:
+            rows = np.isin(self._rows, list(lost))
+            rewards[rows], terminated[rows] = 0.0, False
+            final = self._codec.replace(final, self._observations, rows)
+            new = self._begin_anew(lost)
+            rows = np.isin(self._rows, list(new))
+            truncated[rows] = True
+            observations = self._codec.replace(observations, self._first_observations(new), rows)
+            ended = terminated | truncated
+            current_infos = [new[row].info if row in new else info for row, info in enumerate(current_infos)]
         return Advance(observations, rewards, terminated, truncated, final, None, ended, infos, current_infos)
 
+    # -- processes that are lost ---------------------------------------------------------------------------------
+
+    def _begin_anew(self, lost: Mapping[int, Lost]) -> dict[int, WasReset]:
+        """Begins other processes, and episodes, for those that are lost, and those that are lost meanwhile."""
+        new: set[int] = set()
+        replies: dict[int, WasReset] = {}
+        while lost:
+            self._replace(lost)
+            new |= lost.keys()
+            lost = self._share_memory()
+            if not lost:
+                self._send({row: Reset(self._seed_of_new(row), None) for row in new})
+                replies, lost = self._collect(new, self._timeout_s)
+        return replies
+
+    def _replace(self, lost: Mapping[int, Lost]) -> None:
+        """Begins other processes for those that are lost.
+
+        Raises:
+            EnvError: One is lost again, or they are not to be replaced.
+        """
+        for row, loss in lost.items():
+            error = self._loss(row, loss)
+            if self._on_loss == "stop" or self._is_new[row]:
+                raise error
+            warnings.warn(f"{error}\nanother process takes its place, with a new episode", EnvWarning, stacklevel=2)
+        gone = [self._processes[row] for row in lost]
+        for row in lost:
+            self._processes[row] = ProcessHandle(row, self._factories[row])
+        end_processes(gone, 0.0)
+        self._answers(lost, Constructed, max(self._timeout_s, START_TIMEOUT_S))
+        self._replaced[list(lost)] += 1
+        self._is_new[list(lost)] = True
+
+    def _seed_of_new(self, row: int) -> int:
+        own = sub_env_seeds(self.seed, self.worker, self.num_envs)[row]
+        return derived_seed(own, f"replacement {self._replaced[row]}")
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
     def _save_envs(self) -> list[Data]:
-        return self._ask([Save()] * self.num_envs)
+        return self._states([Save()] * self.num_envs)
 
     def _load_envs(self, state: list[Data]) -> None:
-        self._ask([Load(saved) for saved in state])
+        self._states([Load(saved) for saved in state])
 
-    def _ask(self, requests: Sequence[Any]) -> list[Any]:
+    def _states(self, requests: Sequence[Any]) -> list[Any]:
         """States of the environments, as their processes report them."""
-        self._send(requests)
-        replies: list[Saved] = self._collect(self._timeout_s, Saved)
-        refused = next((reply.unsaved_because for reply in replies if reply.unsaved_because), None)
+        self._send(dict(enumerate(requests)))
+        replies, lost = self._collect(self._rows, self._timeout_s)
+        if self._on_loss == "stop":
+            self._refuse_loss(lost)
+        if lost:
+            raise NotData(f"{next(iter(lost.values()))} (environment {min(lost)})")
+        refused = next((reply.unsaved_because for reply in replies.values() if reply.unsaved_because), None)
         if refused is not None:
             raise NotData(refused)
-        return [reply.state for reply in replies]
+        return [replies[row].state for row in self._rows]
 
-    def _final_observations(self, replies: Sequence[Stepped]) -> Batch:
-        if self._shared is not None:
+    # -- observations --------------------------------------------------------------------------------------------
+
+    def _final_observations(self, replies: Mapping[int, Stepped | None]) -> Batch:
+        if self._shared.final is not None:
             return self._codec.copy(self._shared.final)
         batch = self._codec.allocate(self.num_envs)
-        for index, reply in enumerate(replies):
+        for index, reply in replies.items():
+            assert reply is not None
             self._write(batch, index, reply.observation)
         return batch
 
-    def _first_observations(self, resets: dict[int, WasReset]) -> Batch:
-        """Returns a batch in which the rows in `resets` are set; it may be shared memory."""
-        if self._shared is not None:
+    def _first_observations(self, resets: Mapping[int, WasReset]) -> Batch:
+        """Returns a batch in which the rows in `resets`, or of empty infos, are set; it may be shared memory."""
+        if self._shared.first is not None:
             return self._shared.first
         batch = self._codec.allocate(self.num_envs)
         for index, reply in resets.items():
@@ -213,67 +233,79 @@ class AsyncEnv(VectorEnv):
             what = f"the environment broke its contract: {error}"
             raise environment_failure(what, env=index, phase=self._phase(index)) from error
 
-    def _send(self, requests: Sequence[Any]) -> None:
-        for index, (connection, request) in enumerate(zip(self._connections, requests, strict=True)):
-            try:
-                connection.send(request)
-            except OSError:
-                raise self._death(index) from None
+    # -- messages ------------------------------------------------------------------------------------------------
 
-    def _collect(self, timeout_s: float, kind: type | None) -> list[Any]:
-        """Returns one reply of each process.
+    def _send(self, requests: Mapping[int, Any]) -> None:
+        for row, request in requests.items():
+            self._processes[row].send(request)
+
+    def _ask(self, requests: Mapping[int, Any], kind: type | None = None) -> dict[int, Any]:
+        self._send(requests)
+        return self._answers(requests, kind, self._timeout_s)
+
+    def _answers(self, rows: Iterable[int], kind: type | None, timeout_s: float) -> dict[int, Any]:
+        """One reply of each of some processes, none of which may be lost."""
+        replies, lost = self._collect(rows, timeout_s)
+        self._refuse_loss(lost)
+        assert kind is None or all(isinstance(reply, kind) for reply in replies.values())
+        return replies
+
+    def _collect(self, rows: Iterable[int], timeout_s: float) -> tuple[dict[int, Any], dict[int, Lost]]:
+        """One reply of each of some processes, and those that are lost.
 
         Args:
+            rows: Which processes.
             timeout_s: Seconds to wait for all of them.
-            kind: The only right kind of reply; None takes any but a failure.
+
+        Raises:
+            EnvError: An environment failed.
         """
-        replies: list[Any] = [None] * len(self._connections)
-        pending = set(range(len(replies)))
+        replies: dict[int, Any] = {}
+        lost: dict[int, Lost] = {}
         deadline = time.monotonic() + timeout_s
+
+        def take(row: int) -> None:
+            try:
+                reply = self._processes[row].answer()
+            except Lost as loss:
+                lost[row] = loss
+                return
+            if isinstance(reply, Failed):
+                raise self._failure(row, reply)
+            replies[row] = reply
+
+        pending = []
+        for row in rows:  # one after the other: this process wakes less often than if it waited for any of them
+            if self._processes[row].answers_within(min(_PATIENCE_S, timeout_s)):
+                take(row)
+            else:
+                pending.append(row)
         while pending:
-            ready = self._selector.select(max(0.0, deadline - time.monotonic()))
+            ready = who_answers([self._processes[row] for row in pending], max(0.0, deadline - time.monotonic()))
+            for row in sorted(ready):
+                take(row)
+            pending = [row for row in pending if row not in ready]
             if not ready:
-                raise self._hang(min(pending), pending, timeout_s)
-            for key, _ in ready:
-                index: int = key.data
-                try:
-                    reply = key.fileobj.recv()  # type: ignore[union-attr]
-                except (EOFError, OSError):
-                    raise self._death(index) from None
-                if isinstance(reply, Failed):
-                    raise self._failure(index, reply)
-                assert kind is None or isinstance(reply, kind)
-                replies[index] = reply
-                pending.discard(index)
-        return replies
+                for row in pending:
+                    self._processes[row].process.kill()
+                    lost[row] = Lost(f"the environment has not answered for {timeout_s:g} s", hangs=True)
+                break
+        return replies, lost
 
     def _failure(self, index: int, reply: Failed) -> EnvError:
         phase = "reset" if reply.during_reset else self._phase(index)
         return environment_failure(reply.what, env=index, phase=phase, action=self._action(index), trace=reply.trace)
 
-    def _death(self, index: int) -> EnvError:
-        process = self._processes[index]
-        process.join(_CLOSE_GRACE_S)
-        code = process.exitcode
-        if code is None:
-            how = "closed its connection"
-        elif code < 0:
-            how = f"was killed by {_signal_name(-code)}"
-        else:
-            how = f"ended with exit code {code}"
+    def _loss(self, index: int, loss: Lost) -> EnvError:
         phase = self._phase(index)
-        fix = _GUARD_HINT if phase == "construction" else "its own output, above, may say why"
-        what = f"the process of the environment {how}"
-        return environment_failure(what, env=index, phase=phase, action=self._action(index), fix=fix)
+        fix = GUARD_HINT if phase == "construction" else "its own output, above, may say why"
+        if loss.hangs:
+            fix = "raise timeout_s (of a training: env_timeout) if it is only slow"
+        return environment_failure(str(loss), env=index, phase=phase, action=self._action(index), fix=fix)
 
-    def _hang(self, index: int, pending: set[int], timeout_s: float) -> EnvError:
-        for hung in pending:
-            self._processes[hung].kill()
-        what = f"the environment has not answered for {timeout_s:g} s"
-        if len(pending) > 1:
-            what += f" (nor have environments {sorted(pending)[1:]})"
-        fix = "raise timeout_s (of a training: env_timeout) if it is only slow"
-        return environment_failure(what, env=index, phase=self._phase(index), action=self._action(index), fix=fix)
+    def _refuse_loss(self, lost: Mapping[int, Lost]) -> None:
+        for row, loss in lost.items():
+            raise self._loss(row, loss)
 
     def _phase(self, index: int) -> str:
         if not hasattr(self, "tracker"):
@@ -281,57 +313,17 @@ class AsyncEnv(VectorEnv):
         return "reset" if self._actions is None else self._step_phase(index)
 
     def _action(self, index: int) -> Any:
-        return None if self._actions is None else self._actions[index]
+        return None if self._actions is None else self._action_codec.row(self._actions, index)
 
     def _close_all(self, failed: bool) -> None:
         if self._finalizer.detach() is not None:
-            grace_s = _FAILURE_GRACE_S if failed else _CLOSE_GRACE_S
-            _end_processes(self._processes, self._connections, self._selector, grace_s)
+            end_processes(self._processes, _FAILURE_GRACE_S if failed else _CLOSE_GRACE_S)
 
 
-def _end_processes(
-    processes: Sequence[BaseProcess],
-    connections: Sequence[Connection],
-    selector: selectors.BaseSelector,
-    grace_s: float,
-) -> None:
-    """Ends all processes: asks first (a closed connection is the request), then insists."""
-    selector.close()
-    for connection in connections:
-        connection.close()
-    deadline = time.monotonic() + grace_s
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-    for process in processes:
-        if process.exitcode is None:
-            process.kill()
-    for process in processes:
-        process.join()
-        process.close()
-
-
-def _make_file(size: int) -> str:
-    """Returns the path of a new file with that many bytes, in memory if there is room for it."""
-    for directory in ("/dev/shm", None):
-        if directory is not None and not os.access(directory, os.W_OK):
-            continue
-        descriptor, path = tempfile.mkstemp(prefix="rlweave-", dir=directory)
-        try:
-            # Writing beyond a full file system through a mapping would kill the process; this asks for the room first.
-            os.posix_fallocate(descriptor, 0, size)
-            return path
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            if directory is None:
-                raise
-        finally:
-            os.close(descriptor)
-    raise AssertionError("the last directory either returns or raises")
-
-
-def _signal_name(number: int) -> str:
+def _pickled(factory: EnvFactory, index: int) -> bytes:
     try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        pickled: bytes = cloudpickle.dumps(factory)
+        return pickled
+    except Exception as error:
+        what = f"the function that makes the environment cannot be pickled: {error}"
+        raise environment_failure(what, env=index, phase="construction") from error

@@ -77,6 +77,10 @@ class BatchCodec(ABC):
         """
 
     @abstractmethod
+    def row(self, values: Any, index: int) -> Any:
+        """Returns one row of what `to_vector` gave, as `split` does."""
+
+    @abstractmethod
     def to_vector(self, batch: Batch, num_envs: int) -> Any:
         """Like `split`, but returns one value of Gymnasium's batched space, for its vector environments."""
 
@@ -176,6 +180,10 @@ class LeafCodec(BatchCodec):
             # Iterating over a batch of scalars gives NumPy scalars: right for Discrete, wrong for a Box.
             return [values[row, ...] for row in range(num_envs)]
         return list(values)
+
+    def row(self, values: Any, index: int) -> Any:
+        value = values[index, ...] if self._counts is None and not self.shape else values[index]
+        return value.copy() if isinstance(value, np.ndarray) else value
 
     def to_vector(self, batch: Array, num_envs: int) -> Any:
         array = self._batch_array(batch, num_envs)
@@ -279,6 +287,9 @@ class TextCodec(LeafCodec):
             raise self._wrong("must be a str", f"{value!r} of type {type(value).__name__}")
         batch[index] = value
 
+    def row(self, values: Any, index: int) -> Any:
+        return values[index]
+
     def split(self, batch: Array, num_envs: int) -> Sequence[Any]:
         return list(self.to_vector(batch, num_envs))
 
@@ -320,6 +331,9 @@ class DictCodec(BatchCodec):
         self._check_keys(batch)
         columns = {key: child.split(batch[key], num_envs) for key, child in self._children.items()}
         return [{key: column[row] for key, column in columns.items()} for row in range(num_envs)]
+
+    def row(self, values: dict[str, Any], index: int) -> dict[str, Any]:
+        return {key: child.row(values[key], index) for key, child in self._children.items()}
 
     def to_vector(self, batch: dict[str, Batch], num_envs: int) -> dict[str, Any]:
         self._check_keys(batch)
@@ -379,6 +393,9 @@ class TupleCodec(BatchCodec):
         self._check_length(batch)
         columns = [child.split(part, num_envs) for child, part in zip(self._children, batch, strict=True)]
         return [tuple(column[row] for column in columns) for row in range(num_envs)]
+
+    def row(self, values: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+        return tuple(child.row(part, index) for child, part in zip(self._children, values, strict=True))
 
     def to_vector(self, batch: tuple[Batch, ...], num_envs: int) -> tuple[Any, ...]:
         self._check_length(batch)

@@ -1,13 +1,12 @@
 """The process of one sub-environment of an `AsyncEnv`, and its messages.
 
-The process owns one environment. It answers one reply to each request, in order. Observations travel through shared
-memory; everything else through a pipe. It imports no deep-learning framework.
+The process owns one environment. It answers one reply to each request, in order. Both are a byte; what shared memory
+cannot hold (text, infos that are not empty, states) follows as a message. It imports no deep-learning framework.
 """
 
 from __future__ import annotations
 
 import copy
-import mmap
 import multiprocessing
 import os
 import signal
@@ -19,14 +18,14 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium
-import numpy as np
 
-from rlweave.envs.batching import Array, Batch, BatchCodec, TextCodec, batch_codec
+from rlweave.envs.batching import BatchCodec, batch_codec
 from rlweave.envs.contract import check_environment, plain_flag, plain_reward, reset_values, step_values
 from rlweave.envs.failures import describe
 from rlweave.envs.object_state import Data, NotData
 from rlweave.envs.restoring import restore
 from rlweave.envs.saving import save_environment
+from rlweave.envs.shared_batches import TERMINATED, TRUNCATED, SharedBatches
 
 
 class Attach(NamedTuple):
@@ -43,8 +42,12 @@ class Reset(NamedTuple):
     options: dict[str, Any] | None
 
 
+#: The first byte of a request or reply: a message follows; or all that there is to know is in shared memory.
+MESSAGE, SHARED = b"m", b"s"
+
+
 class Step(NamedTuple):
-    """Request: step the environment, and reset it if the episode ends."""
+    """Request: step the environment, and reset it if the episode ends; without a message the action is shared."""
 
     action: Any
 
@@ -90,20 +93,14 @@ class WasReset(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """Reply to `Step`; the observation is row `index` of the first batch in shared memory.
+    """Reply to `Step`; reward, flags and, as a rule, observations are row `index` of the batches in shared memory.
 
     Attributes:
-        reward: Of the step.
-        terminated: Of the step.
-        truncated: Of the step.
         info: Of the step.
         reset: The result of a reset after the step, if the episode ended.
         observation: The observation itself, where the space has leaves that shared memory cannot hold.
     """
 
-    reward: float
-    terminated: bool
-    truncated: bool
     info: dict[str, Any]
     reset: WasReset | None
     observation: Any = None
@@ -121,43 +118,6 @@ class Failed(NamedTuple):
     what: str
     trace: str
     during_reset: bool
-
-
-class SharedBatches:
-    """Two batches in one file-backed shared memory: final observations, and first observations after a reset.
-
-    Args:
-        path: The file; it must have `size_of` bytes.
-        codec: Codec of the observation space.
-        num_envs: Number of rows.
-    """
-
-    def __init__(self, path: str, codec: BatchCodec, num_envs: int) -> None:
-        with open(path, "r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), self.size_of(codec, num_envs))
-        self._used = 0
-        self.final: Batch = codec.allocate(num_envs, self._allocate)
-        self.first: Batch = codec.allocate(num_envs, self._allocate)
-
-    @staticmethod
-    def size_of(codec: BatchCodec, num_envs: int) -> int:
-        """Returns the number of bytes that the two batches take; at least one, as empty files cannot be mapped."""
-        return 1 + 2 * sum(
-            _padded(num_envs * int(np.prod(leaf.shape)) * leaf.dtype.itemsize) for leaf in codec.leaves()
-        )
-
-    def _allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        count = int(np.prod(shape))
-        array = (
-            np.frombuffer(self._memory, dtype, count, self._used).reshape(shape) if count else np.zeros(shape, dtype)
-        )
-        self._used += _padded(array.nbytes)
-        return array
-
-
-def can_share(codec: BatchCodec) -> bool:
-    """Whether every leaf of a space has a fixed number of bytes, unlike text."""
-    return not any(isinstance(leaf, TextCodec) for leaf in codec.leaves())
 
 
 def run_env_process(connection: Connection, index: int, factory: bytes) -> None:
@@ -180,10 +140,13 @@ def run_env_process(connection: Connection, index: int, factory: bytes) -> None:
         is_connected = _send(connection, Constructed(env.observation_space, env.action_space))
         while is_connected:
             try:
-                request = connection.recv()
+                kind = os.read(connection.fileno(), 1)
+                request = connection.recv() if kind == MESSAGE else None
             except (EOFError, OSError):
                 break
-            is_connected = _send(connection, service.serve(request))
+            if not kind:
+                break
+            is_connected = _send(connection, service.step() if request is None else service.serve(request))
     except BaseException as error:
         what, trace = describe(error)
         _send(connection, Failed(what, trace, service is not None and service.is_resetting))
@@ -197,8 +160,16 @@ class _EnvService:
 
     def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
         self._env, self._index, self._codec = env, index, batch_codec(env.observation_space)
-        self._shared: SharedBatches | None = None
+        self._action_codec: BatchCodec
+        self._shared: SharedBatches
         self.is_resetting = False
+
+    def step(self) -> Stepped | None:
+        """A step with the shared action; None if all of the result is shared."""
+        stepped = self._step(self._action_codec.row(self._shared.actions, self._index))
+        if self._shared.final is None or stepped.info or (stepped.reset is not None and stepped.reset.info):
+            return stepped
+        return None
 
     def serve(self, request: Attach | Reset | Step | Save | Load) -> Attached | WasReset | Stepped | Saved:
         match request:
@@ -207,7 +178,8 @@ class _EnvService:
             case Reset(seed, options):
                 return self._reset(seed, options)
             case Attach(path, num_envs):
-                self._shared = SharedBatches(path, self._codec, num_envs)
+                self._action_codec = batch_codec(self._env.action_space)
+                self._shared = SharedBatches(path, self._codec, self._action_codec, num_envs)
                 return Attached()
             case Save():
                 return _saved(lambda: save_environment(self._env))
@@ -217,7 +189,7 @@ class _EnvService:
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> WasReset:
         self.is_resetting = True
         observation, info = reset_values(self._env.reset(seed=seed, options=options))
-        if self._shared is not None:
+        if self._shared.first is not None:
             self._codec.write(self._shared.first, self._index, observation)
             observation = None
         self.is_resetting = False
@@ -227,14 +199,16 @@ class _EnvService:
         observation, raw_reward, raw_end, raw_cut, info = step_values(self._env.step(action))
         reward = plain_reward(raw_reward)
         terminated, truncated = plain_flag("terminated", raw_end), plain_flag("truncated", raw_cut)
-        if self._shared is not None:
+        self._shared.rewards[self._index] = reward
+        self._shared.flags[self._index] = TERMINATED * terminated | TRUNCATED * truncated
+        if self._shared.final is not None:
             self._codec.write(self._shared.final, self._index, observation)
             observation = None
         elif terminated or truncated:
             # The reset below may write into the same objects.
             observation = copy.deepcopy(observation)
         reset = self._reset(None, None) if terminated or truncated else None
-        return Stepped(reward, terminated, truncated, info, reset, observation)
+        return Stepped(info, reset, observation)
 
 
 def _saved(function: Callable[[], Data], tells: bool = True) -> Saved:
@@ -245,8 +219,14 @@ def _saved(function: Callable[[], Data], tells: bool = True) -> Saved:
     return Saved(state if tells else None)
 
 
-def _send(connection: Connection, reply: NamedTuple) -> bool:
-    """Sends a reply; returns whether the parent is there to receive it."""
+def _send(connection: Connection, reply: NamedTuple | None) -> bool:
+    """Sends a reply, None without a message; returns whether the parent is there to receive it."""
+    try:
+        if reply is None:
+            os.write(connection.fileno(), SHARED)
+            return True
+    except OSError:
+        return False
     try:
         data = ForkingPickler.dumps(reply)
     except Exception as error:
@@ -256,6 +236,7 @@ def _send(connection: Connection, reply: NamedTuple) -> bool:
         failed = Failed(f"{name} cannot be pickled: {error}", trace, isinstance(reply, WasReset))
         data = ForkingPickler.dumps(failed)
     try:
+        os.write(connection.fileno(), MESSAGE)
         connection.send_bytes(data)
     except OSError:
         return False
@@ -278,7 +259,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-def _padded(size: int) -> int:
-    return -(-size // 64) * 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -43,6 +43,7 @@ def make_env(
     worker: int = 0,
     autoreset: str | None = None,
     timeout_s: float | None = None,
+    on_loss: Literal["stop", "replace"] | None = None,
     check_finite: bool = True,
     text: TextHashing | None = None,
     info_mask: str | None = None,
@@ -70,6 +71,8 @@ def make_env(
             ``"next_step"``, ``"same_step"`` or ``"disabled"``, and passes the mode on to a ``"vector_entry_point"``.
             With a vector environment, its mode must be this one.
         timeout_s: For ``"async"`` only: seconds after which a step or reset without answer is an error (60).
+        on_loss: For ``"async"`` only: what happens when the process of an environment ends, or does not answer in time:
+            ``"stop"`` (the default) or ``"replace"``; see `AsyncEnv`.
         check_finite: Whether a NaN or infinite observation or reward is an error.
         text: Has the text of observations turned into numbers of words, if there is any. None leaves it as text, which
             no policy takes.
@@ -108,6 +111,13 @@ def make_env(
             kwargs |= {"reward_clipping": False, "episodic_life": False}
             vector_env = _make_vector_env(spec, num_envs, "vector_entry_point", kwargs, "same_step")
             return AtariEnv(vector_env, training=training, **learning, **common)
+    if on_loss is not None and (vectorization != "async" or autoreset is not None):
+        raise ConfigError(
+            "only environments with processes of their own are lost with these",
+            where="on_loss",
+            received=repr(on_loss),
+            fix="use vectorization='async' without autoreset, or leave on_loss out",
+        )
     is_vector_env = isinstance(env, gymnasium.vector.VectorEnv)
     vectorization = vectorization or ("custom" if is_vector_env else "sync")
     _check_options(env, num_envs, vectorization, kwargs, autoreset, timeout_s)
@@ -141,7 +151,7 @@ def make_env(
     timeout_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
     if autoreset is None:
         return (
-            AsyncEnv(factories, **common, timeout_s=timeout_s)
+            AsyncEnv(factories, **common, timeout_s=timeout_s, on_loss=on_loss or "stop")
             if vectorization == "async"
             else SyncEnv(factories, **common)
         )

@@ -162,7 +162,7 @@ def test_an_environment_that_fails_reaches_the_user(how, told):
 )
 def test_an_environment_in_a_process_of_its_own_that_fails_is_named(how, told):
     """Fault 38, with what only another process can tell; the worker lives, and ends with the training."""
-    sets = {"vectorization": "async", "env_timeout": 4.0, "num_envs": 2}
+    sets = {"vectorization": "async", "env_timeout": 4.0, "env_failure": "stop", "num_envs": 2}
     text, processes = failure_of(trainer_of(env=FAULTY, env_options={"how": how, "at": 19}, **sets))
     for words in ["parallel_rollouts/0", "action", *told]:
         assert words in text

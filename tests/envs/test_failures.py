@@ -17,7 +17,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlweave.envs import AsyncEnv, VectorEnv, async_env, make_env
+from rlweave.envs import AsyncEnv, VectorEnv, make_env
+from rlweave.envs.shared_batches import memory_file
 from rlweave.errors import EnvError
 from tests.envs import faulty_envs
 from tests.envs.faulty_envs import (
@@ -47,7 +48,7 @@ def fail(env: VectorEnv, actions: Any = ACTIONS, steps: int = 3) -> EnvError:
 
 
 def process_ids(env: AsyncEnv) -> list[int]:
-    return [process.pid for process in env._processes if process.pid is not None]
+    return [process.pid for process in env._processes]
 
 
 def is_alive(process_id: int) -> bool:
@@ -172,19 +173,12 @@ def test_a_sibling_that_hangs_is_killed() -> None:
     assert not any(map(is_alive, processes))
 
 
-def test_shared_memory_has_no_name_to_leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    paths: list[str] = []
-
-    def make_file(size: int) -> str:
-        paths.append(make_file_before(size))
-        return paths[-1]
-
-    make_file_before = async_env._make_file
-    monkeypatch.setattr(async_env, "_make_file", make_file)
-    with make_env(Counting, 1, "async", seed=0) as env:
-        env.reset()
-        assert len(paths) == 1
-        assert not Path(paths[0]).exists()
+def test_shared_memory_has_no_name_to_leave_behind() -> None:
+    before = set(os.listdir("/dev/shm"))
+    with memory_file(64) as path:
+        assert not {name for name in os.listdir("/dev/shm") if "rlweave" in name} - before
+        assert Path(path).stat().st_size == 64
+    assert not Path(path).exists()
 
 
 def test_an_environment_that_is_forgotten_ends_its_processes() -> None:

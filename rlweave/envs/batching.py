@@ -64,7 +64,6 @@ class BatchCodec(ABC):
             EnvError: If the value does not fit the structure, shape, kind or range of its space.
         """
 
-    @abstractmethod
     def split(self, batch: Batch, num_envs: int) -> Sequence[Any]:
         """Returns each row as a value of the Gymnasium space, none of which shares memory with the batch.
 
@@ -75,6 +74,8 @@ class BatchCodec(ABC):
         Raises:
             EnvError: If the batch does not fit the structure, shape, kind or range of its space.
         """
+        values = self.to_vector(batch, num_envs)
+        return [self.row(values, index) for index in range(num_envs)]
 
     @abstractmethod
     def row(self, values: Any, index: int) -> Any:
@@ -290,9 +291,6 @@ class TextCodec(LeafCodec):
     def row(self, values: Any, index: int) -> Any:
         return values[index]
 
-    def split(self, batch: Array, num_envs: int) -> Sequence[Any]:
-        return list(self.to_vector(batch, num_envs))
-
     def _bounded_leaves(self, batch: Array) -> Iterator[tuple[LeafCodec, Array]]:
         return iter(())
 
@@ -326,11 +324,6 @@ class DictCodec(BatchCodec):
         self._check_keys(value)
         for key, child in self._children.items():
             child.write(batch[key], index, value[key])
-
-    def split(self, batch: dict[str, Batch], num_envs: int) -> Sequence[Any]:
-        self._check_keys(batch)
-        columns = {key: child.split(batch[key], num_envs) for key, child in self._children.items()}
-        return [{key: column[row] for key, column in columns.items()} for row in range(num_envs)]
 
     def row(self, values: dict[str, Any], index: int) -> dict[str, Any]:
         return {key: child.row(values[key], index) for key, child in self._children.items()}
@@ -388,11 +381,6 @@ class TupleCodec(BatchCodec):
         self._check_length(value)
         for child, part, item in zip(self._children, batch, value, strict=True):
             child.write(part, index, item)
-
-    def split(self, batch: tuple[Batch, ...], num_envs: int) -> Sequence[Any]:
-        self._check_length(batch)
-        columns = [child.split(part, num_envs) for child, part in zip(self._children, batch, strict=True)]
-        return [tuple(column[row] for column in columns) for row in range(num_envs)]
 
     def row(self, values: tuple[Any, ...], index: int) -> tuple[Any, ...]:
         return tuple(child.row(part, index) for child, part in zip(self._children, values, strict=True))

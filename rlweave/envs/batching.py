@@ -177,13 +177,13 @@ class LeafCodec(BatchCodec):
 
     def split(self, batch: Array, num_envs: int) -> Sequence[Any]:
         values = self.to_vector(batch, num_envs)
-        if self._counts is None and not self.shape:
+        if self._is_box and not self.shape:
             # Iterating over a batch of scalars gives NumPy scalars: right for Discrete, wrong for a Box.
             return [values[row, ...] for row in range(num_envs)]
         return list(values)
 
     def row(self, values: Any, index: int) -> Any:
-        value = values[index, ...] if self._counts is None and not self.shape else values[index]
+        value = values[index, ...] if self._is_box and not self.shape else values[index]
         return value.copy() if isinstance(value, np.ndarray) else value
 
     def to_vector(self, batch: Array, num_envs: int) -> Any:
@@ -287,9 +287,6 @@ class TextCodec(LeafCodec):
         if not isinstance(value, str):
             raise self._wrong("must be a str", f"{value!r} of type {type(value).__name__}")
         batch[index] = value
-
-    def row(self, values: Any, index: int) -> Any:
-        return values[index]
 
     def _bounded_leaves(self, batch: Array) -> Iterator[tuple[LeafCodec, Array]]:
         return iter(())

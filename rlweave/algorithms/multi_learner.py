@@ -39,7 +39,7 @@ def multi_learner_parts(config: Any, algorithm: Algorithm) -> Parts:
     shrinks = placement.rank_failure == "shrink"
     host = "127.0.0.1" if config.address == "local" else ""
     factories = [
-        RankFactory(own, number, placement.learners, algorithm, shrinks, placement.rank_timeout, host)
+        RankFactory(own, number, algorithm, shrinks, placement.rank_timeout, host)
         for number in range(placement.learners)
     ]
     ranks = Ranks(agent, WorkerGroup(factories, worker_resources(config)), config)

@@ -76,7 +76,6 @@ class Rank:
     Args:
         config: Settings of the training, of this rank's share.
         number: Number of the rank.
-        ranks: Number of all ranks.
         algorithm: What is trained.
         shrinks: Whether it goes on where another rank is lost.
         timeout: Seconds that a rank may be late.
@@ -86,7 +85,7 @@ class Rank:
     shares_weights = True
 
     def __init__(
-        self, config: Any, number: int, ranks: int, algorithm: Algorithm, shrinks: bool, timeout: float, host: str
+        self, config: Any, number: int, algorithm: Algorithm, shrinks: bool, timeout: float, host: str
     ) -> None:
         self.config, self.number, self.algorithm = config, number, algorithm
         self.shrinks, self.timeout, self.host = shrinks, timeout, host
@@ -94,9 +93,6 @@ class Rank:
         agent, made = place(config, algorithm.make_agent, algorithm.worker, first=number * workers)  # type: ignore[arg-type]
         self.agent: Agent = agent
         self.workers: list[EnvWorker] = made  # type: ignore[assignment]
-        for worker in self.workers:
-            for half in getattr(worker, "halves", (worker,)):
-                half.workers = ranks  # the agent counts the steps of all ranks, which take as many
         self.collective: Collective | None = None
         self._lost: LostRankError | None = None
         self._failed = False
@@ -139,6 +135,9 @@ class Rank:
             meeting = GlooCollective(rank, size, self._store or meeting, self.timeout)
             self._store = None
         self.collective = meeting
+        for worker in self.workers:
+            for half in getattr(worker, "halves", (worker,)):
+                half.workers = size  # the agent counts the steps of all ranks, which take as many
         if self.agent.share is None:
             self.agent.join(meeting)
             self.agent.build()

@@ -5,6 +5,7 @@ import pytest
 
 from rlweave import ops
 from rlweave.agents.a2c import A2C, A3C
+from rlweave.agents.appo import APPO
 from rlweave.agents.dqn import DQN
 from rlweave.agents.impala import IMPALA
 from rlweave.agents.minibatches import RowMinibatches
@@ -34,10 +35,15 @@ class PPOInOrder(PPO):
     minibatch_class = InOrder
 
 
+class APPOInOrder(APPO):
+    minibatch_class = InOrder
+
+
 ON_POLICY = {
     "a2c": (A2C, {}),
     "ppo": (PPOInOrder, {"epochs": 2, "minibatches": 3, "normalize_rewards": True, "value_clip": 0.1}),
     "impala": (IMPALA, {}),
+    "appo": (APPOInOrder, {"epochs": 2, "minibatches": 3}),
 }
 OFF_POLICY = {
     "dqn": (DQN, IntBox(3), {}),
@@ -114,6 +120,7 @@ def check_equal(agents, whole, different=("carried", "memory", "_error")):
         ("ppo", "torch", (2, 2)),
         ("ppo", "torch", (1, 2, 1)),
         ("impala", "torch", (1, 3)),
+        ("appo", "torch", (1, 3)),
         pytest.param("ppo", "jax", (2, 2), marks=pytest.mark.slow),
         pytest.param("a2c", "tensorflow", (1, 3), marks=pytest.mark.thorough),
     ],
@@ -178,6 +185,34 @@ def test_an_update_from_the_memories_of_all_ranks_keeps_them_equal():
     equal = {path: np.array_equal(first[path], second[path]) for path in first}
     assert all(equal[path] for path in first if "memory" not in path)
     assert not all(equal.values())
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
+def test_an_update_in_which_another_rank_is_lost_leaves_an_agent_that_can_go_on(backend):
+    """SAC's ranks meet twice in an update: at the second time the critics have moved already."""
+    collectives = local_collectives(2)
+    agents = [make_off_policy("sac", backend, 8) for _ in collectives]
+    for agent, collective in zip(agents, collectives, strict=True):
+        agent.join(collective)
+    batch = transitions(agents[0].build(), 8)
+    met, reduce = [], collectives[1].all_reduce
+
+    def once(tree, weight=None):
+        met.append(1)
+        if len(met) == 2:
+            raise ZeroDivisionError("broke")
+        return reduce(tree, weight)
+
+    collectives[1].all_reduce = once
+    with pytest.raises(ZeroDivisionError):
+        run_in_step([lambda agent=agent: agent.learn(batch) for agent in agents], collectives)
+    (agents[0].share.collective,) = local_collectives(1)
+    before = agents[0].executor.get_weights()
+    assert np.isfinite(agents[0].learn(batch)["loss"])
+    after = agents[0].executor.get_weights()
+    steps = "sac/{}-optimizer/steps"
+    assert [after[steps.format(name)] for name in ("critics", "policy")] == [2, 1]
+    assert not np.array_equal(before["sac/policy/head/kernel"], after["sac/policy/head/kernel"])
 
 
 def test_only_the_graph_of_a_rank_has_places_where_ranks_meet():

@@ -16,6 +16,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 
 
 def pytest_configure(config):
+    gc.disable()  # until all tests are imported: nothing of frameworks and tests can be freed
     # what a shell starts in the background ignores Ctrl-C
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -78,6 +79,11 @@ def pytest_collection_modifyitems(config, items):
         return late, -long.kwargs["minutes"] if long else 0
 
     items.sort(key=place)
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")

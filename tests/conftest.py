@@ -9,6 +9,7 @@ import tempfile
 import pytest
 
 from tests import tensorflow_rows
+from tests.repetitions import REPETITIONS
 
 # JAX makes as many devices of the CPU as it is told before it starts; graphs stay on the first unless they are placed.
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
@@ -69,6 +70,8 @@ def pytest_collection_modifyitems(config, items):
             if not early:
                 late = item.nodeid.startswith(tensorflow_rows.LATE)
                 item.add_marker(pytest.mark.slow if late else pytest.mark.thorough)
+        if item.nodeid.startswith(REPETITIONS):
+            item.add_marker(pytest.mark.thorough)
     if not config.getoption("--thorough"):
         config.hook.pytest_deselected(items=[item for item in items if "thorough" in item.keywords])
         items[:] = [item for item in items if "thorough" not in item.keywords]

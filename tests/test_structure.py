@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rlweave
 from tests import tensorflow_rows
+from tests.repetitions import REPETITIONS
 
 ROOT = Path(rlweave.__file__).parent
 BACKENDS = {"numpy", "torch", "jax", "tensorflow", "onnx"}
@@ -86,9 +87,9 @@ def test_extensions_are_named_in_tables_only():
     assert found == TABLES
 
 
-def test_rows_for_tensorflow_are_named_by_tests_that_exist():
-    """Else a test that is renamed would run there no more."""
-    for row in (*tensorflow_rows.EARLY, *tensorflow_rows.LATE):
+def test_rows_that_run_elsewhere_are_named_by_tests_that_exist():
+    """Else a test that is renamed would run there no more, or where it takes too long."""
+    for row in (*tensorflow_rows.EARLY, *tensorflow_rows.LATE, *REPETITIONS):
         path, _, test = row.partition("::")
         assert list(ROOT.parent.glob(f"{path.rstrip('/')}*")), row
         assert f"def {test.partition('[')[0]}(" in (ROOT.parent / path).read_text() if test else True, row

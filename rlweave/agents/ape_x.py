@@ -85,6 +85,7 @@ class ApeX(DQN):
 
     name: ClassVar[str] = "ape-x"
     learns_in_ranks = False
+    has_memory = False  # shards have it
     no_single_steps: ClassVar[tuple[str, str]] = (
         "the memory of Ape-X is in shards, which belong to a plan",
         "train it with rlweave.algorithms.ape_x, pass a batch to update, or use DQN, which has a memory",
@@ -103,25 +104,12 @@ class ApeX(DQN):
     def graph_arguments(self) -> dict[str, Any]:
         return super().graph_arguments() | {"scope": self.name}
 
-    def make_memory(self) -> None:
-        """There is none: shards have it."""
-
-    def memory_bytes(self) -> int:
-        """Size of all shards of the memory together when they are full."""
-        leaves = self.record_space().flatten().values()
-        record = sum(int(np.prod(leaf.feature_shape)) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
-        return self.config.memory_capacity * record
-
     def memory_factory(self, shards: int) -> Callable[[], PrioritizedReplay]:
         """Makes one of so many shards of the memory; travels to other processes."""
         config = self.config
         capacity = -(-config.memory_capacity // shards)
         beta = per_worker_shares(make_schedule(config.priority_beta), shards)  # each counts its own transitions
         return functools.partial(PrioritizedReplay, capacity, config.priority_alpha, beta)
-
-    @property
-    def static_arguments(self) -> dict[str, dict[str, Any]]:
-        return {}
 
     def input_spaces(self) -> dict[str, InputSpace]:
         return {**super().input_spaces(), "weights": FloatBox(add_batch_rank=True)}

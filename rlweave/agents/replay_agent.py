@@ -181,6 +181,8 @@ class ReplayAgent(Agent):
             )
         self.records = (SequenceRecords if self.recurrent else TransitionRecords)(config)
 
+    #: Whether its memory is in its graph, and not elsewhere.
+    has_memory = True
     #: Records that were stored.
     inserted = 0
     #: Environment steps that were made when the memory was empty last.
@@ -198,12 +200,22 @@ class ReplayAgent(Agent):
         return {"memory": self.make_memory(), "prefetch": bool(self.config.prefetch)}
 
     def make_memory(self) -> Component | None:
-        """The replay memory; None where the agent is given all that it learns from."""
+        """The replay memory; None where it is elsewhere."""
         config = self.config
+        if not self.has_memory:
+            return None
         uniform, prioritized = MEMORIES[config.memory_place]
         if config.prioritized:
             return prioritized(self.records.capacity, config.priority_alpha, config.priority_beta)
         return uniform(self.records.capacity)
+
+    def memory_bytes(self) -> int:
+        """Size of the replay memory when it is full, wherever it is."""
+        if self.has_memory:
+            return super().memory_bytes()
+        leaves = self.record_space().flatten().values()
+        record = sum(int(np.prod(leaf.feature_shape)) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+        return int(self.config.memory_capacity * record)
 
     def make_optimizer(self, lr: Any = None, scope: str = "optimizer") -> Component:
         """An optimizer as the settings have it; `lr` None: the setting of that name."""
@@ -218,6 +230,8 @@ class ReplayAgent(Agent):
     @property
     def static_arguments(self) -> dict[str, dict[str, Any]]:
         size = {"batch_size": self.records.in_batch}
+        if not self.has_memory:
+            return {}
         return {"update": size, "draw_batch": size} if self.config.prefetch else {"update": size}
 
     def input_spaces(self) -> dict[str, InputSpace]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlweave.agents.agent import AUTO
 from rlweave.agents.ppo import PPOConfig, fill_minibatches
+from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.algorithms.environments import make_training_env
 from rlweave.algorithms.multi_learner_rank import RankFactory, RankReport
 from rlweave.algorithms.parts import Parts
@@ -35,7 +36,9 @@ def multi_learner_parts(config: Any, algorithm: Algorithm) -> Parts:
     own = rank_config(config)
     placement = config.placement
     with make_training_env(own) as env:
-        agent = algorithm.make_agent(own, env, config.seed)
+        agent = algorithm.make_agent(config, env, config.seed)
+    if isinstance(agent, ReplayAgent):
+        agent.has_memory = False  # each rank has a part of it
     shrinks = placement.rank_failure == "shrink"
     host = "127.0.0.1" if config.address == "local" else ""
     factories = [

@@ -18,6 +18,7 @@ from rlweave.testing.descriptors import Descriptor
 from rlweave.tree import flatten_tree
 
 Result = Any
+Mode = Literal["compiled", "eager"]
 
 
 def build_described(descriptor: Descriptor, backend: str, **options: Any) -> GraphExecutor:
@@ -56,7 +57,7 @@ def run_round(
 
 
 class Executors:
-    """Compiled executors of what a descriptor describes: each is built once, and begins anew when it is asked for.
+    """Executors of what a descriptor describes: each is built once, and begins anew when it is asked for.
 
     Args:
         descriptor: What to build.
@@ -64,19 +65,20 @@ class Executors:
 
     def __init__(self, descriptor: Descriptor) -> None:
         self.descriptor = descriptor
-        self._built: dict[str, tuple[GraphExecutor, dict[str, np.ndarray]]] = {}
+        self._built: dict[tuple[str, str], tuple[GraphExecutor, dict[str, np.ndarray]]] = {}
 
-    def __call__(self, backend: str) -> GraphExecutor:
+    def __call__(self, backend: str, mode: Mode = "compiled") -> GraphExecutor:
         """The executor on a backend, in the state after its build."""
-        if backend not in self._built:
-            executor = build_described(self.descriptor, backend)
-            self._built[backend] = executor, _copied(executor.state_dict())
-        executor, state = self._built[backend]
+        if (backend, mode) not in self._built:
+            executor = build_described(self.descriptor, backend, mode=mode)
+            self._built[backend, mode] = executor, copied(executor.state_dict())
+        executor, state = self._built[backend, mode]
         executor.load_state_dict(state)
         return executor
 
 
-def _copied(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def copied(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays that stay what they are."""
     return {path: np.array(array, order="C") for path, array in state.items()}
 
 
@@ -144,13 +146,13 @@ def eager_differences(executors: Executors, backend: str, compiled: str) -> Iter
     return _differences(
         descriptor,
         executors(compiled),
-        build_described(descriptor, backend, mode="eager"),
+        executors(backend, "eager"),
         f"eager on {backend} against compiled on {compiled}",
         descriptor.batch_sizes[-1:],
     )
 
 
-def state_round_trip(descriptor: Descriptor, backend: str, mode: Literal["compiled", "eager"] = "compiled") -> None:
+def state_round_trip(descriptor: Descriptor, backend: str, mode: Mode = "compiled") -> None:
     """After loading a saved state everything goes on as it did then, bit for bit, in the same executor and in another.
 
     Args:
@@ -173,7 +175,7 @@ def state_differences(
     where = f"{descriptor.name} on {backend}, after load_state_dict"
     run_round(one, descriptor, size)
     state = one.state_dict()
-    saved = _copied(state)
+    saved = copied(state)
     first, first_state = run_round(one, descriptor, size, seed=1), one.state_dict()
     yield from _state_differences(state, saved, f"{where}, the saved state has moved", 0.0, size)
     for other in (one, another):

@@ -9,7 +9,7 @@ from rlweave.errors import RlweaveError
 from rlweave.graph.component import api_methods
 from rlweave.graph.decorators import GraphFunction
 from rlweave.testing.checks.findings import Cause
-from rlweave.testing.gradient_parity import build_probe, differentiable_methods
+from rlweave.testing.gradient_parity import build_probe, differentiable_methods, probe_arguments
 from rlweave.testing.parity import build_described
 from rlweave.tree import flatten_tree, tree_map
 from tests.mutants.registry import COMPONENTS
@@ -42,9 +42,12 @@ def observed(described, sampled, backend="numpy"):
 def gradients(described, sampled):
     """Of all methods that have any, on torch."""
     found = {}
+    executor = build_probe(described, "gradients", backend="torch")
+    start = copied(executor.state_dict())
+    arguments = probe_arguments(sampled, executor)
     for method in differentiable_methods(sampled):
-        executor = build_probe(described, method, "gradients", backend="torch")
-        found[method] = copied(executor.gradients(sampled.sample(executor.root.component, method, 7)))
+        executor.load_state_dict(start)
+        found[method] = copied(executor.gradients(arguments, method=method))
     return found
 
 

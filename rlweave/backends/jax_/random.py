@@ -1,4 +1,4 @@
-"""Random numbers of JAX's own generator (Threefry)."""
+"""Random numbers of JAX's own generator (Threefry), and the cipher of the portable ones as one program."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from rlweave.backends.portable_random import threefry_2x32
 
 Array = Any
 
@@ -71,3 +73,13 @@ def state_to_numpy(state: Array) -> np.ndarray:
 def state_from_numpy(array: np.ndarray) -> Array:
     """The key that `state_to_numpy` wrote."""
     return jnp.array(np.asarray(array, np.uint32))
+
+
+def encrypted(_ops: Any, key_0: Array, key_1: Array, counter_0: Array, counter_1: Array) -> tuple[Array, Array]:
+    """See `threefry_2x32`. Written out, its hundred operations are most of what a program that draws is traced from."""
+    return _threefry(key_0, key_1, counter_0, counter_1)
+
+
+@jax.jit
+def _threefry(*words: Array) -> tuple[Array, Array]:
+    return threefry_2x32(jnp, *words)

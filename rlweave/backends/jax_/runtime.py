@@ -89,6 +89,12 @@ class JaxBackend(Backend):
 
         return random
 
+    def portable_random(self, cell: Any) -> Any:
+        from rlweave.backends.jax_.random import encrypted
+        from rlweave.backends.portable_random import PortableRandom
+
+        return PortableRandom(ops, cell, encrypted)
+
     def evaluate(
         self,
         run: Callable[[list[Array]], list[Array]],

@@ -16,11 +16,12 @@ from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.gradients import losses_of
 from rlweave.testing.checks.numbers import EDGES
 from rlweave.testing.checks.recording import Step, place_of, record, source_line
-from rlweave.testing.checks.subject import Situation, Subject
+from rlweave.testing.checks.subject import WITHOUT_COMPILER, Situation, Subject
 from rlweave.testing.checks.trail import called
-from rlweave.testing.gradient_parity import differentiable_methods, gradient_differences
+from rlweave.testing.gradient_parity import Probes, differentiable_methods
 from rlweave.testing.parity import (
     Difference,
+    Mode,
     build_described,
     eager_differences,
     state_differences,
@@ -91,10 +92,15 @@ def modes_agree(subject: Subject) -> Iterator[Finding]:
 
 
 def state_is_complete(subject: Subject) -> Iterator[Finding]:
-    """A state that was saved goes on in the same way after it was loaded, here and in another executor."""
+    """A state that was saved goes on in the same way after it was loaded, here and in another executor.
+
+    The state is the same in eager mode, and nothing has to be compiled again.
+    """
     for backend in subject.backends:
-        another = build_described(subject.descriptor, backend, seed=2)
-        for difference in _first(state_differences(subject.descriptor, subject.executors(backend), another, backend)):
+        mode: Mode = "compiled" if backend in WITHOUT_COMPILER else "eager"
+        another = build_described(subject.descriptor, backend, seed=2, mode=mode)
+        one = subject.executors(backend, mode)
+        for difference in _first(state_differences(subject.descriptor, one, another, backend)):
             one, other = (_eager(subject, backend, seed) for seed in (1, 2))
             _play(subject, one)
             where, part = _apart(subject, one, other, difference, 0.0)
@@ -234,13 +240,10 @@ def gradients_are_right(subject: Subject) -> Iterator[Finding]:
     descriptor = subject.descriptor
     if descriptor.reference != "numpy":
         return  # what a framework's own module differentiates
-    for backend in subject.backends:
-        if backend not in LEARNING:
-            continue
-        for method in differentiable_methods(descriptor):
-            if not _says_what_is_constant(subject, method):
-                continue
-            for difference in _first(gradient_differences(descriptor, backend, method)):
+    probes, methods = Probes(descriptor), differentiable_methods(descriptor, subject.eager)
+    for backend in (name for name in subject.backends if name in LEARNING):
+        for method in (name for name in methods if _says_what_is_constant(subject, name)):
+            for difference in _first(probes.differences(backend, method)):
                 yield Finding(
                     "gradients",
                     _method(subject, method),

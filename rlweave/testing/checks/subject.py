@@ -17,7 +17,7 @@ from rlweave.spaces import Box, Dim
 from rlweave.testing.checks.axes import Along, replaced
 from rlweave.testing.checks.recording import Recording, record
 from rlweave.testing.descriptors import TIME_STEPS, Descriptor
-from rlweave.testing.parity import Executors, build_described
+from rlweave.testing.parity import Executors
 from rlweave.tree import flatten_tree, unflatten_like
 
 #: Rows of the batch in most checks: a number that no small component has as a feature size.
@@ -25,6 +25,9 @@ ROWS = 5
 
 #: Backends that differentiate, the one first that starts the fastest.
 DIFFERENTIATING = ("torch", "jax", "tensorflow")
+
+#: Backends that run code as it is; others compile a program for each method and batch size, which takes the most time.
+WITHOUT_COMPILER = ("numpy", "torch")
 
 
 @dataclass
@@ -190,7 +193,7 @@ class Subject:
             for name in (descriptor.backends if backends == "all" else wanted)
             if name in descriptor.backends and is_installed(name)
         )
-        #: Compiled, on each backend.
+        #: On each backend, compiled and eager.
         self.executors = Executors(descriptor)
         self.situations = cache(self._situations)
         #: All calls of a first round with inputs of a seed.
@@ -199,19 +202,17 @@ class Subject:
     @cached_property
     def eager(self) -> EagerExecutor:
         """It, built on its reference backend, in portable random mode, to run node by node."""
-        executor = build_described(self.descriptor, self.descriptor.reference, mode="eager")
-        assert isinstance(executor, EagerExecutor)
-        return executor
+        return self._eager_on(self.descriptor.reference)
 
     @cached_property
     def compiled(self) -> GraphExecutor:
         """It, built on its reference backend."""
-        return build_described(self.descriptor, self.descriptor.reference)
+        return self.executors(self.descriptor.reference)
 
     @cached_property
     def fast(self) -> GraphExecutor:
         """What runs it the fastest, few times: compiled code, unless a compiler makes it."""
-        if self.descriptor.reference not in ("numpy", "torch"):
+        if self.descriptor.reference not in WITHOUT_COMPILER:
             return self.eager
         for call in self.calls(0):  # what an environment holds begins with a reset
             self.compiled.execute(call.method, **call.arguments, **call.static)
@@ -223,9 +224,10 @@ class Subject:
         if self.descriptor.reference in LEARNING:
             return self.eager
         names = [n for n in DIFFERENTIATING if n in self.descriptor.backends and is_installed(n)]
-        if not names:
-            return None
-        executor = build_described(self.descriptor, names[0], mode="eager")
+        return self._eager_on(names[0]) if names else None
+
+    def _eager_on(self, backend: str) -> EagerExecutor:
+        executor = self.executors(backend, "eager")
         assert isinstance(executor, EagerExecutor)
         return executor
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rlweave.testing.gradient_parity import build_probe
+from rlweave.testing.gradient_parity import build_probe, probe_arguments
 from rlweave.testing.parity import build_described
 from tests.testing.checks.sound import SOUND
 
@@ -30,8 +30,9 @@ def softmax(x):
 
 
 def loss_gradients(name, method, arguments):
-    executor = build_probe(BY_NAME[name], method, "gradients", backend="torch")
-    return executor.gradients(arguments)
+    executor = build_probe(BY_NAME[name], "gradients", backend="torch")
+    others = probe_arguments(BY_NAME[name], executor, rows=len(next(iter(arguments.values()))))
+    return executor.gradients(others | {method: arguments}, method=method)
 
 
 def test_there_are_at_least_twenty_and_each_has_a_test_here():

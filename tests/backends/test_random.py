@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlweave.backends import BACKENDS as OFFERS
-from rlweave.backends import is_installed
+from rlweave.backends import get_backend, is_installed
 from rlweave.backends.numpy_ import ops as numpy_ops
 from rlweave.backends.portable_random import PortableRandom, initial_state, threefry_2x32
 from rlweave.errors import CheckpointError
@@ -109,6 +109,14 @@ def assert_equal_draws(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_portable_numbers_are_equal_on_all_backends(backend: str) -> None:
     ops = backend_ops(backend)
     assert_equal_draws(draws(portable(ops), ops), draws(portable(numpy_ops), numpy_ops))
+
+
+def test_the_cipher_as_one_program_gives_equal_numbers() -> None:
+    if not is_installed("jax"):
+        pytest.skip("jax is not installed")
+    ops = backend_ops("jax")
+    source = get_backend("jax").portable_random(Cell(ops.asarray(initial_state(0))))
+    assert_equal_draws(draws(source, ops), draws(portable(numpy_ops), numpy_ops))
 
 
 def test_portable_numbers_are_equal_under_jit() -> None:

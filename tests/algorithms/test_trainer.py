@@ -369,7 +369,7 @@ def test_workers_that_cannot_be_are_refused(sets, text):
         *itertools.product(ALGORITHMS, BACKENDS, [None, "numpy"]),
         *(pytest.param(n, "torch", "numpy", marks=() if n == "sac" else pytest.mark.thorough) for n in CONTINUOUS),
         *(pytest.param(n, "jax", None, marks=() if n == "td3" else pytest.mark.thorough) for n in CONTINUOUS),
-        ("ddpg", "torch", "onnx"),
+        pytest.param("ddpg", "torch", "onnx", marks=pytest.mark.slow),
         *(pytest.param(n, "torch", "onnx", marks=pytest.mark.thorough) for n in ("sac", "td3")),
         *((n, "tensorflow", None) for n in CONTINUOUS),
     ],

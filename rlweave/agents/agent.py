@@ -196,6 +196,7 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         options = dict(options or {})
         root = self.make_root()
         if self.share is not None:
+            self._refuse_eager(options)
             Ranks(self.share).connect(root)
         options.setdefault("static", self.static_arguments)
         options.setdefault("device", self.config.device)
@@ -238,6 +239,16 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
                 fix=why[1],
             )
         self.share = Share(collective)
+
+    def _refuse_eager(self, options: Mapping[str, Any]) -> None:
+        """Refuses a mode whose API methods are traced while they run: ranks do not meet in what is traced."""
+        if options.get("mode", "compiled") != "compiled":
+            raise ConfigError(
+                "an agent that learns as one of several ranks runs compiled",
+                where=f"{self.name}.build",
+                received=f"mode={options['mode']!r}",
+                fix="leave the mode out; debug an agent that learns alone",
+            )
 
     def is_of_all_ranks(self, path: str) -> bool:
         """Whether a variable is equal on all ranks: not so random states, memories, and what belongs to a column."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,7 @@ class Rank:
         self.collective: Collective | None = None
         self._lost: LostRankError | None = None
         self._failed = False
+        self._checked = False
         self._store: Any = None
         self._episodes: list[Episode] = []
 
@@ -197,8 +199,26 @@ class Rank:
         self._episodes += report.episodes
         if self._is_alone():
             return RankReport(steps, interrupted=True)
+        if not self._checked:
+            self._check_equal()
         metrics = {name.partition("/")[2]: float(value) for name, value in report.metrics.items()}
         return RankReport(steps, samples, gradient_steps, metrics)
+
+    def _check_equal(self) -> None:
+        """Checks after the first update that it is one of all ranks; an agent may move weights in ways of its own.
+
+        Raises:
+            PlanError: They have learned different things.
+        """
+        assert self.collective is not None
+        sums = {path: zlib.crc32(np.ascontiguousarray(value)) for path, value in self.learned_state().items()}
+        agree(
+            self.collective,
+            sums,
+            "weights after an update",
+            "move weights by Optimizer.step, which averages gradients, or use another placement",
+        )
+        self._checked = True
 
     def _is_alone(self) -> bool:
         """Whether another rank was lost in this round."""

@@ -66,13 +66,17 @@ class Collective(Protocol):
         ...
 
 
-def agree(collective: Collective, settings: Mapping[str, Any], what: str = "settings") -> None:
+_SAME = "start all ranks with the same settings and the same version of rlweave"
+
+
+def agree(collective: Collective, settings: Mapping[str, Any], what: str = "settings", fix: str = _SAME) -> None:
     """Checks that all ranks have equal settings.
 
     Args:
         collective: The ranks.
         settings: JSON-able data by name.
         what: What they are, for the error.
+        fix: What to do where they differ.
 
     Raises:
         PlanError: They differ; names the first setting that does, and its values.
@@ -85,7 +89,7 @@ def agree(collective: Collective, settings: Mapping[str, Any], what: str = "sett
                 f"ranks of one training have different {what}",
                 where=f"{name!r}",
                 received=", ".join(f"rank {rank}: {value!r}" for rank, value in enumerate(values)),
-                fix="start all ranks with the same settings and the same version of rlweave",
+                fix=fix,
             )
 
 

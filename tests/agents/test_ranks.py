@@ -240,3 +240,7 @@ def test_agents_that_cannot_learn_in_ranks_say_why():
         with pytest.raises(ConfigError, match=why) as caught:
             agent.join(one)
         assert caught.value.fix
+    eager = make_on_policy("a2c", "torch", 1)
+    eager.join(one)
+    with pytest.raises(ConfigError, match="runs compiled"):
+        eager.build({"mode": "eager"})

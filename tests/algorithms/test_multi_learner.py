@@ -6,6 +6,8 @@ import signal
 import numpy as np
 import pytest
 
+from rlweave import graph
+from rlweave.agents.a2c import A2C, A2CGraph
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.multi_learner import rank_config
 from rlweave.algorithms.multi_learner_rank import Rank
@@ -123,6 +125,21 @@ def test_a_rank_that_fails_ends_the_training_and_is_named(trainers, monkeypatch)
         isinstance(cause, LostRankError) and "rank 1: ZeroDivisionError: broke" in cause.received for cause in causes
     )
     assert trainer.plan.counters.updates == 2
+
+
+class OwnWay(A2CGraph):
+    """Takes its gradients itself."""
+
+    def _step(self, rows):
+        gradients = graph.gradients(self._loss(rows), self.trained())
+        self.optimizer.apply(gradients, self.trained())
+
+
+def test_an_agent_that_moves_weights_past_the_ranks_is_found_after_the_first_update(trainers, monkeypatch):
+    monkeypatch.setattr(A2C, "graph_class", OwnWay)
+    trainer = trainers("a2c", evaluate_every=0, checkpoint_every=0, **SETS)
+    with pytest.raises(PlanError, match="different weights after an update"):
+        finish(trainer)
 
 
 def test_the_others_go_on_without_a_rank_that_fails_where_the_group_is_to_shrink(trainers, monkeypatch, tmp_path):

@@ -211,7 +211,7 @@ class Rank:
             PlanError: They have learned different things.
         """
         assert self.collective is not None
-        sums = {path: zlib.crc32(np.ascontiguousarray(value)) for path, value in self.learned_state().items()}
+        sums = {path: zlib.crc32(value.tobytes()) for path, value in self.learned_state().items()}
         agree(
             self.collective,
             sums,

@@ -234,12 +234,30 @@ class Algorithm:
             ConfigError: The algorithm does not declare its parts, or settings contradict each other.
             PlanError: The plan is wrongly composed.
         """
+        return self._inspected(config)[0]
+
+    def explain(self, config: TrainConfig) -> str:
+        """The plan of a training, and its placement: operators, fragments, processes and borders, as text.
+
+        Args:
+            config: Settings of the training.
+
+        Raises:
+            ConfigError: As `compose`.
+            PlanError: As `compose`.
+        """
+        plan, agent = self._inspected(config)
+        placement: str = imported("rlweave.algorithms.placement_report:explain_placement")(config, plan, agent)
+        return f"{plan.explain(config.engine)}\n{placement}"
+
+    def _inspected(self, config: TrainConfig) -> tuple[ReportMetrics, Any]:
+        """The plan, which cannot be started, and the agent, which is not built."""
         check_engine(config)
         parts = self.parts(config)
         try:
             plan: ReportMetrics = parts.plan()
             plan.close()
-            return plan
+            return plan, getattr(parts, "agent", None)
         finally:
             if not isinstance(parts.workers, WorkerGroup):
                 for worker in parts.workers:

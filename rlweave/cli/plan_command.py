@@ -33,7 +33,9 @@ def plan(
     config: Annotated[Path | None, typer.Option(help=r"YAML or JSON file of settings \[default: none].")] = None,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Print operators, item types, edges, messages and placement (the default)."),
+        typer.Option(
+            "--explain", help="Print operators, edges, messages, and what the placement puts where (the default)."
+        ),
     ] = False,
     draw: Annotated[bool, typer.Option("--draw", help="Draw the plan.")] = False,
     out: Annotated[
@@ -51,10 +53,10 @@ def plan(
     if config is None and "env" not in given and chosen.config_class.model_fields["env"].is_required():
         given["env"] = ANY_ENVIRONMENT
     resolved, _ = make_config(chosen, given, config)
-    composed = chosen.compose(resolved)
     if not draw and out is None:
-        typer.echo(composed.explain(resolved.engine), nl=False)
+        typer.echo(chosen.explain(resolved), nl=False)
         return
+    composed = chosen.compose(resolved)
     path = out or Path("plan.svg")
     write_plan_picture(composed.draw("mermaid" if path.suffix in _MERMAID_FILES else "svg"), path)
     output().print(f"dataflow plan: {path}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -44,6 +44,8 @@ class Reset(NamedTuple):
 
 #: The first byte of a request or reply: a message follows; or all that there is to know is in shared memory.
 MESSAGE, SHARED = b"m", b"s"
+#: Of a reply with a message, its length follows first: what is there can be read at once.
+LENGTH_BYTES = 8
 
 
 class Step(NamedTuple):
@@ -221,23 +223,20 @@ def _saved(function: Callable[[], Data], tells: bool = True) -> Saved:
 
 def _send(connection: Connection, reply: NamedTuple | None) -> bool:
     """Sends a reply, None without a message; returns whether the parent is there to receive it."""
+    data = SHARED
+    if reply is not None:
+        try:
+            message = pickle.dumps(reply)
+        except Exception as error:
+            keys = _unpicklable_keys(reply)
+            name = f"key {keys[0]!r} of the environment's info" if keys else "what the environment returned"
+            _, trace = describe(error)
+            failed = Failed(f"{name} cannot be pickled: {error}", trace, isinstance(reply, WasReset))
+            message = pickle.dumps(failed)
+        data = MESSAGE + len(message).to_bytes(LENGTH_BYTES, "big") + message
     try:
-        if reply is None:
-            os.write(connection.fileno(), SHARED)
-            return True
-    except OSError:
-        return False
-    try:
-        data = ForkingPickler.dumps(reply)
-    except Exception as error:
-        keys = _unpicklable_keys(reply)
-        name = f"key {keys[0]!r} of the environment's info" if keys else "what the environment returned"
-        _, trace = describe(error)
-        failed = Failed(f"{name} cannot be pickled: {error}", trace, isinstance(reply, WasReset))
-        data = ForkingPickler.dumps(failed)
-    try:
-        os.write(connection.fileno(), MESSAGE)
-        connection.send_bytes(data)
+        while data:
+            data = data[os.write(connection.fileno(), data) :]
     except OSError:
         return False
     return True
@@ -247,7 +246,7 @@ def _unpicklable_keys(reply: NamedTuple) -> Sequence[str]:
     keys = []
     for key, value in getattr(reply, "info", {}).items():
         try:
-            ForkingPickler.dumps(value)
+            pickle.dumps(value)
         except Exception:
             keys.append(key)
     return keys

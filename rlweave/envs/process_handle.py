@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import select
 import signal
 import time
 from collections.abc import Iterable
 from typing import Any
 
-from rlweave.envs.env_process import MESSAGE, SHARED, run_env_process
+from rlweave.envs.env_process import LENGTH_BYTES, MESSAGE, SHARED, run_env_process
 from rlweave.envs.failures import environment_failure
 
 _CLOSE_GRACE_S = 5.0
+_MOST_AT_ONCE = 1 << 12
 GUARD_HINT = (
     "start environments below `if __name__ == '__main__':` in a script, as their processes import its module; "
     "check that the environment can be made at all"
@@ -103,14 +105,19 @@ class ProcessHandle:
         Raises:
             Lost: The process has ended.
         """
-        try:
-            kind = os.read(self.descriptor, 1)
-            if kind == SHARED:
-                return None
-            if kind:
-                return self._connection.recv()
-        except (EOFError, OSError):
-            pass
+        data = self._read()
+        if data == SHARED:
+            return None
+        head = len(MESSAGE) + LENGTH_BYTES
+        while len(data) < head or len(data) < head + int.from_bytes(data[1:head], "big"):
+            data += self._read()
+        return pickle.loads(data[head:])  # noqa: S301 (of a process that this one began)
+
+    def _read(self) -> bytes:
+        """What there is to read."""
+        with contextlib.suppress(OSError):
+            if data := os.read(self.descriptor, _MOST_AT_ONCE):
+                return data
         raise Lost(f"the process of the environment {self._ending()}")
 
     def _ending(self) -> str:

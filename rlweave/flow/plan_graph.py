@@ -230,14 +230,14 @@ def explain(graph: PlanGraph, engine: str) -> str:
             (_port_name(port), node.name, type_name(port.item_type), str(edge_capacity(port, node)), port.when_full)
             for port in node.inputs
         ]
-    parts = [f"Operators\n{_table(operators)}", f"Edges\n{_table(edges)}"]
+    parts = [f"Operators\n{table(operators)}", f"Edges\n{table(edges)}"]
     messages = [("from", "to", "what", "capacity", "when full")]
     messages += [(m.sender.name, m.to, m.what, m.capacity, m.when_full) for m in messages_of(graph)]
     if len(messages) > 1:
-        parts.append(f"Messages\n{_table(messages)}")
+        parts.append(f"Messages\n{table(messages)}")
     held = [(name, f"{number} x ({described(total([(1, one)]))})") for name, number, one in graph.needs_by_operator()]
     held.append(("in all", described(total(graph.needs()))))
-    parts.append(f"Resources on a cluster\n{_table([('operator', 'actors'), *held])}")
+    parts.append(f"Resources on a cluster\n{table([('operator', 'actors'), *held])}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -257,7 +257,8 @@ def _port_name(port: Port) -> str:
     return f"{node.name}[{port.index}]" if len(node.outputs) > 1 else node.name
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts in columns; the first one is the head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))

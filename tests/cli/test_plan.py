@@ -1,5 +1,6 @@
 """`rlweave plan`: every algorithm's plan can be looked at, and looking starts nothing."""
 
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -48,6 +49,10 @@ def test_every_algorithm_explains_and_draws_its_plan(rlweave, tmp_path, nothing_
     assert "report_metrics" in operators
     assert "report_metrics" in edges
     assert "Resources on a cluster" in explained.out
+    assert (
+        f"Placement {'local' if engine == 'local' else 'single_learner_coarse'}: " in explained.out
+        or algorithm == "pbt"
+    )
     assert rlweave("plan", algorithm, *options).out == explained.out, "it is the default"
     drawn = rlweave("plan", algorithm, "--draw", *options)
     assert drawn.out == "dataflow plan: plan.svg\n"
@@ -81,6 +86,44 @@ def test_looking_at_a_plan_for_ray_begins_no_cluster():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 actors (ray)" in done.stdout
+
+
+def rows_of(text, title):
+    """The rows of a table: its cells, which are two spaces apart."""
+    lines = text.split(f"{title}")[1].split("\n\n")[0].splitlines()[3:]
+    return [re.split("  +", line.strip()) for line in lines]
+
+
+def test_fragments_processes_and_borders_of_a_placement(rlweave):
+    words = ["plan", "ppo", "--backend", "torch", "--set", "agent.acting_backend=numpy", "--num-envs", "4"]
+    apart = rlweave(*words, "--placement", "environments_apart", "--set", "env_timeout=3").out
+    fragments, borders = rows_of(apart, "Placement environments_apart"), rows_of(apart, "Borders")
+    rule = "replace, after 3 s"
+    assert fragments == [
+        ["environments", "environment process", "4", "host", "seed, worker, environment", rule],
+        ["policy", "driver", "1", "numpy", "seed", "the training ends"],
+        ["learner", "driver", "1", "torch", "seed", "the training ends"],
+    ]
+    assert borders == [  # an action is an int32, an observation four float32
+        ["driver", "environment process", "action", "4", "sync, shared memory", "1 each", "0", rule],
+        [
+            "environment process",
+            "driver",
+            "observation, reward, flags",
+            "22",
+            "sync, shared memory",
+            "1 each",
+            "0",
+            rule,
+        ],
+    ]
+    lagging = ["--engine", "ray", "--workers", "2", "--set", "gather=async", "--set", "max_lag=1"]
+    rollout, weights = rows_of(rlweave(*words, *lagging, "--set", "agent.rollout_steps=8").out, "Borders")
+    assert rollout == ["worker", "driver", "SampleBatch", f">= {8 * 2 * (16 + 16 + 4 + 6)}", "async", "2", "1",
+                       "stop, after 600 s"]  # fmt: skip
+    assert weights[:3] == ["driver", "worker", "weights"]
+    shards = ["plan", "ape-x", "--engine", "ray", "--backend", "torch", "--set", "agent.acting_backend=numpy"]
+    assert "shard" in [row[1] for row in rows_of(rlweave(*shards).out, "Placement single_learner_coarse")]
 
 
 def test_a_picture_may_be_mermaid_text(rlweave, tmp_path):

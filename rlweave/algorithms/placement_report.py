@@ -1,0 +1,168 @@
+"""What `rlweave plan --explain` says of a placement: its fragments and processes, and what crosses their borders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlweave.agents.agent import Agent
+from rlweave.agents.replay_agent import ReplayAgent
+from rlweave.algorithms.config import TrainConfig
+from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Process
+from rlweave.errors import SpaceError
+from rlweave.flow import LearnerActor, Operator, ReportMetrics
+from rlweave.flow.gather_modes import GatherAsync
+from rlweave.flow.item_types import type_name
+from rlweave.flow.plan_graph import PlanGraph, edge_capacity, messages_of, table
+from rlweave.flow.sources import ShardSource
+from rlweave.spaces import Space
+
+#: A reward and two flags of a step.
+_REWARD_AND_FLAGS = 6
+_ENVIRONMENT_SEED = "seed, worker, environment"
+_ENDS = "the training ends"
+Row = tuple[str, ...]
+
+
+def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> str:
+    """Two tables: fragments with processes, devices, random streams and failures; and borders between processes.
+
+    Args:
+        config: Settings of the training.
+        plan: Its plan.
+        agent: Its agent; not built.
+    """
+    name = "single_learner_coarse" if config.has_remote_actors else config.placement.name
+    placement = PLACEMENTS[name]
+    rows = [("fragment", "process", "processes", "device", "random stream", "when it fails")]
+    rows += [_fragment(config, plan.graph, *pair) for pair in placement.fragments.items() if pair[0] != "memory"]
+    rows += _memory(plan.graph, agent, placement.fragments["memory"])
+    text = f"Placement {placement.name}: {placement.summary}\n{table(rows)}"
+    borders = [*_of_environments(config, agent), *_of_workers(config, plan.graph, agent)]
+    if borders:
+        head = ("from", "to", "what crosses", "bytes", "how", "capacity", "most lag", "when it fails")
+        text += f"\n\nBorders\n{table([head, *borders])}"
+    return text + "\n"
+
+
+def _fragment(config: TrainConfig, graph: PlanGraph, fragment: FragmentName, process: Process) -> Row:
+    number = 1
+    where: str = process
+    if process == "worker":
+        number = config.placement.workers
+        where = "worker" if config.engine != "local" else "worker (in this process)"
+    if fragment == "environments" and process != "program" and config.has_environments_apart:
+        process = where = "environment process"
+        number = config.num_envs
+    rule = _rule(config, process)
+    if fragment == "learner" and any(isinstance(node.trains, LearnerActor) for node in graph.nodes):
+        where, rule = "learner's actor", _learner_rule(config)
+    return fragment, where, str(number), _device(config, fragment, process), _stream(fragment, process), rule
+
+
+def _memory(graph: PlanGraph, agent: Any, process: Process) -> list[Row]:
+    shards = [str(len(node.memory)) for node in graph.nodes if isinstance(node, ShardSource)]
+    if shards:
+        return [("memory", "shard", *shards, "host: numpy", "seed, shard", "the rule of its source")]
+    if not isinstance(agent, ReplayAgent):
+        return []
+    return [("memory", process, "1", "as the learner" if process == "program" else "host: numpy", "seed", _ENDS)]
+
+
+def _device(config: TrainConfig, fragment: FragmentName, process: Process) -> str:
+    if process != "program" and fragment == "environments":
+        return "host"
+    agent = getattr(config, "agent", None)
+    acting = getattr(agent, "acting_backend", None) if fragment == "policy" and process != "program" else None
+    device = getattr(agent, "device", None) if acting is None and process != "worker" else None
+    return f"{acting or config.backend}" + (f": {device}" if device else "")
+
+
+def _stream(fragment: FragmentName, process: Process) -> str:
+    if fragment == "environments" and process != "program":
+        return _ENVIRONMENT_SEED
+    return "seed, worker" if process == "worker" else "seed"
+
+
+def _rule(config: TrainConfig, process: Process) -> str:
+    if process == "environment process":
+        return f"{config.env_failure}, after {config.env_timeout:g} s"
+    if process == "worker" and config.engine != "local":
+        return f"{config.worker_failure}, after {config.worker_timeout:g} s"
+    return _ENDS
+
+
+def _learner_rule(config: Any) -> str:
+    return f"{config.learner_failure}, after {config.learner_timeout:g} s"
+
+
+def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:
+    """What crosses the borders of environments that have processes of their own: shared memory."""
+    if not config.has_environments_apart or not isinstance(agent, Agent):
+        return []
+    holder = "worker" if config.has_remote_actors else "driver"
+    common = "sync, shared memory", "1 each", "0", f"{config.env_failure}, after {config.env_timeout:g} s"
+    observations = _bytes(agent.observation_space, _REWARD_AND_FLAGS)
+    return [
+        (holder, "environment process", "action", _bytes(agent.action_space), *common),
+        ("environment process", holder, "observation, reward, flags", observations, *common),
+    ]
+
+
+def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
+    """What crosses the borders of workers with agents of their own, as the plan has it."""
+    if not config.has_remote_actors:
+        return []
+    rows: list[Row] = []
+    for node in graph.nodes:
+        for port in node.inputs:
+            if port.node.runs_at == node.runs_at:
+                continue
+            places = _place(port.node), _place(node)
+            lag, how, rule, size = "-", "async", _rule(config, "worker"), "-"
+            if "learner's actor" in places:
+                rule = _learner_rule(config)
+            elif isinstance(node, GatherAsync):
+                lag, size = "any" if node.max_lag is None else str(node.max_lag), _item_bytes(config, agent)
+            else:
+                lag, size, how = "0", _item_bytes(config, agent), "sync"
+            if "shard" in places:
+                lag, size, rule = "-", "-", "the rule of its source"
+            rows.append((*places, type_name(port.item_type), size, how, str(edge_capacity(port, node)), lag, rule))
+    for message in messages_of(graph):
+        if message.receiver is not None and message.receiver.runs_at != message.sender.runs_at and not message.stored:
+            places = _place(message.sender), _place(message.receiver)
+            rows.append((*places, message.what, "-", "async", message.capacity, "-", message.when_full))
+    return rows
+
+
+def _place(operator: Operator) -> str:
+    if operator.runs_at == "sources":
+        return "shard" if isinstance(operator.beside or operator, ShardSource) else "worker"
+    return "learner's actor" if operator.runs_at == "learner" else "driver"
+
+
+def _item_bytes(config: TrainConfig, agent: Any) -> str:
+    """At least so many bytes: observations before and after, action, reward and flags of each step of an item."""
+    length = getattr(getattr(config, "agent", None), "rollout_steps", None)
+    steps = length * config.num_envs // config.placement.workers if length else getattr(config, "steps_per_item", None)
+    if steps is None or not isinstance(agent, Agent):
+        return "-"
+    one = _number(agent.observation_space) * 2 + _number(agent.action_space) + _REWARD_AND_FLAGS
+    return f">= {steps * one:,}"
+
+
+def _bytes(space: Space, more: int = 0) -> str:
+    return f"{_number(space) + more:,}"
+
+
+def _number(space: Space) -> int:
+    """Bytes of one value; of text none."""
+    total = 0
+    for leaf in space.flatten().values():
+        try:
+            total += leaf.flat_dim * np.dtype(leaf.dtype).itemsize
+        except SpaceError:
+            continue
+    return total

@@ -1,0 +1,92 @@
+"""Placements x algorithms: each pair trains, or is refused with the reason before anything begins."""
+
+import pytest
+
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.placements import PLACEMENTS
+from rlweave.algorithms.registry import algorithm_names, get_algorithm
+from rlweave.errors import ConfigError
+
+NETWORK = [{"type": "dense", "units": 4}]
+COMMON = {"num_envs": 2, "evaluate_every": 0, "checkpoint_every": 0, "tensorboard": False}
+LEARNING = {**COMMON, "env": "CartPole-v1", "backend": "torch", "agent.network": NETWORK, "steps": 32}
+ON_POLICY = {**LEARNING, "agent.rollout_steps": 8}
+MINIBATCHES = {**ON_POLICY, "agent.epochs": 1, "agent.minibatches": 1}
+REPLAY = {**LEARNING, "agent.learning_starts": 8, "agent.batch_size": 4, "agent.memory_capacity": 100}
+REPLAY |= {"agent.samples_per_step": 1.0, "steps": 96}
+FLOATS = {**REPLAY, "env": "Pendulum-v1"}
+#: The smallest training with an update.
+SETTINGS = {
+    "a2c": ON_POLICY,
+    "a3c": ON_POLICY,
+    "ape-x": {**REPLAY, "steps_per_item": 8},
+    "appo": MINIBATCHES,
+    "ddpg": FLOATS,
+    "dqn": {**REPLAY, "agent.n_step": 1},
+    "es": {**LEARNING, "backend": "numpy", "agent.pairs": 2, "agent.noise_size": 1000},
+    "impala": ON_POLICY,
+    "maml": {
+        **LEARNING,
+        "env": "rlweave/PointNavigation-v0",
+        "env_options": {"horizon": 4},
+        "agent.shots": 4,
+    },
+    "multi-agent": {**COMMON, "env": "rlweave/MultiCartPole-v0", "backend": "torch", "steps": 64, "steps_per_item": 8},
+    "pbt": {**COMMON, "env": "CartPole-v1", "backend": "torch"},
+    "ppo": MINIBATCHES,
+    "sac": FLOATS,
+    "td3": FLOATS,
+}
+SETTINGS["multi-agent"]["policies"] = {
+    "shared": {"algorithm": "ppo", "agent": {"network": NETWORK, "rollout_steps": 8, "epochs": 1, "minibatches": 1}}
+}
+REFUSED = {
+    **{
+        (name, "fused"): f"{name} has no fused form: its environments step outside of the graph"
+        for name in ("a2c", "a3c", "ape-x", "appo", "es", "impala", "maml", "multi-agent", "pbt")
+    },
+    ("multi-agent", "environments_apart"): "those of several agents",
+    ("pbt", "environments_apart"): "or of its trials",
+    ("pbt", "single_learner_coarse"): "the workers of a population are its trials",
+}
+#: Those that take seconds: programs of torch, and processes for algorithms whose like is tested among the fast ones.
+SLOW = {
+    *((name, "fused") for name in ("ddpg", "dqn", "ppo", "sac", "td3")),
+    *((name, "environments_apart") for name in ("a2c", "appo", "ddpg", "es", "impala", "td3")),
+}
+PAIRS = [
+    pytest.param(algorithm, placement, marks=[pytest.mark.slow] * ((algorithm, placement) in SLOW))
+    for algorithm in SETTINGS
+    for placement in PLACEMENTS
+    if (algorithm, placement) != ("pbt", "local")  # tests/extras/test_pbt.py
+]
+
+
+def trainer_of(algorithm, placement):
+    spec = get_algorithm(algorithm)
+    sets = {**SETTINGS[algorithm], "placement": placement}
+    if "agent.network" in sets and placement != "fused" and algorithm != "maml":
+        sets["agent.acting_backend"] = "numpy"
+    return spec.make_trainer(resolve_config(spec.config_class, sets=sets), None)
+
+
+def test_the_table_has_all_algorithms():
+    assert set(SETTINGS) == set(algorithm_names())
+
+
+@pytest.mark.parametrize(("algorithm", "placement"), PAIRS)
+def test_every_pair_trains_or_says_why_not(algorithm, placement):
+    if (algorithm, placement) in REFUSED:
+        with pytest.raises(ConfigError, match=REFUSED[algorithm, placement]) as caught:
+            trainer_of(algorithm, placement)
+        assert caught.value.where.startswith("placement")
+        assert placement in caught.value.received
+        assert "local" in caught.value.fix or "trial" in caught.value.fix
+        return
+    trainer = trainer_of(algorithm, placement)
+    try:
+        rows = list(trainer.train())
+        assert rows[-1]["env_steps_sampled"] >= SETTINGS[algorithm]["steps"]
+        assert rows[-1]["updates"] >= 1
+    finally:
+        trainer.close()

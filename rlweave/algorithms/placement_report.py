@@ -33,7 +33,8 @@ def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> s
         plan: Its plan.
         agent: Its agent; not built.
     """
-    name = "single_learner_coarse" if config.has_remote_actors else config.placement.name
+    on_cluster = config.engine != "local" and config.placement.name == "local"
+    name = "single_learner_coarse" if on_cluster else config.placement.name
     placement = PLACEMENTS[name]
     rows = [("fragment", "process", "processes", "device", "random stream", "when it fails")]
     rows += [_fragment(config, plan.graph, *pair) for pair in placement.fragments.items() if pair[0] != "memory"]
@@ -47,7 +48,7 @@ def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> s
 
 
 def _fragment(config: TrainConfig, graph: PlanGraph, fragment: FragmentName, process: Process) -> Row:
-    number = 1
+    number = config.placement.learners if process == "rank" else 1
     where: str = process
     if process == "worker":
         number = config.placement.workers
@@ -90,6 +91,8 @@ def _rule(config: TrainConfig, process: Process) -> str:
         return f"{config.env_failure}, after {config.env_timeout:g} s"
     if process == "worker" and config.engine != "local":
         return f"{config.worker_failure}, after {config.worker_timeout:g} s"
+    if process == "rank":
+        return f"{config.placement.rank_failure}, after {config.placement.rank_timeout:g} s"
     return _ENDS
 
 
@@ -112,6 +115,8 @@ def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:
 
 def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
     """What crosses the borders of workers with agents of their own, as the plan has it."""
+    if config.placement.name == "multi_learner":
+        return [("rank", "rank", "gradients", "-", "sync, all-reduce", "1", "0", _rule(config, "rank"))]
     if not config.has_remote_actors:
         return []
     rows: list[Row] = []

@@ -45,6 +45,10 @@ REFUSED = {
         (name, "fused"): f"{name} has no fused form: its environments step outside of the graph"
         for name in ("a2c", "a3c", "ape-x", "appo", "es", "impala", "maml", "multi-agent", "pbt")
     },
+    **{
+        (name, "multi_learner"): f"{name} has no multi_learner form: its update is not a mean over rows"
+        for name in ("a3c", "ape-x", "ddpg", "es", "maml", "multi-agent", "pbt", "td3")
+    },
     ("multi-agent", "environments_apart"): "those of several agents",
     ("pbt", "environments_apart"): "or of its trials",
     ("pbt", "single_learner_coarse"): "the workers of a population are its trials",

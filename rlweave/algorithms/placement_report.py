@@ -36,7 +36,7 @@ def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> s
     on_cluster = config.engine != "local" and config.placement.name == "local"
     name = "single_learner_coarse" if on_cluster else config.placement.name
     placement = PLACEMENTS[name]
-    rows = [("fragment", "process", "processes", "device", "random stream", "when it fails")]
+    rows: list[Row] = [("fragment", "process", "processes", "device", "random stream", "when it fails")]
     rows += [_fragment(config, plan.graph, *pair) for pair in placement.fragments.items() if pair[0] != "memory"]
     rows += _memory(plan.graph, agent, placement.fragments["memory"])
     text = f"Placement {placement.name}: {placement.summary}\n{table(rows)}"

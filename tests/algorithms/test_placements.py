@@ -1,5 +1,6 @@
 """Placements x algorithms: each pair trains, or is refused with the reason before anything begins."""
 
+import numpy as np
 import pytest
 
 from rlweave.algorithms.config import resolve_config
@@ -72,6 +73,29 @@ def trainer_of(algorithm, placement):
     if "agent.network" in sets and placement != "fused" and algorithm != "maml":
         sets["agent.acting_backend"] = "numpy"
     return spec.make_trainer(resolve_config(spec.config_class, sets=sets), None)
+
+
+def test_a_recurrent_policy_with_masks_is_the_same_with_environments_apart():
+    sets = {
+        **MINIBATCHES,
+        "env": "rlweave/MaskedRecall-v0",
+        "agent.network": [{"type": "gru", "units": 4}],
+        "steps": 48,
+    }
+    rows = []
+    for placement in ("local", "environments_apart"):
+        spec = get_algorithm("ppo")
+        own = {**sets, "placement": placement, "agent.acting_backend": "numpy"}
+        trainer = spec.make_trainer(resolve_config(spec.config_class, sets=own), None)
+        try:
+            last = list(trainer.train())[-1]
+            rows.append({name: value for name, value in last.items() if "second" not in name})
+            rows.append(trainer.agent.get_weights())
+        finally:
+            trainer.close()
+    assert repr(rows[0]) == repr(rows[2])  # NaN is equal to NaN
+    for path, value in rows[1].items():
+        np.testing.assert_array_equal(rows[3][path], value, err_msg=path)
 
 
 def test_the_table_has_all_algorithms():

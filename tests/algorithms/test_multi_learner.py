@@ -201,49 +201,52 @@ RAY = {
     "object_store_mb": 80,
     "agent.network": NETWORK,
     "evaluate_every": 0,
-    "worker_cpus": 0.5,
+    "worker_cpus": 0.25,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.long(minutes=0.7)
-def test_on_ray_ranks_are_processes_that_stay_equal_and_a_killed_one_is_named_or_left_out(
-    trainers, ray_engine, tmp_path
-):
-    local = trainers("a2c", evaluate_every=0, checkpoint_every=0, **{**SETS, "num_envs": 4})
-    expected = finish(local)
-    trainer = trainers("a2c", tmp_path / "run", checkpoint_every=200, **RAY)
-    assert finish(trainer)[-1]["updates"] == 13
-    check_ranks(trainer)
+@pytest.mark.long(minutes=0.4)
+def test_on_ray_ranks_are_processes_that_learn_as_threads_do_and_a_killed_one_is_named(trainers, ray_engine):
+    sets = {**RAY, "steps": 4_000, "checkpoint_every": 0}
+    local, ranked = trainers("a2c", **{**sets, "engine": "local"}), trainers("a2c", **sets)
+    local.run_to(200)
+    ranked.run_to(200)
+    check_ranks(ranked)
     # gloo adds two ranks up as this process does
     for path, value in local.plan.ask_workers("learned_state")[0].items():
-        np.testing.assert_allclose(trainer.agent.state_dict()[path], value, rtol=1e-5, atol=1e-6, err_msg=path)
-    assert expected[-1]["episodes_finished"] > 0
-    trainer.close()
-    resumed = trainers("a2c", tmp_path / "run", **{**RAY, "steps": 500, "checkpoint_every": 0})
+        np.testing.assert_allclose(ranked.agent.state_dict()[path], value, rtol=1e-5, atol=1e-6, err_msg=path)
+    pids = kill_one(ranked)
+    # whichever is first: that its process is lost, or that another rank misses it
+    with pytest.raises(PlanError, match="parallel_rollouts/1|rank 1 did not take part"):
+        finish(ranked)
+    ranked.close()
+    assert not gone_within(pids, 10.0)
+
+
+@pytest.mark.thorough
+def test_on_ray_a_run_resumes_and_the_group_shrinks_where_a_rank_is_killed(trainers, ray_engine, tmp_path):
+    uncut = trainers("a2c", tmp_path / "uncut", checkpoint_every=200, **RAY)
+    finish(uncut)
+    cut(make("a2c", tmp_path / "run", checkpoint_every=200, **RAY), 300)
+    resumed = trainers("a2c", tmp_path / "run", checkpoint_every=200, **RAY)
     resumed.restore(find_checkpoint(tmp_path / "run"))
     finish(resumed)
     check_ranks(resumed)
-    resumed.close()
-
-    dies = trainers("a2c", steps=4_000, checkpoint_every=0, **RAY)
-    pids = kill_one(dies)
-    # whichever is first: that its process is lost, or that another rank misses it
-    with pytest.raises(PlanError, match="parallel_rollouts/1|rank 1 did not take part"):
-        finish(dies)
-    dies.close()
-    assert not gone_within(pids, 10.0)
-
+    for path, value in uncut.plan.ask_workers("learned_state")[0].items():
+        np.testing.assert_array_equal(resumed.agent.state_dict()[path], value, err_msg=path)
+    for trainer in (uncut, resumed):
+        trainer.close()
     shrink = {"placement.rank_failure": "shrink", "placement.rank_timeout": 60}
     shrinks = trainers("a2c", steps=2_000, checkpoint_every=0, **RAY, **shrink)
+    shrinks.run_to(100)
     kill_one(shrinks)
     assert finish(shrinks)[-1]["train_one_step/ranks"] < 2
     assert shrinks.env_steps >= 2_000
 
 
 def kill_one(trainer):
-    """Kills the process of rank 1 after some rounds."""
-    trainer.run_to(100)
+    """Kills the process of rank 1; the processes of all."""
     pids = trainer.plan.ask_workers("process")
     os.kill(pids[1], signal.SIGKILL)
     return pids

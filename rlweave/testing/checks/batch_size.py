@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rlweave.errors import RlweaveError
-from rlweave.graph.component import api_methods
-from rlweave.graph.ir import Call
 from rlweave.spaces import Box, Dim
 from rlweave.testing.checks.axes import Along, differs
 from rlweave.testing.checks.distributions import takes_many
 from rlweave.testing.checks.findings import Cause, Finding
-from rlweave.testing.checks.movement import Movement
 from rlweave.testing.checks.randomness import draws
-from rlweave.testing.checks.recording import Leaf, Recording, Step, same_array, source_line
+from rlweave.testing.checks.recording import Leaf, Recording, Step, same_array
+from rlweave.testing.checks.rows import Movement
 from rlweave.testing.checks.subject import Situation, Subject
 
 _FIX = (
@@ -52,10 +50,8 @@ def _of_batch(situation: Situation, rows: Sequence[int]) -> Finding | None:
 
 
 def _fails(situation: Situation, what: str, error: str) -> Finding:
-    declared = api_methods(type(situation.subject.eager.root))[situation.method]
-    where = f"{situation.where}, {source_line(declared.function)}"
     seen = f"{situation.where} with {what} of those that it takes five of: {error.splitlines()[0]}"
-    return Finding("batch size", where, seen, Cause.CANNOT_RUN, _FIX)
+    return Finding("batch size", situation.place, seen, Cause.CANNOT_RUN, _FIX)
 
 
 def _first_other(situation: Situation, recording: Recording, rows: Sequence[int], what: str) -> Finding | None:
@@ -64,7 +60,7 @@ def _first_other(situation: Situation, recording: Recording, rows: Sequence[int]
     for before, after in zip(situation.base.steps, recording.steps, strict=False):
         if before.node.label != after.node.label:
             return None
-        got_the_same = _reads_alike(before, after) and all(
+        got_the_same = before.reads_the_same(after) and all(
             id(leaf.value) not in excused and _is_alike(leaf, after.inputs[name], rows, situation) is not False
             for name, leaf in before.inputs.items()
         )
@@ -73,15 +69,11 @@ def _first_other(situation: Situation, recording: Recording, rows: Sequence[int]
             if alike is True:
                 continue
             excused.add(id(leaf.value))
-            if alike is False and got_the_same and not _may_mix(before) and not _leaks(situation, before):
+            if alike is False and got_the_same and not before.may_mix and not _leaks(situation, before):
                 at = f"its result {name!r}" if name else "its result"
                 seen = f"{situation.where} with {what}: {at} differs from that of the same rows among five"
                 return Finding("batch size", before.where, seen, Cause.BATCH_SIZE_COUNTS, _FIX)
     return None
-
-
-def _may_mix(step: Step) -> bool:
-    return isinstance(step.node, Call) and bool(step.node.mixes_batch or step.node.writes or step.node.relabels)
 
 
 def _leaks(situation: Situation, step: Step) -> bool:
@@ -90,10 +82,6 @@ def _leaks(situation: Situation, step: Step) -> bool:
     movement = Movement(Along.BATCH, situation.sizes)
     leaks = movement.leaks(situation.base, situation.run(changed), 1) if changed else iter(())
     return any(leak.step.node is step.node for leak in leaks)
-
-
-def _reads_alike(before: Step, after: Step) -> bool:
-    return all(same_array(array, after.read[path]) for path, array in before.read.items())
 
 
 def _is_alike(one: Leaf, other: Leaf, rows: Sequence[int], situation: Situation) -> bool | None:

@@ -52,10 +52,10 @@ def _values_after_terminal(trajectory: Trajectory, flag: str) -> Iterator[Findin
             for result in results:
                 if trajectory.differ(result, one, other):
                     where = blamed(Trail(one, other).to(result), [arrays[flag]])
-                    yield Finding(
+                    yield trajectory.situation.finding(
                         "terminal states",
-                        where.where if where is not None else trajectory.situation.where,
-                        f"{trajectory.situation.where}: {flag!r} is set {f'at step {step}' if timed else 'in all rows'}"
+                        where,
+                        f"{flag!r} is set {f'at step {step}' if timed else 'in all rows'}"
                         f"{' as well as truncation' if arrays is not terminated else ''}, {listed(names)} of it was "
                         f"sampled anew, and {called(result)} moved",
                         Cause.TERMINATION_IGNORED,
@@ -126,10 +126,10 @@ def _not_bootstrapped(
             cause = Cause.WRONG_BOOTSTRAP
     steps = Trail(trajectory.run(arrays), trajectory.run(changed)).stops()
     where = blamed(steps, [] if flag is None else [flag])
-    return Finding(
+    return trajectory.situation.finding(
         "bootstrapping",
-        where.where if where is not None else trajectory.situation.where,
-        f"{trajectory.situation.where}: {done} was sampled anew, and {called(result)} did not move",
+        where,
+        f"{done} was sampled anew, and {called(result)} did not move",
         cause,
         FIXES[cause],
     )
@@ -148,10 +148,10 @@ def _alike(trajectory: Trajectory, flag: str, results: list[str]) -> Iterator[Fi
     for result in set(results) & set(bootstrapped):
         if not trajectory.differ(result, cut, ended):
             where = blamed(Trail(trajectory.run(calm), cut).to(result), [])
-            yield Finding(
+            yield trajectory.situation.finding(
                 "bootstrapping",
-                where.where if where is not None else trajectory.situation.where,
-                f"{trajectory.situation.where}: {called(result)} is the same with {flag!r} and with {terminated[0]!r} "
+                where,
+                f"{called(result)} is the same with {flag!r} and with {terminated[0]!r} "
                 f"set at step 0, and no value of the state after it is passed",
                 Cause.TRUNCATION_AS_TERMINATION,
                 "take next_values, those of the final observations where an episode is cut, and bootstrap from them; "
@@ -203,10 +203,10 @@ def _without_its_own(trajectory: Trajectory, path: str) -> Iterator[Finding]:
         for result in sorted(missing):
             steps = Trail(base, changed)
             where = next(iter(steps.to(result) or steps.stops()), None)
-            yield Finding(
+            yield trajectory.situation.finding(
                 "own steps",
-                where.where if where is not None else trajectory.situation.where,
-                f"{trajectory.situation.where}: step {step} of {path!r} was sampled anew, and step {step} of "
+                where,
+                f"step {step} of {path!r} was sampled anew, and step {step} of "
                 f"{called(result).removeprefix('its ')} did not move, as other steps do",
                 Cause.WRONG_STEP,
                 f"row t of a return uses row t of {path!r}: the step from state s_t; see where an index is off by one",

@@ -19,7 +19,7 @@ from rlweave.testing.checks.advantages import values_learn_from_returns
 from rlweave.testing.checks.batch_size import batch_size
 from rlweave.testing.checks.bootstrapping import bootstrapping, own_steps, terminal_states
 from rlweave.testing.checks.choices import all_are_chosen, masks_hold, shares_add_up
-from rlweave.testing.checks.consistency import consistency
+from rlweave.testing.checks.consistency import consistency, large_rewards_count
 from rlweave.testing.checks.declarations import declarations_made, declarations_needed
 from rlweave.testing.checks.describing import chosen_backends, described, unknown_inputs
 from rlweave.testing.checks.distributions import probabilities
@@ -29,10 +29,16 @@ from rlweave.testing.checks.findings import Cause, Done, Finding, Report
 from rlweave.testing.checks.fragments import fragments
 from rlweave.testing.checks.gradients import everything_learns, targets_are_constant
 from rlweave.testing.checks.inputs import unused_inputs, unused_variables
-from rlweave.testing.checks.integers import integers_keep_their_digits
 from rlweave.testing.checks.losses import losses
 from rlweave.testing.checks.memories import priorities_reach_their_rows, records_stay_whole
-from rlweave.testing.checks.numbers import CHANGE_A_COPY, finite_at_edges, inputs_unchanged, no_wide_floats
+from rlweave.testing.checks.numbers import (
+    CHANGE_A_COPY,
+    finite_at_edges,
+    inputs_unchanged,
+    integers_keep_their_digits,
+    no_wide_floats,
+    not_negative,
+)
 from rlweave.testing.checks.padding import padding
 from rlweave.testing.checks.parity import (
     backends_agree,
@@ -42,15 +48,12 @@ from rlweave.testing.checks.parity import (
     state_is_complete,
 )
 from rlweave.testing.checks.randomness import FROM_THE_GRAPH, draws_count, repeatability
-from rlweave.testing.checks.ranges import not_negative
-from rlweave.testing.checks.rewards import large_rewards_count
-from rlweave.testing.checks.rows import batch_independence, batch_order
+from rlweave.testing.checks.rows import batch_independence, batch_order, causality
 from rlweave.testing.checks.scale import scale_laws
 from rlweave.testing.checks.shared_draws import numbers_used_once, rows_draw_apart
 from rlweave.testing.checks.sharing import arguments_are_free, results_stay
 from rlweave.testing.checks.subject import Subject
-from rlweave.testing.checks.target_networks import targets_follow
-from rlweave.testing.checks.time import causality
+from rlweave.testing.checks.targets import targets_follow
 from rlweave.testing.checks.weights import weights
 from rlweave.testing.checks.windows import windows
 from rlweave.testing.descriptors import Descriptor

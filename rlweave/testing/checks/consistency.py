@@ -2,7 +2,7 @@
 
 Values and rewards are made so that `V(s_t) = r_t + g V(s_{t+1})`. Returns of any number of steps, lambda-returns and
 V-trace targets are then the values, advantages and TD errors are 0, for any importance ratio. The discount g is that of
-the last step.
+the last step. And sums of rewards are as right of large rewards as of small ones.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlweave.testing.checks.axes import differs
 from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.meaning import Meaning
 from rlweave.testing.checks.recording import Recording
@@ -41,15 +42,11 @@ def consistency(subject: Subject) -> Iterator[Finding]:
     """Values are those of the rewards; returns have to be these values, and advantages 0."""
     for trajectory in trajectories(subject.situations()):
         inputs = _inputs(trajectory)
-        if inputs is None or _mixes(trajectory.run(trajectory.calm)):
+        if inputs is None or trajectory.run(trajectory.calm).mixes_batch:
             continue
         discount = _discount(trajectory, inputs)
         if discount is not None:
             yield from list(_inconsistent(trajectory, inputs, discount))[:1]
-
-
-def _mixes(recording: Recording) -> bool:
-    return any(step.declared is not None and step.declared.mixes_batch for step in recording.steps)
 
 
 def _inputs(trajectory: Trajectory) -> _Inputs | None:
@@ -148,3 +145,48 @@ def _consistent(trajectory: Trajectory, inputs: _Inputs, discount: float) -> tup
     given = {inputs.rewards: rewards, inputs.values: values[:-1], inputs.following: following, inputs.last: values[-1]}
     arrays |= {path: np.asarray(array, np.float32) for path, array in given.items() if path is not None}
     return arrays, values[:-1]
+
+
+_SMALL, _LARGE = (0.1, 0.2, 0.3), (100.0, 200.0)
+
+
+def large_rewards_count(subject: Subject) -> Iterator[Finding]:
+    """What sums up rewards in proportion to small ones goes on to do so with large ones."""
+    for trajectory in trajectories(subject.situations()):
+        if trajectory.adds_to_state:
+            for path in trajectory.named(Meaning.REWARDS, time=True):
+                for sign in (1.0, -1.0):
+                    yield from list(_clipped(trajectory, path, sign))[:1]
+
+
+def _clipped(trajectory: Trajectory, path: str, sign: float) -> Iterator[Finding]:
+    if not _allows(trajectory, path, sign * max(_LARGE)):
+        return
+    small = [_with(trajectory, path, sign * size) for size in _SMALL]
+    large = [_with(trajectory, path, sign * size) for size in _LARGE]
+    for result in trajectory.time_results:
+        first, second, third = (run.result[result] for run in small)
+        linear = differs(first, second, 1e-4).any() and not differs(second - first, third - second, 1e-4).any()
+        if linear and not differs(large[0].result[result], large[1].result[result], 1e-4).any():
+            step = next(iter(Trail(small[0], small[1]).to(result)), None)
+            yield trajectory.situation.finding(
+                "large rewards",
+                step,
+                f"{called(result)} is the same with {path!r} of {sign * _LARGE[0]:g} and "
+                f"of {sign * _LARGE[1]:g}, and grows in proportion to small ones",
+                Cause.REWARD_IGNORED,
+                "sum up what the environment gave; clip only what the loss is computed of. Where the sum of clipped "
+                "rewards is meant, name the cause in `intended` of the descriptor",
+            )
+
+
+def _with(trajectory: Trajectory, path: str, reward: float) -> Recording:
+    calm = trajectory.calm
+    return trajectory.run({**calm, path: np.full_like(calm[path], reward)})
+
+
+def _allows(trajectory: Trajectory, path: str, reward: float) -> bool:
+    space = trajectory.situation.inputs[path]
+    if space.low is None or space.high is None or trajectory.calm[path].dtype.kind != "f":
+        return False
+    return bool(np.all(space.low <= reward) and np.all(reward <= space.high))

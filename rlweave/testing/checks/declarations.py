@@ -13,9 +13,8 @@ from rlweave.graph.ir import Call
 from rlweave.testing.checks.axes import Along, differs, moved, positions, replaced
 from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.recording import Step, run_alone, same_array
-from rlweave.testing.checks.rows import batch_independence
+from rlweave.testing.checks.rows import batch_independence, causality
 from rlweave.testing.checks.subject import Situation, Subject
-from rlweave.testing.checks.time import causality
 
 #: What a function does without saying so.
 _CAUSES = {Along.BATCH: Cause.ROWS_MEET, Along.TIME: Cause.LOOKS_AHEAD}

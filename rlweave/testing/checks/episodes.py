@@ -135,7 +135,7 @@ def _mixed(trajectory: Trajectory, border: _Border, result: str) -> Iterator[Fin
     early = trajectory.renewed(arrays, border.before)
     late, both = trajectory.renewed(arrays, border.after), trajectory.renewed(early, border.after)
     runs = [trajectory.run(given) for given in (arrays, early, late, both)]
-    if result in trajectory.time_results or runs[0].result[result].ndim or _mixes(runs[0]):
+    if result in trajectory.time_results or runs[0].result[result].ndim or runs[0].mixes_batch:
         return
     f, f_early, f_late, f_both = (float(run.result[result]) for run in runs)
     size = max(abs(f_early - f), abs(f_late - f), abs(f_both - f))
@@ -147,18 +147,14 @@ def _mixed(trajectory: Trajectory, border: _Border, result: str) -> Iterator[Fin
     cause = Cause.CROSSES_EPISODES
     if trajectory.meanings[border.flag] is Meaning.EPISODE_START:
         cause = Cause.STATE_NOT_RESET
-    yield Finding(
+    yield trajectory.situation.finding(
         "episode boundaries",
-        where.where if where is not None else trajectory.situation.where,
-        f"{trajectory.situation.where}: {border.flag!r} is set at step {border.step}, and what the steps before that "
+        where,
+        f"{border.flag!r} is set at step {border.step}, and what the steps before that "
         f"border add to {called(result)} depends on the steps after it, or the other way round",
         cause,
         FIXES[cause],
     )
-
-
-def _mixes(recording: Recording) -> bool:
-    return any(step.declared is not None and step.declared.mixes_batch for step in recording.steps)
 
 
 def _not_reset(trajectory: Trajectory, flag: str) -> Iterator[Finding]:
@@ -169,11 +165,10 @@ def _not_reset(trajectory: Trajectory, flag: str) -> Iterator[Finding]:
     for result in trajectory.float_results:
         if states and trajectory.differ(result, base, changed):
             where = blamed(Trail(base, changed).to(result), [arrays[flag]])
-            yield Finding(
+            yield trajectory.situation.finding(
                 "episode boundaries",
-                where.where if where is not None else trajectory.situation.where,
-                f"{trajectory.situation.where}: {flag!r} is set in all rows, {listed(states)} was sampled anew, and "
-                f"{called(result)} moved",
+                where,
+                f"{flag!r} is set in all rows, {listed(states)} was sampled anew, and {called(result)} moved",
                 Cause.STATE_NOT_RESET,
                 FIXES[Cause.STATE_NOT_RESET],
             )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlweave.graph.ir import RANDOM_PATHS
 from rlweave.spaces import Box
 from rlweave.testing.checks.axes import Along, differs, kept
 from rlweave.testing.checks.bootstrapping import FIXES
@@ -27,10 +26,7 @@ def fragments(subject: Subject) -> Iterator[Finding]:
     """A trajectory is cut in two, and the second part begins with the state after the first; results stay the same."""
     for trajectory in trajectories(subject.situations()):
         situation = trajectory.situation
-        writes = any(
-            path not in RANDOM_PATHS for step in trajectory.run(trajectory.calm).steps for path in step.written
-        )
-        if not trajectory.carried_on or situation.draws or writes:
+        if not trajectory.carried_on or situation.draws or trajectory.run(trajectory.calm).writes:
             continue
         if trajectory.length > 1 and _can_be_cut(trajectory):
             for cut in range(1, trajectory.length):
@@ -88,10 +84,10 @@ def _finding(trajectory: Trajectory, whole: Recording, part: Recording, seen: st
         return _part(trajectory, leaf.space, leaf.array, before, cut)
 
     step = first_difference(whole, part, part_of)
-    return Finding(
+    return trajectory.situation.finding(
         "fragments",
-        step.where if step is not None else trajectory.situation.where,
-        f"{trajectory.situation.where}: {seen}",
+        step,
+        seen,
         Cause.FRAGMENTS_DIFFER,
         _FIX,
     )
@@ -114,10 +110,10 @@ def _counts_from_zero(trajectory: Trajectory) -> Iterator[Finding]:
             expected = _part(trajectory, trajectory.situation.outputs[result], whole.result[result], False, 1)
             if expected is not None and _other(expected, second.result[result]):
                 step = next((step for step in whole.steps if takes(step, [flagged[flag]])), None)
-                yield Finding(
+                yield trajectory.situation.finding(
                     "fragments",
-                    step.where if step is not None else trajectory.situation.where,
-                    f"{trajectory.situation.where}: {flag!r} is set at step 0, and {called(result)} of the steps after "
+                    step,
+                    f"{flag!r} is set at step 0, and {called(result)} of the steps after "
                     "it is another one than where they begin with a state of zeros",
                     Cause.COUNTED_TWICE,
                     "begin what an episode counts or sums up with 0: ops.where(ended, 0.0, total) after its last step",
@@ -144,10 +140,10 @@ def _initial_state(subject: Subject, trajectory: Trajectory) -> Iterator[Finding
     for result in trajectory.float_results:
         if trajectory.differ(result, one, other):
             step = next(iter(Trail(one, other).to(result)), None)
-            yield Finding(
+            yield trajectory.situation.finding(
                 "fragments",
-                step.where if step is not None else trajectory.situation.where,
-                f"{trajectory.situation.where}: {called(result)} is another one where {starts[0]!r} is set than "
+                step,
+                f"{called(result)} is another one where {starts[0]!r} is set than "
                 "from the state that initial_state gives",
                 Cause.STATE_NOT_RESET,
                 FIXES[Cause.STATE_NOT_RESET],

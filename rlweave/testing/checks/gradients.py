@@ -8,14 +8,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rlweave.graph.component import api_methods
 from rlweave.graph.ir import RANDOM_PATHS, Call, Node, Transfer, Value
 from rlweave.testing.checks.derivatives import Loss, Tape
 from rlweave.testing.checks.findings import Cause, Finding
 from rlweave.testing.checks.inputs import SEEDS, shaken
-from rlweave.testing.checks.recording import input_names, place_of, result_names, source_line
+from rlweave.testing.checks.recording import input_names, place_of, result_names
 from rlweave.testing.checks.subject import Situation, Subject
-from rlweave.testing.checks.target_names import followed, is_computed, is_data, is_reward, is_target, of_target
+from rlweave.testing.checks.targets import followed, is_computed, is_data, is_reward, is_target, of_target
 from rlweave.tree import flatten_tree, leaves_of, unflatten_like
 
 #: A part of a gradient below is rounding.
@@ -256,18 +255,13 @@ def _inputs(subject: Subject, item: Differentiated, by_value: list[np.ndarray]) 
                 name,
                 Finding(
                     "targets",
-                    _enters(item, [value]) or _method(item),
+                    _enters(item, [value]) or item.situation.place,
                     f"{item.where}: the gradient by {name!r}, a constant"
                     f"{' by the descriptor' if declared else ': it is a target'}, is not zero",
                     Cause.TARGET_HAS_GRADIENT,
                     DETACH,
                 ),
             )
-
-
-def _method(item: Differentiated) -> str:
-    declared = api_methods(type(item.situation.subject.eager.root))[item.situation.method]
-    return f"{item.where}, {source_line(declared.function)}"
 
 
 def _target_networks(item: Differentiated, by_path: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Finding]]:

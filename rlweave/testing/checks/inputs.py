@@ -171,12 +171,9 @@ def _differ(one: np.ndarray, other: np.ndarray) -> bool:
 def _end_of(situation: Situation, path: str) -> str:
     """The last graph function that the input reaches, else the API method."""
     other = np.asarray(situation.flat_others[path])
-    method = api_methods(type(situation.subject.eager.root))[situation.method]
-    place = f"{situation.where}, {source_line(method.function)}"
+    place = situation.place
     for before, after in pairs(situation.base, situation.run({path: other})):
-        leaves = ((leaf.array, after.inputs[name].array) for name, leaf in before.inputs.items())
-        read = ((array, after.read[name]) for name, array in before.read.items())
-        if any(not same_array(one, two) for one, two in (*leaves, *read)):
+        if not before.gets_the_same(after):
             place = before.where
     return place
 

@@ -169,10 +169,10 @@ def _rows_left_out(trajectory: Trajectory, result: str) -> Iterator[Finding]:
     still = [row for row in rows if not trajectory.moving([result], calm, lambda draw, row=row: renewed(row, draw))]  # type: ignore[misc]
     if still and len(still) < len(rows):  # where no row counts, a variable may be at 0
         stop = next(iter(Trail(trajectory.run(calm), trajectory.run(renewed(still[0]))).stops()), None)
-        yield Finding(
+        yield situation.finding(
             "losses",
-            stop.where if stop is not None else situation.where,
-            f"{situation.where}: row {still[0]} of {listed(names)} was sampled anew, and {called(result)} did not move",
+            stop,
+            f"row {still[0]} of {listed(names)} was sampled anew, and {called(result)} did not move",
             Cause.ROWS_LEFT_OUT,
             "let every row count: average over the whole batch axis",
         )

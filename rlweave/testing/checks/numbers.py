@@ -1,4 +1,4 @@
-"""Numbers: finite at the edges, of the right width, and nothing changed in place."""
+"""Numbers: finite at the edges, of the right width and sign, with all of their digits, and nothing changed in place."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from rlweave.errors import RlweaveError
 from rlweave.spaces import Box
+from rlweave.testing.checks.distributions import maker
 from rlweave.testing.checks.findings import Cause, Finding
-from rlweave.testing.checks.recording import Recording, Step
+from rlweave.testing.checks.recording import Recording, Step, pairs
 from rlweave.testing.checks.subject import Situation, Subject
 
 #: A number that is large for an observation or a reward, and whose square float32 still holds.
@@ -144,10 +145,10 @@ def no_wide_floats(subject: Subject) -> Iterator[Finding]:
             given = [leaf.array.dtype for leaf in step.inputs.values()] + [array.dtype for array in step.read.values()]
             for name, array in _made(step):
                 if array.dtype == np.float64 and np.dtype(np.float64) not in given:
-                    yield Finding(
+                    yield situation.finding(
                         "dtypes",
-                        step.where,
-                        f"{situation.where}: {name} is float64, of inputs {sorted({str(d) for d in given})}",
+                        step,
+                        f"{name} is float64, of inputs {sorted({str(d) for d in given})}",
                         Cause.WIDE_FLOATS,
                         'keep constants in float32: ops.asarray(x, "float32"); a NumPy array or scalar of float64 '
                         "widens all it meets",
@@ -159,10 +160,88 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
     for situation in subject.situations():
         for step in situation.base.steps:
             if step.changed:
-                yield Finding(
+                yield situation.finding(
                     "inputs unchanged",
-                    step.where,
-                    f"{situation.where}: it wrote into {', '.join(map(repr, step.changed))}",
+                    step,
+                    f"it wrote into {', '.join(map(repr, step.changed))}",
                     Cause.INPUT_CHANGED,
                     CHANGE_A_COPY,
+                )
+
+
+#: Up to here float32 (float64) has all integers, and from here on every other one.
+LIMITS = (2**24, 2**53)
+#: How many integers in a row are tried.
+COUNT = 16
+
+
+def integers_keep_their_digits(subject: Subject) -> Iterator[Finding]:
+    """Integers in a row, small and large ones: integer results that tell the small ones apart tell the large ones."""
+    for situation in subject.situations():
+        for path, space in situation.inputs.items():
+            array = np.asarray(situation.flat[path])
+            if array.dtype.kind not in "iu" or not array.size or space.low is None or space.high is None:
+                continue
+            low, high = (int(np.max(bound)) if which == "low" else int(np.min(bound)) for which, bound in
+                         (("low", space.low), ("high", space.high)))  # fmt: skip
+            for limit in LIMITS:
+                if low <= 0 and high > limit + COUNT:
+                    yield from _lost(situation, path, limit)
+
+
+def _lost(situation: Situation, path: str, limit: int) -> Iterator[Finding]:
+    try:
+        small, large = (_told_apart(situation, path, base) for base in (0, limit))
+    except (RlweaveError, IndexError, ValueError, ArithmeticError):
+        return  # where such a number is refused
+    for result, count in small.items():
+        if 1 < large[result] < 3 * count / 4:  # rounded; 1 where results are clipped
+            yield Finding(
+                "integers",
+                _rounding(situation, path, limit),
+                f"{situation.where}: {path!r} was {limit} to {limit + COUNT - 1}, one after another, and {result} took "
+                f"{large[result]} values; from 0 on it takes {count}",
+                Cause.INTEGERS_ROUNDED,
+                "leave integers in an integer dtype, in variables too: float32 has no odd ones above 2**24",
+            )
+            return
+
+
+def _told_apart(situation: Situation, path: str, base: int) -> dict[str, int]:
+    """How many values each integer result, or variable, takes."""
+    values: dict[str, set[bytes]] = {}
+    for number in range(base, base + COUNT):
+        changed = {path: np.full_like(situation.flat[path], number)}
+        for name, array in situation.call(changed, situation.state).items():
+            if array.dtype.kind in "iu" and not name.startswith("state/random"):
+                values.setdefault(name, set()).add(np.ascontiguousarray(array).tobytes())
+    return {name.replace("/", " ", 1): len(found) for name, found in values.items()}
+
+
+def _rounding(situation: Situation, path: str, limit: int) -> str:
+    """The first graph function that gives the same for two integers."""
+    one, other = (situation.run({path: np.full_like(situation.flat[path], limit + n)}) for n in (0, 1))
+    for before, after in pairs(one, other):
+        if not before.gets_the_same(after) and before.gives_the_same(after):
+            return before.where
+    return situation.where
+
+
+#: Names of results that are 0 or more.
+_NOT_NEGATIVE = ("priorities", "priority", "std", "stds", "stddev", "variance", "variances", "deviation", "deviations")
+
+
+def not_negative(subject: Subject) -> Iterator[Finding]:
+    """Results that are named priorities, variances or deviations are 0 or more."""
+    for situation in subject.situations():
+        for path, array in situation.base.result.items():
+            name = situation.name_of(path)
+            if name in _NOT_NEGATIVE and array.dtype.kind == "f" and (array < 0).any():
+                yield Finding(
+                    "ranges",
+                    maker(situation, path),
+                    f"{situation.where}: {name!r} has {array.min():.4g}",
+                    Cause.NEGATIVE,
+                    "priorities are sizes of errors, ops.abs(td_errors); variances are means of squared distances, and "
+                    "no differences of squares",
                 )

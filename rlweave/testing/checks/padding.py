@@ -126,10 +126,10 @@ def _done(mask: _Mask) -> str:
 
 
 def _finding(trajectory: Trajectory, step: Step | None, done: str, moved: str) -> Finding:
-    return Finding(
+    return trajectory.situation.finding(
         "padding",
-        step.where if step is not None else trajectory.situation.where,
-        f"{trajectory.situation.where}: {done}, and {moved} moved",
+        step,
+        f"{done}, and {moved} moved",
         Cause.PADDING_COUNTS,
         _FIX,
     )
@@ -184,10 +184,10 @@ def _all_masked(trajectory: Trajectory, path: str) -> Iterator[Finding]:
     for step in recording.steps:
         for leaf in step.outputs.values():
             if leaf.array.dtype.kind == "f" and not np.isfinite(leaf.array).all():
-                yield Finding(
+                yield trajectory.situation.finding(
                     "padding",
-                    step.where,
-                    f"{trajectory.situation.where}: {path!r} takes everything out, and a result is not finite",
+                    step,
+                    f"{path!r} takes everything out, and a result is not finite",
                     Cause.NOT_FINITE,
                     "divide by ops.maximum(count, 1.0)",
                 )

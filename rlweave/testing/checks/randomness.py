@@ -102,7 +102,7 @@ def _first_difference(situation: Situation, again: Recording, done: str) -> Find
             seen = f"{situation.where}: {done}; {before.node.label} was given {_constants(before)} once and "
             return _outside_of_method(situation, f"{seen}{_constants(after)} then")
         moved = _moved_outputs(before, after)
-        if moved and not _moved_inputs(before, after):
+        if moved and before.gets_the_same(after):
             name = _other_attribute(before.node, after.node) or _name_in(before.node)
             frozen = "" if before.node.host else "; compiled, it may stay what it was when it was compiled"
             reads = f"; the code reads {name}" if name else ""
@@ -162,11 +162,6 @@ def _constants(step: Step) -> list[Any]:
     return [leaf for leaf in leaves if isinstance(leaf, bool | int | float | str)]
 
 
-def _moved_inputs(before: Step, after: Step) -> bool:
-    same_inputs = all(same_array(leaf.array, after.inputs[name].array) for name, leaf in before.inputs.items())
-    return not same_inputs or any(not same_array(array, after.read[path]) for path, array in before.read.items())
-
-
 def _moved_outputs(before: Step, after: Step) -> str:
     """Which result, or variable, differs; "" for none."""
     for name, leaf in before.outputs.items():
@@ -206,9 +201,8 @@ def _set_later(situation: Situation) -> Iterator[Finding]:
 def draws_count(subject: Subject) -> Iterator[Finding]:
     """Calls from other random states give other numbers, wherever a graph function draws."""
     for situation in subject.situations():
-        where = f"{situation.where}, {source_line(api_methods(type(subject.eager.root))[situation.method].function)}"
         if not situation.draws and situation.method.startswith(DRAWING_NAMES) and situation.outputs:
-            yield _not_random(where, f"{situation.where} draws no random numbers")
+            yield _not_random(situation.place, f"{situation.where} draws no random numbers")
         yield from _fixed_generators(situation)
         for index, step in enumerate(situation.base.steps):
             if step.drew and not step.written and not _has_effect(situation, index):

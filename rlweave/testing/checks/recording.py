@@ -68,6 +68,25 @@ class Step:
         """The node, where it is the call of a graph function of a component."""
         return self.node if isinstance(self.node, Call) and not self.node.plain else None
 
+    def reads_the_same(self, other: Step) -> bool:
+        """Whether the variables that it reads are those of another call."""
+        return all(same_array(array, other.read[path]) for path, array in self.read.items())
+
+    def gets_the_same(self, other: Step) -> bool:
+        """Whether its inputs are, too."""
+        same = (same_array(leaf.array, other.inputs[name].array) for name, leaf in self.inputs.items())
+        return all(same) and self.reads_the_same(other)
+
+    def gives_the_same(self, other: Step) -> bool:
+        """Whether its results are those of another call."""
+        return all(same_array(leaf.array, other.outputs[name].array) for name, leaf in self.outputs.items())
+
+    @property
+    def may_mix(self) -> bool:
+        """Whether it may tell rows apart: they meet, it keeps something of each, or it names an axis the batch."""
+        node = self.node
+        return isinstance(node, Call) and bool(node.mixes_batch or node.writes or node.relabels)
+
 
 @dataclass
 class Recording:
@@ -84,6 +103,16 @@ class Recording:
     result: dict[str, np.ndarray]
     metrics: dict[str, float]
     state: dict[str, np.ndarray]
+
+    @property
+    def mixes_batch(self) -> bool:
+        """Whether rows meet on purpose, as a graph function declares."""
+        return any(step.declared is not None and step.declared.mixes_batch for step in self.steps)
+
+    @property
+    def writes(self) -> bool:
+        """Whether a variable was written."""
+        return any(path not in RANDOM_PATHS for step in self.steps for path in step.written)
 
 
 def record(

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlweave.extensions.eager import watched
-from rlweave.graph.component import api_methods
 from rlweave.graph.ir import Node
 from rlweave.testing.checks.findings import Cause, Finding
-from rlweave.testing.checks.recording import place_of, same_array, source_line
+from rlweave.testing.checks.recording import place_of, same_array
 from rlweave.testing.checks.subject import Situation, Subject
 from rlweave.tree import flatten_tree, tree_map
 
@@ -41,7 +40,7 @@ def results_stay(subject: Subject) -> Iterator[Finding]:
     for call in [*calls, *calls, *subject.calls(1)]:
         result = executor.execute(call.method, **call.arguments, **call.static)
         flat = flatten_tree(result).items()
-        kept += [_Kept(_method(call), p, x, np.array(x)) for p, x in flat if isinstance(x, np.ndarray)]
+        kept += [_Kept(call.place, p, x, np.array(x)) for p, x in flat if isinstance(x, np.ndarray)]
     for item in kept:
         if item.has_changed:
             name = f" {item.path!r}" if item.path else ""
@@ -53,11 +52,6 @@ def results_stay(subject: Subject) -> Iterator[Finding]:
                 "return a new array in each call: without out=, and a copy of a buffer that is used again",
             )
             return
-
-
-def _method(call: Situation) -> str:
-    declared = api_methods(type(call.subject.eager.root))[call.method]
-    return f"{call.where}, {source_line(declared.function)}"
 
 
 def _node_of(subject: Subject, array: np.ndarray) -> str:
@@ -111,10 +105,7 @@ def _results(subject: Subject, calls: Sequence[Situation], overwrite: bool) -> d
         arguments = tree_map(lambda x: None if x is None else np.array(x), call.arguments)
         result = executor.execute(call.method, **arguments, **call.static)
         found.update(
-            {
-                (_method(call), f"result {path!r} of call {number}"): np.array(x)
-                for path, x in flatten_tree(result).items()
-            }
+            {(call.place, f"result {path!r} of call {number}"): np.array(x) for path, x in flatten_tree(result).items()}
         )
         if overwrite:
             for path, array in flatten_tree(arguments).items():

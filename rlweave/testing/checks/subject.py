@@ -12,10 +12,12 @@ import numpy as np
 from rlweave.backends import LEARNING, is_installed
 from rlweave.extensions.eager import EagerExecutor
 from rlweave.graph import GraphExecutor
+from rlweave.graph.component import api_methods
 from rlweave.graph.ir import RANDOM_PATHS, Graph, Value, all_nodes
 from rlweave.spaces import Box, Dim
 from rlweave.testing.checks.axes import Along, replaced
-from rlweave.testing.checks.recording import Recording, record
+from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.recording import Recording, Step, record, source_line
 from rlweave.testing.descriptors import TIME_STEPS, Descriptor
 from rlweave.testing.parity import Executors
 from rlweave.tree import flatten_tree, unflatten_like
@@ -56,6 +58,15 @@ class Situation:
     def where(self) -> str:
         """Component path and method."""
         return f"{self.subject.root_path}.{self.method}"
+
+    @property
+    def place(self) -> str:
+        """The same, with the source line of the method."""
+        return f"{self.where}, {source_line(api_methods(type(self.subject.eager.root))[self.method].function)}"
+
+    def finding(self, check: str, step: Step | None, seen: str, cause: Cause, fix: str) -> Finding:
+        """A finding of this call, at a node that ran; None: of all of it."""
+        return Finding(check, step.where if step is not None else self.where, f"{self.where}: {seen}", cause, fix)
 
     @cached_property
     def inputs(self) -> dict[str, Box]:

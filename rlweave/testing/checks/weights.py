@@ -74,7 +74,7 @@ def _of_another_row(trajectory: Trajectory, path: str) -> Iterator[Finding]:
                 situation.inputs[path], nothing[path], positive[path], Along.BATCH, row, situation.sizes
             )
             before, after = trajectory.run(alone), trajectory.run(_others_renewed(trajectory, alone, path, row))
-            if trajectory.differ(result, before, after) and not _mixes(before):
+            if trajectory.differ(result, before, after) and not before.mixes_batch:
                 done = f"only row {row} has a weight, the others were sampled anew"
                 yield _finding(trajectory, before, after, path, result, done, "moved, in spite of")
 
@@ -88,20 +88,16 @@ def _others_renewed(trajectory: Trajectory, arrays: Arrays, path: str, row: int)
     return changed
 
 
-def _mixes(recording: Recording) -> bool:
-    return any(step.declared is not None and step.declared.mixes_batch for step in recording.steps)
-
-
 def _finding(
     trajectory: Trajectory, one: Recording, other: Recording, path: str, result: str, done: str, seen: str
 ) -> Finding:
     steps = Trail(one, other).to(result)
     looking = [step for step in steps if path in step.inputs]
     step = next(iter(looking or steps), None)
-    return Finding(
+    return trajectory.situation.finding(
         "weights",
-        step.where if step is not None else trajectory.situation.where,
-        f"{trajectory.situation.where}: {done}, and {called(result)} {seen} {path!r}",
+        step,
+        f"{done}, and {called(result)} {seen} {path!r}",
         Cause.WEIGHT_NOT_LINEAR,
         _FIX,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from rlweave.graph.ir import RANDOM_PATHS
 from rlweave.testing.checks.axes import differs
 from rlweave.testing.checks.bootstrapping import FIXES
 from rlweave.testing.checks.findings import Cause, Finding
@@ -41,7 +40,7 @@ class _Windows:
         """Whether it makes transitions of steps."""
         trajectory = self.trajectory
         inputs = all(trajectory.named(meaning, time=False) for meaning in (Meaning.REWARDS, Meaning.NEXT))
-        writes = any(path not in RANDOM_PATHS for s in trajectory.run(trajectory.calm).steps for path in s.written)
+        writes = trajectory.run(trajectory.calm).writes
         made = Meaning.REWARDS in self.results and Meaning.NEXT in self.results
         return bool(inputs and trajectory.ends and writes and made and self.echoes)
 

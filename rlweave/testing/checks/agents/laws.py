@@ -14,14 +14,15 @@ from rlweave.testing.checks.agents.acting import (
     episodes_begin_anew,
     evaluation_changes_nothing,
 )
-from rlweave.testing.checks.agents.improving import rewarded_actions_grow, temperature_follows
 from rlweave.testing.checks.agents.learning import (
     batch_counts,
     ends_count,
     entropy_rises,
     loss_falls,
     probabilities_fit,
+    rewarded_actions_grow,
     rewards_count,
+    temperature_follows,
 )
 from rlweave.testing.checks.agents.stepwise import observed_ends_count, steps_are_counted, steps_are_stored
 from rlweave.testing.checks.agents.subject import AgentSubject

@@ -9,12 +9,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rlweave.testing.checks.environments.in_graph import GraphPlayer
 from rlweave.testing.checks.environments.inspection import Event, Inspection, place_of, replay
 from rlweave.testing.checks.environments.players import CallFailed, Drawing, Outcome
 from rlweave.testing.checks.environments.spaces import misfits
 from rlweave.testing.checks.environments.values import copied, difference, leaves, shown
-from rlweave.testing.checks.environments.vectors import GymVectorPlayer, OwnVectorPlayer
+from rlweave.testing.checks.environments.vectors import GraphPlayer, GymVectorPlayer, OwnVectorPlayer
 from rlweave.testing.checks.findings import Cause
 
 VectorPlayer = GymVectorPlayer | OwnVectorPlayer | GraphPlayer

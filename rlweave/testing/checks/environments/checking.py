@@ -8,14 +8,13 @@ from rlweave.testing.checks.environments.advice import advise
 from rlweave.testing.checks.environments.autoreset import check_rows
 from rlweave.testing.checks.environments.effects import check_effects
 from rlweave.testing.checks.environments.ends import check_ends
-from rlweave.testing.checks.environments.in_graph import GraphPlayer
 from rlweave.testing.checks.environments.inspection import Inspection
 from rlweave.testing.checks.environments.memory import check_memory
 from rlweave.testing.checks.environments.players import Player, SinglePlayer, quiet, refuse
 from rlweave.testing.checks.environments.repeating import check_repeats, check_saved_state
 from rlweave.testing.checks.environments.several_agents import ParallelPlayer, check_agents
 from rlweave.testing.checks.environments.sources import subject_of
-from rlweave.testing.checks.environments.vectors import GymVectorPlayer, OwnVectorPlayer
+from rlweave.testing.checks.environments.vectors import GraphPlayer, GymVectorPlayer, OwnVectorPlayer
 from rlweave.testing.checks.environments.watching import speed, watch
 from rlweave.testing.checks.findings import Cause, Report
 

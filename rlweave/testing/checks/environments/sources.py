@@ -22,10 +22,9 @@ from rlweave.envs.registration import resolve
 from rlweave.envs.vector_env import VectorEnv
 from rlweave.errors import EnvError
 from rlweave.plugins import import_named
-from rlweave.testing.checks.environments.in_graph import GraphPlayer
 from rlweave.testing.checks.environments.players import Player, SinglePlayer, Subject, calling, refuse
 from rlweave.testing.checks.environments.several_agents import ParallelPlayer
-from rlweave.testing.checks.environments.vectors import GymVectorPlayer, OwnVectorPlayer
+from rlweave.testing.checks.environments.vectors import GraphPlayer, GymVectorPlayer, OwnVectorPlayer
 
 _GRAPH_ENVS = 4
 

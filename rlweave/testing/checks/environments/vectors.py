@@ -1,8 +1,8 @@
-"""Vector environments, Gymnasium's and rlweave's own, for the checks."""
+"""Vector environments, Gymnasium's, rlweave's own and those written in ops, for the checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -12,8 +12,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rlweave.envs.gymnasium_vector import autoreset_mode
+from rlweave.envs.in_graph import GraphEnvironment
 from rlweave.envs.object_state import NotData
 from rlweave.envs.vector_env import VectorEnv
+from rlweave.graph import build
 from rlweave.spaces.gymnasium_spaces import to_gymnasium
 from rlweave.testing.checks.environments.players import Drawing, Outcome, Part, Player, calling
 
@@ -75,19 +77,36 @@ class GymVectorPlayer(Player):
         return False  # rows are reset one by one
 
 
-class OwnVectorPlayer(Player):
+class RowsPlayer(Player):
+    """Environments of rlweave, of several rows.
+
+    Args:
+        env: The environment.
+    """
+
+    def __init__(self, env: VectorEnv | GraphEnvironment) -> None:
+        super().__init__(env)
+        self.rows = env.num_envs
+        self._observations, self._actions = (batched(s, self.rows) for s in (env.observation_space, env.action_space))
+        self._action = to_gymnasium(env.action_space)
+
+    def parts(self, outcome: Outcome) -> Iterator[Part]:
+        yield Part("", outcome, self._observations, self._action, self.rows)
+
+    def draw(self, draw: Drawing, outcome: Outcome) -> Any:
+        draw.next_step()
+        return draw.action("", self._actions)
+
+    def ended(self, outcome: Outcome) -> bool:
+        return False
+
+
+class OwnVectorPlayer(RowsPlayer):
     """One of rlweave's own vector environments.
 
     Args:
         env: The vector environment.
     """
-
-    def __init__(self, env: VectorEnv) -> None:
-        super().__init__(env)
-        self.rows = env.num_envs
-        self._observations = batched(env.observation_space, self.rows)
-        self._actions = batched(env.action_space, self.rows)
-        self._action = to_gymnasium(env.action_space)
 
     def reset(self, seed: int | None) -> Outcome:
         with calling("reset"):
@@ -104,16 +123,6 @@ class OwnVectorPlayer(Player):
         }
         return Outcome(result.observations, rest, result.rewards, result.terminated, result.truncated)
 
-    def parts(self, outcome: Outcome) -> Iterator[Part]:
-        yield Part("", outcome, self._observations, self._action, self.rows)
-
-    def draw(self, draw: Drawing, outcome: Outcome) -> Any:
-        draw.next_step()
-        return draw.action("", self._actions)
-
-    def ended(self, outcome: Outcome) -> bool:
-        return False
-
     def save(self) -> Any:
         with calling("save_state"):
             state = self.env.save_state()
@@ -124,6 +133,47 @@ class OwnVectorPlayer(Player):
     def load(self, state: Any) -> None:
         with calling("load_state"):
             self.env.load_state(state)
+
+
+class GraphPlayer(RowsPlayer):
+    """An environment that steps inside the graph: built alone, on NumPy.
+
+    Args:
+        env: The component.
+    """
+
+    written_in: Mapping[str, str] = {"step": "transition", "reset": "initial", "get_state": "state_variables"}
+
+    def __init__(self, env: GraphEnvironment) -> None:
+        super().__init__(env)
+        with calling("construction"):
+            self._executor = build(env, {"actions": env.action_space.with_batch_rank(self.rows)}, backend="numpy")
+
+    def reset(self, seed: int | None) -> Outcome:
+        with calling("reset"):
+            if seed is not None:
+                self._executor.reseed(seed)
+            return Outcome(self._executor.reset(), {})
+
+    def step(self, action: Any) -> Outcome:
+        with calling("step"):
+            result = dict(self._executor.step(action))
+            return Outcome(
+                self._executor.observations(),
+                result,
+                result.pop("rewards"),
+                result.pop("terminated"),
+                result.pop("truncated"),
+            )
+
+    def save(self) -> Any:
+        return self._executor.state_dict()
+
+    def load(self, state: Any) -> None:
+        self._executor.load_state_dict(state)
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 def batched(space: Any, rows: int) -> gymnasium.Space[Any]:

@@ -1,6 +1,14 @@
-"""Which arguments of losses are targets: by their names, those of the library and of the field."""
+"""Targets: what is one by its name, and networks that follow those that learn, never the other way round."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlweave.graph.ir import RANDOM_PATHS
+from rlweave.testing.checks.findings import Cause, Finding
+from rlweave.testing.checks.inputs import shaken
+from rlweave.testing.checks.recording import same_array
+from rlweave.testing.checks.subject import Situation, Subject
 
 #: Data of the environment, and what is made of them once, before a loss.
 _TARGETS = frozenset(("reward", "rewards", "returns", "advantage", "advantages", "target", "targets"))
@@ -64,3 +72,31 @@ def followed(name: str) -> str | None:
 def of_target(path: str) -> bool:
     """Whether a variable is one of a target network; what is checked may have the word in its own name."""
     return any("target" in part for part in path.split("/")[1:-1])
+
+
+def targets_follow(subject: Subject) -> Iterator[Finding]:
+    """Whatever brings target networks up to date leaves variables that learn as they are."""
+    if not any(of_target(path) for path in subject.variables):
+        return
+    for situation in subject.situations():
+        if _follows(situation):
+            state = shaken(subject, situation.state, seed=0)
+            after = situation.run({}, state).state
+            changed = [p for p, x in after.items() if p not in RANDOM_PATHS and not same_array(x, state[p])]
+            wrong = [path for path in changed if path in subject.trainable and not of_target(path)]
+            if wrong:
+                yield Finding(
+                    "target networks",
+                    situation.place,
+                    f"{situation.where} was called, and {wrong[0]}, which learns, moved"
+                    + ("" if any(map(of_target, changed)) else "; no variable of a target did"),
+                    Cause.WRONG_WEIGHTS_MOVE,
+                    "the target takes from the network that learns: self.target.sync(self.online, tau)",
+                )
+
+
+def _follows(situation: Situation) -> bool:
+    """Whether a method brings target networks up to date, by its name; it takes nothing."""
+    words = situation.method.split("_")
+    named = "sync" in words or "polyak" in words or (words[-1].startswith("target") and len(words) > 1)
+    return named and not situation.inputs and not situation.outputs

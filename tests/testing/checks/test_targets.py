@@ -50,7 +50,7 @@ def test_a_target_that_follows_passes():
 
 def test_a_network_that_follows_its_target_is_found():
     (finding,) = (f for f in check(described(Both)) if f.cause is Cause.WRONG_WEIGHTS_MOVE)
-    assert finding.where.startswith("with-target.update_target, checks/test_target_networks.py:")
+    assert finding.where.startswith("with-target.update_target, checks/test_targets.py:")
     assert "online/kernel, which learns, moved" in finding.seen
 
 

@@ -252,6 +252,7 @@ class Algorithm:
 
     def _inspected(self, config: TrainConfig) -> tuple[ReportMetrics, Any]:
         """The plan, which cannot be started, and the agent, which is not built."""
+        PLACEMENTS[config.placement.name].check(self)  # before the number of workers, which may be the algorithm's own
         check_engine(config)
         parts = self.parts(config)
         try:

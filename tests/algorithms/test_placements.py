@@ -118,3 +118,11 @@ def test_every_pair_trains_or_says_why_not(algorithm, placement):
         assert rows[-1]["updates"] >= 1
     finally:
         trainer.close()
+
+
+def test_what_an_algorithm_has_no_form_for_is_said_before_how_many_workers_it_has():
+    config = resolve_config(get_algorithm("a3c").config_class, sets={**SETTINGS["a3c"], "placement": "fused"})
+    assert config.placement.workers > 1
+    for refuse in (get_algorithm("a3c").explain, get_algorithm("a3c").make_trainer):
+        with pytest.raises(ConfigError, match="a3c has no fused form"):
+            refuse(config)

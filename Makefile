@@ -46,7 +46,7 @@ doctest: $(VENV)/.installed-dev  ## The examples in docstrings.
 
 fast: $(VENV)/.installed-dev  ## The tests that take a few seconds each at most.
 	XLA_FLAGS="$(XLA_QUICK) $${XLA_FLAGS:-}" \
-	  $(BIN)/pytest -q -n $(WORKERS) --maxschedchunk 64 -m "not slow and not learning"
+	  $(BIN)/pytest -q -n $(WORKERS) --maxschedchunk 16 -m "not slow and not learning"
 
 slow: $(VENV)/.installed-dev  ## Long tests, and learning with one seed.
 	$(BIN)/pytest -q -n $(WORKERS) --maxschedchunk 2 -m "slow or learning" --durations=10

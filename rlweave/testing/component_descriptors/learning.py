@@ -8,7 +8,9 @@ from typing import Any
 from rlweave import components as c
 from rlweave import ops
 from rlweave.components.memories.graph_n_step import NStepWindow
+from rlweave.components.ranks import Ranks, Share
 from rlweave.envs import in_graph, make_env
+from rlweave.flow.collective import local_collectives
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox
 from rlweave.testing.component_descriptors.common import (
@@ -182,4 +184,18 @@ add(
     calls=("reset", "step", "observations", "step"),
     gradients=(),
     batch_sizes=(2,),
+)
+
+# a training of one rank: what is of all ranks is its own
+add(
+    "ranks",
+    Ranks,
+    lambda: Ranks(Share(local_collectives(1)[0])),
+    {
+        "values": Dict(kernel=FloatBox(shape=(3, 2)), bias=FloatBox(shape=(2,))),
+        "number": FloatBox(1, 9),
+        "center": FloatBox(-2, 2, shape=(2,)),
+        "spread": FloatBox(0, 4, shape=(2,)),
+    },
+    gradients=(),
 )

@@ -13,6 +13,7 @@ from rlweave.testing.checks.everything import registered, registered_agents
 DESCRIPTORS = [*registered(), *EXTRAS]
 
 
+@pytest.mark.long(minutes=0.03)
 @pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
 def test_no_false_alarm_on_a_component_of_the_library(descriptor):
     report = check(descriptor, backends=("numpy", "torch", "jax"))

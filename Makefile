@@ -21,7 +21,7 @@ export OMP_NUM_THREADS ?= 1
 XLA_QUICK := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true \
   --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
-.PHONY: help train test lint doctest fast slow learning checks mutants bench browser clean
+.PHONY: help train test lint style types doctest fast slow learning checks mutants bench browser clean
 
 help:  ## Lists the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,16 +30,20 @@ train: $(VENV)/.installed-train  ## Trains PPO on CartPole-v1 on JAX, with pictu
 	OMP_NUM_THREADS=$$(getconf _NPROCESSORS_ONLN) $(BIN)/rlweave train ppo --env CartPole-v1 --backend jax
 
 test:  ## Everything that CI checks.
-	$(MAKE) --jobs=2 lint doctest
+	$(MAKE) --jobs=2 style doctest
 	$(MAKE) fast
-	$(MAKE) slow
+	$(MAKE) --jobs=2 slow types  # slow tests wait for processes now and then
 
-lint: $(VENV)/.installed-dev  ## Style, types, layers, size of files.
+lint: style types  ## Style, types, layers, size of files.
+
+style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_structure.py
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
 
 doctest: $(VENV)/.installed-dev  ## The examples in docstrings.
 	$(BIN)/pytest -q --doctest-modules rlweave

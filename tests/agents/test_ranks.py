@@ -121,7 +121,7 @@ def check_equal(agents, whole, different=("carried", "memory", "_error")):
         ("ppo", "torch", (1, 2, 1)),
         ("impala", "torch", (1, 3)),
         ("appo", "torch", (1, 3)),
-        pytest.param("ppo", "jax", (2, 2), marks=pytest.mark.slow),
+        pytest.param("ppo", "jax", (2, 2), marks=pytest.mark.thorough),
         pytest.param("a2c", "tensorflow", (1, 3), marks=pytest.mark.thorough),
     ],
 )
@@ -187,7 +187,7 @@ def test_an_update_from_the_memories_of_all_ranks_keeps_them_equal():
     assert not all(equal.values())
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
 def test_an_update_in_which_another_rank_is_lost_leaves_an_agent_that_can_go_on(backend):
     """SAC's ranks meet twice in an update: at the second time the critics have moved already."""
     collectives = local_collectives(2)

@@ -10,6 +10,7 @@ from tests.agents.rollouts import SMALL, transitions
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
+@pytest.mark.thorough  # graph/test_torch_compile.py has the same of a smaller graph
 @pytest.mark.long(minutes=2)
 def test_acting_and_updating_compiled_as_one_graph_each():
     torch = pytest.importorskip("torch")

@@ -20,7 +20,7 @@ MINUTES = {
 #: One backend here or none, all in `make learning`: plans whose agents are the same on all backends as others', and
 #: further tasks of algorithms that have others on each backend. PPO and DQN learn CartPole or GridWorld on all of them,
 #: and masked recall, which takes a memory; IMPALA learns CartPole. MAML learns sine waves (`SHORTENED`), and its
-#: gradients on the plane, too, are compared with finite differences. DDPG's graph is TD3's.
+#: gradients on the plane, too, are compared with finite differences. TD3's graph is DDPG's, and each learns on one.
 HERE = {
     "ape-x-cartpole": ("jax",),
     "es-cartpole": ("jax",),
@@ -33,7 +33,8 @@ HERE = {
     "ppo-catch": ("torch",),
     "sac-inverted-pendulum": (),
     "td3-inverted-pendulum": (),
-    "ddpg-pendulum": ("jax",),
+    "td3-pendulum": ("jax",),
+    "ddpg-pendulum": ("torch",),
     "maml-point": (),
     "impala-catch": (),
     "ppo-cue-lstm": ("torch",),

@@ -143,7 +143,7 @@ def test_vmap_equals_loop(name: str) -> None:
         assert_same(mapped(*[torch.tensor(array) for array in stacked]), expected, index)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # graphs and random numbers are compiled in CI, too
 @every_operator
 def test_compiled_torch_equals_numpy(name: str) -> None:
     torch.compiler.reset()

@@ -18,7 +18,7 @@ from tests.zoo.spaces import ACTIONS, OBSERVATIONS, REFUSED_ACTIONS, REFUSED_OBS
 FIRST = ("ppo", "dqn", "sac", "es", "maml")
 RECURRENT = tuple(name for name, kind in KINDS.items() if kind.recurrent)
 #: Of the spaces of the other agents one in so many is a slow test; all are with `--thorough`.
-ONE_IN = 4
+ONE_IN = 12
 #: How many cells of the product are lived through, besides the rows.
 SAMPLED = {"torch": 30, "jax": 6}
 #: The first so many of them in CI.

@@ -150,7 +150,7 @@ class Rank:
         else:
             self.agent.share.collective = meeting
         agree(meeting, self.config.to_data())
-        self._take_learned(meeting.broadcast(self.learned_state()))
+        self.agent.set_weights(meeting.broadcast(self.learned_state()))
 
     def _learn_or_note(self, batch: Batch) -> Metrics:
         """As the agent's `learn`; where another rank is lost, nothing is learned."""
@@ -257,11 +257,8 @@ class Rank:
 
     def take_learned(self, learned: Mapping[str, np.ndarray], counters: Mapping[str, Any]) -> None:
         """Takes over what `learned_state` gave, and the agent's counters; the random state and memories stay."""
-        self._take_learned(learned)
-        self.agent.load_counters(counters)
-
-    def _take_learned(self, learned: Mapping[str, np.ndarray]) -> None:
         self.agent.set_weights(learned)
+        self.agent.load_counters(counters)
 
     def counters(self) -> dict[str, Any]:
         """The agent's counters."""

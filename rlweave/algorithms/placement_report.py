@@ -10,6 +10,8 @@ from rlweave.agents.agent import Agent
 from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Process
+from rlweave.envs.batching import batch_codec
+from rlweave.envs.shared_batches import can_share
 from rlweave.errors import SpaceError
 from rlweave.flow import LearnerActor, Operator, ReportMetrics
 from rlweave.flow.gather_modes import GatherAsync
@@ -17,9 +19,12 @@ from rlweave.flow.item_types import type_name
 from rlweave.flow.plan_graph import PlanGraph, edge_capacity, messages_of, table
 from rlweave.flow.sources import ShardSource
 from rlweave.spaces import Space
+from rlweave.spaces.gymnasium_spaces import to_gymnasium
+from rlweave.tree import tree_leaves
 
-#: A reward and two flags of a step.
-_REWARD_AND_FLAGS = 6
+#: A reward and two flags of a step: of items, where a reward is a float32, and in shared memory, where it is a float64
+#: and the flags are bits of one byte.
+_REWARD_AND_FLAGS, _SHARED_REWARD_AND_FLAGS = 6, 9
 _ENVIRONMENT_SEED = "seed, worker, environment"
 _ENDS = "the training ends"
 Row = tuple[str, ...]
@@ -106,9 +111,9 @@ def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:
         return []
     holder = "worker" if config.has_remote_actors else "driver"
     common = "sync, shared memory", "1 each", "0", f"{config.env_failure}, after {config.env_timeout:g} s"
-    observations = _bytes(agent.observation_space, _REWARD_AND_FLAGS)
+    observations = _bytes(agent.observation_space, _SHARED_REWARD_AND_FLAGS)
     return [
-        (holder, "environment process", "action", _bytes(agent.action_space), *common),
+        (holder, "environment process", "action", _shared_action_bytes(agent.action_space), *common),
         ("environment process", holder, "observation, reward, flags", observations, *common),
     ]
 
@@ -156,6 +161,14 @@ def _item_bytes(config: TrainConfig, agent: Any) -> str:
         return "-"
     one = _number(agent.observation_space) * 2 + _number(agent.action_space) + _REWARD_AND_FLAGS
     return f">= {steps * one:,}"
+
+
+def _shared_action_bytes(space: Space) -> str:
+    """Bytes of an action in Gymnasium's form, in which it lies in shared memory; of one with text none."""
+    codec = batch_codec(to_gymnasium(space))
+    if not can_share(codec):
+        return "-"
+    return f"{sum(leaf.nbytes for leaf in tree_leaves(codec.to_vector(codec.allocate(1), 1))):,}"
 
 
 def _bytes(space: Space, more: int = 0) -> str:

@@ -104,13 +104,14 @@ def test_fragments_processes_and_borders_of_a_placement(rlweave):
         ["policy", "driver", "1", "numpy", "seed", "the training ends"],
         ["learner", "driver", "1", "torch", "seed", "the training ends"],
     ]
-    assert borders == [  # an action is an int32, an observation four float32
-        ["driver", "environment process", "action", "4", "sync, shared memory", "1 each", "0", rule],
+    # as in the shared memory: an action is an int64, an observation four float32, a reward a float64, the flags a byte
+    assert borders == [
+        ["driver", "environment process", "action", "8", "sync, shared memory", "1 each", "0", rule],
         [
             "environment process",
             "driver",
             "observation, reward, flags",
-            "22",
+            "25",
             "sync, shared memory",
             "1 each",
             "0",

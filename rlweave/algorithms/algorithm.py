@@ -173,7 +173,8 @@ class Algorithm:
             ConfigError: Settings contradict each other, it cannot be placed as they say, or it does not declare its
                 parts.
         """
-        PLACEMENTS[config.placement.name].check(self)
+        placement = PLACEMENTS[config.placement.name]
+        placement.check(self)
         if self.make_parts is not None:
             return self.make_parts(config)
         if self.agent is None or self.worker is None or self.plan is None:
@@ -184,10 +185,8 @@ class Algorithm:
                 fix="give the Algorithm an agent, a worker and a plan, or make_parts",
             )
         config = fill_schedules(config if self.complete is None else self.complete(config))
-        if config.placement.name == "fused":
-            return imported("rlweave.algorithms.fused:fused_parts")(config, self.agent, self.fused)
-        if config.placement.name == "multi_learner":
-            return imported("rlweave.algorithms.multi_learner:multi_learner_parts")(config, self)
+        if placement.parts is not None:
+            return imported(placement.parts)(config, self)
         agent, workers = place(config, self.make_agent, self.worker)
         remote = None
         learner = self.learner(agent, counts=config.has_remote_actors)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlweave.agents.agent import Agent
 from rlweave.agents.fused import FusedAgent
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import describe_environment
@@ -15,6 +14,9 @@ from rlweave.errors import ConfigError
 from rlweave.flow import Episode, ParallelRollouts, ReportMetrics, SampleBatch, TrainOneStep
 from rlweave.plugins import imported
 from rlweave.spaces.gymnasium_spaces import to_gymnasium
+
+if TYPE_CHECKING:
+    from rlweave.algorithms.algorithm import Algorithm
 
 
 class FusedLearner:
@@ -80,17 +82,19 @@ def fused_plan(learner: FusedLearner) -> ReportMetrics:
     return ReportMetrics(rollouts.for_each(TrainOneStep(learner, [learner])), [learner])
 
 
-def fused_parts(config: TrainConfig, agent_class: type[Agent], fused_name: str) -> Parts:
+def fused_parts(config: TrainConfig, algorithm: Algorithm) -> Parts:
     """Agent and plan of a training whose environments are in the graph.
 
     Args:
         config: Settings of the training.
-        agent_class: The algorithm's agent.
-        fused_name: Its subclass with the environments, as "module:Class".
+        algorithm: What is trained; it has a fused form.
 
     Raises:
-        ConfigError: It is of another agent, or the environment cannot be in a graph.
+        ConfigError: That form is of another agent, or the environment cannot be in a graph.
     """
+    agent_class, fused_name = algorithm.agent, algorithm.fused
+    assert agent_class is not None
+    assert fused_name is not None
     fused_class: type[FusedAgent] = imported(fused_name)
     graph, fused_graph = (getattr(kind, "graph_class", object) for kind in (agent_class, fused_class))
     if not issubclass(fused_class, agent_class) or not issubclass(fused_graph, graph):

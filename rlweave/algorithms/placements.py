@@ -71,6 +71,8 @@ class Placement:
         without: What is said of an algorithm that has no such form.
         takes_workers: Whether there may be several workers.
         on_ray: Whether it may be asked for on Ray, where workers have agents of their own.
+        parts: Makes the parts of a training, of settings and an algorithm, as "module:function"; None: the algorithm's
+            own plan, with workers here or elsewhere.
     """
 
     name: PlacementName
@@ -80,6 +82,7 @@ class Placement:
     without: str = ""
     takes_workers: bool = True
     on_ray: bool = False
+    parts: str | None = None
 
     def fits(self, algorithm: Algorithm) -> bool:
         """Whether an algorithm has a form of this kind."""
@@ -133,6 +136,7 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             needs="fused",
             without="its environments step outside of the graph",
             takes_workers=False,
+            parts="rlweave.algorithms.fused:fused_parts",
         ),
         Placement(
             "single_learner_coarse",
@@ -147,6 +151,7 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             needs="ranked",
             without="its update is not a mean over rows that several learners could share",
             on_ray=True,
+            parts="rlweave.algorithms.multi_learner:multi_learner_parts",
         ),
     )
 }

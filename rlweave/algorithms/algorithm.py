@@ -14,7 +14,7 @@ from rlweave.algorithms.environments import describe_environment, evaluate_playe
 from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
 from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, check_engine, place
-from rlweave.algorithms.placements import PLACEMENTS
+from rlweave.algorithms.placements import placement_of
 from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.backends import best_backend, get_backend
@@ -101,7 +101,7 @@ class Algorithm:
         Raises:
             ConfigError: It cannot be placed as the settings say.
         """
-        PLACEMENTS[config.placement.name].check(self)
+        placement_of(config).check(self)
         return PlanTrainer(config, run, self.parts) if self.trainer is None else self.trainer(config, run)
 
     @property
@@ -173,7 +173,7 @@ class Algorithm:
             ConfigError: Settings contradict each other, it cannot be placed as they say, or it does not declare its
                 parts.
         """
-        placement = PLACEMENTS[config.placement.name]
+        placement = placement_of(config)
         placement.check(self)
         if self.make_parts is not None:
             return self.make_parts(config)
@@ -251,7 +251,7 @@ class Algorithm:
 
     def _inspected(self, config: TrainConfig) -> tuple[ReportMetrics, Any]:
         """The plan, which cannot be started, and the agent, which is not built."""
-        PLACEMENTS[config.placement.name].check(self)  # before the number of workers, which may be the algorithm's own
+        placement_of(config).check(self)  # before the number of workers, which may be the algorithm's own
         check_engine(config)
         parts = self.parts(config)
         try:

@@ -9,7 +9,7 @@ from rlweave.agents.acting import candidates
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import ShipsEnvironment, make_training_env, make_training_envs
-from rlweave.algorithms.placements import PLACEMENTS
+from rlweave.algorithms.placements import placement_of
 from rlweave.algorithms.rollout_workers import AlternatingWorker, EnvWorker, build_acting
 from rlweave.backends import get_backend
 from rlweave.envs import VectorEnv
@@ -64,7 +64,7 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{AUTO!r} with engine {config.engine!r}, placement {config.placement.name!r}",
             fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
         )
-    placement = PLACEMENTS[config.placement.name]
+    placement = placement_of(config)
     if config.placement.workers > 1 and not placement.takes_workers:
         raise ConfigError(
             f"placement {placement.name} has no workers: {placement.summary}",
@@ -79,7 +79,7 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{placement.name}, with engine {config.engine}",
             fix="--engine local, or --placement single_learner_coarse",
         )
-    if config.placement.learners > 1 and placement.name != "multi_learner":
+    if config.placement.learners > 1 and not placement.takes_learners:
         raise ConfigError(
             f"placement {placement.name} has one learner",
             where="placement.learners",

@@ -9,7 +9,7 @@ import numpy as np
 from rlweave.agents.agent import Agent
 from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Process
+from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Process, placement_of
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.shared_batches import can_share
 from rlweave.errors import SpaceError
@@ -39,8 +39,7 @@ def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> s
         agent: Its agent; not built.
     """
     on_cluster = config.engine != "local" and config.placement.name == "local"
-    name = "single_learner_coarse" if on_cluster else config.placement.name
-    placement = PLACEMENTS[name]
+    placement = PLACEMENTS["single_learner_coarse"] if on_cluster else placement_of(config)
     rows: list[Row] = [("fragment", "process", "processes", "device", "random stream", "when it fails")]
     rows += [_fragment(config, plan.graph, *pair) for pair in placement.fragments.items() if pair[0] != "memory"]
     rows += _memory(plan.graph, agent, placement.fragments["memory"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import model_validator
 
@@ -15,6 +15,8 @@ from rlweave.settings.config import Config, setting
 if TYPE_CHECKING:
     from rlweave.algorithms.algorithm import Algorithm
 
+#: The request to measure placements and to take the fastest; it is no placement itself.
+AUTO_PLACEMENT: Final = "auto"
 PlacementName = Literal["local", "environments_apart", "fused", "single_learner_coarse", "multi_learner"]
 FragmentName = Literal["environments", "policy", "learner", "memory"]
 #: The driver is the process of the training; of workers, environment processes and ranks (learners) there may be many.
@@ -24,12 +26,16 @@ Process = Literal["driver", "worker", "environment process", "program", "rank"]
 class PlacementConfig(Config):
     """The placement of a training; a plain text in its place is its name."""
 
-    name: PlacementName = setting(
+    name: PlacementName | Literal["auto"] = setting(
         "local",
         "where environments, policy and learner run: local, in this process; environments_apart, each environment in a "
         "process of its own; fused, all as one compiled program; single_learner_coarse, environments and policy in "
         "workers with agents of their own (always so on Ray); multi_learner, several learners with workers of their "
-        "own, which learn as one",
+        "own, which learn as one; auto, the fastest of these in a short measurement, with engine ray also of those on "
+        "Ray",
+    )
+    measure_seconds: float = setting(
+        6.0, "how long auto trains in each placement in order to compare them", gt=0.0, unit="seconds"
     )
     workers: int = setting(
         1, "workers that share num_envs (of each learner); 1 with engine ray is one process beside this one", ge=1
@@ -70,6 +76,9 @@ class Placement:
         needs: The field of `Algorithm` without which an algorithm has no such form; empty: each has it.
         without: What is said of an algorithm that has no such form.
         takes_workers: Whether there may be several workers.
+        takes_learners: Whether there may be several learners.
+        learns_alike: Whether weights become what they become in the others, but for rounding and random numbers: `auto`
+            chooses among these.
         on_ray: Whether it may be asked for on Ray, where workers have agents of their own.
         parts: Makes the parts of a training, of settings and an algorithm, as "module:function"; None: the algorithm's
             own plan, with workers here or elsewhere.
@@ -81,6 +90,8 @@ class Placement:
     needs: str = ""
     without: str = ""
     takes_workers: bool = True
+    takes_learners: bool = False
+    learns_alike: bool = True
     on_ray: bool = False
     parts: str | None = None
 
@@ -150,9 +161,30 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             {"environments": "rank", "policy": "rank", "learner": "rank", "memory": "rank"},
             needs="ranked",
             without="its update is not a mean over rows that several learners could share",
+            takes_learners=True,
             on_ray=True,
             parts="rlweave.algorithms.multi_learner:multi_learner_parts",
         ),
     )
 }
 """All placements by name."""
+
+
+def placement_of(config: Any) -> Placement:
+    """The placement of a training.
+
+    Args:
+        config: Its settings.
+
+    Raises:
+        ConfigError: It is `auto`, which is settled where a training begins.
+    """
+    name = config.placement.name
+    if name == AUTO_PLACEMENT:
+        raise ConfigError(
+            "placements are measured when a training begins, by rlweave train and rlweave.train",
+            where="placement.name",
+            received=name,
+            fix=f"name one here: {_or(list(PLACEMENTS))}",
+        )
+    return PLACEMENTS[name]

@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rlweave.agents.model_files import Model
 from rlweave.algorithms.algorithm import Algorithm
+from rlweave.algorithms.auto_placement import settle_placement
 from rlweave.algorithms.callbacks import Callbacks, StopAtReturn, make_callback, name_of
 from rlweave.algorithms.config import TrainConfig, check_backend, check_keys, resolve_config
 from rlweave.algorithms.evaluating import evaluate_checkpoint, evaluate_model, final_evaluation_seed
@@ -65,6 +66,8 @@ class Run(Iterator[Report]):
         self.config: TrainConfig = getattr(trainer, "config", config)  # it may have chosen the acting backend
         self.reports: list[Report] = []
         self.checkpoint: Path | None = None
+        #: Notes from before there was a trainer.
+        self.notes_before: Sequence[str] = ()
         self._metrics: MetricsLog | None = None
         self._callbacks = Callbacks(all_callbacks(config, callbacks)).of(self)
         trainer.callbacks = self._callbacks
@@ -88,7 +91,7 @@ class Run(Iterator[Report]):
     @property
     def notes(self) -> list[str]:
         """Notes for the user, a line each."""
-        return list(getattr(self.trainer, "notes", ()))
+        return [*self.notes_before, *getattr(self.trainer, "notes", ())]
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -303,8 +306,12 @@ def train(
     chosen.check_environment(config.env)
     check_backend(config.backend)
     chosen.check_learns_on(config.backend)
+    told: list[str] = []
+    config = settle_placement(chosen, config, told.append)
     directory = None if run_dir is None else RunDirectory.create(chosen.name, config.to_data(), path=run_dir)
-    return begin(chosen, config, directory, objects)
+    run = begin(chosen, config, directory, objects)
+    run.notes_before = told
+    return run
 
 
 def begin(algorithm: Algorithm, config: Any, directory: RunDirectory | None, callbacks: Sequence[Any] = ()) -> Run:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from rlweave.algorithms.auto_placement import settle_placement
 from rlweave.algorithms.config import check_backend, resolve_config
 from rlweave.algorithms.evaluating import evaluate_checkpoint, final_evaluation_seed
 from rlweave.algorithms.loading import find_playing
@@ -84,6 +85,7 @@ def train(
     given = collect_settings(options, assignments or [])
     resolved, tuned = make_config(chosen, given, config, presets)
     chosen.check_learns_on(resolved.backend)
+    resolved = settle_placement(chosen, resolved, _print_as_it_is)
     run = RunDirectory.create(chosen.name, resolved.to_data(), command=_command(), path=run_dir)
     if "backend" not in given and config is None and resolved.backend == best_backend():
         output().print(f"learning on {resolved.backend}, the first of {', '.join(LEARNING)} that is installed "
@@ -274,3 +276,7 @@ def _show_run(run: RunDirectory, checkpoint: Path) -> None:
 
 def _command() -> list[str]:
     return ["rlweave", *sys.argv[1:]]
+
+
+def _print_as_it_is(text: str) -> None:
+    output().print(text, markup=False, highlight=False, soft_wrap=True)

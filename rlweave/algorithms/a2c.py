@@ -100,5 +100,6 @@ a2c = Algorithm(
     learner=ActorCriticLearner,
     plan=a2c_plan,
     complete=checked,
+    fused="rlweave.agents.fused_a2c:FusedA2C",
     presets=PresetFile(__file__),
 )

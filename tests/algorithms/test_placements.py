@@ -44,7 +44,7 @@ SETTINGS["multi-agent"]["policies"] = {
 REFUSED = {
     **{
         (name, "fused"): f"{name} has no fused form: its environments step outside of the graph"
-        for name in ("a2c", "a3c", "ape-x", "appo", "es", "impala", "maml", "multi-agent", "pbt")
+        for name in ("a3c", "ape-x", "appo", "es", "impala", "maml", "multi-agent", "pbt")
     },
     **{
         (name, "multi_learner"): f"{name} has no multi_learner form: its update is not a mean over rows"
@@ -56,7 +56,7 @@ REFUSED = {
 }
 #: Those that take seconds: programs of torch, and processes for algorithms whose like is tested among the fast ones.
 SLOW = {
-    *((name, "fused") for name in ("ddpg", "dqn", "ppo", "sac", "td3")),
+    *((name, "fused") for name in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3")),
     *((name, "environments_apart") for name in ("a2c", "appo", "ddpg", "es", "impala", "td3")),
 }
 PAIRS = [

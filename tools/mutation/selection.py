@@ -93,7 +93,7 @@ ALSO: dict[str, tuple[str, ...]] = {
         "agents/test_replay_agent.py",
     ),
     _AGENTS + "fused_dqn.py": ("agents/test_replay_agent.py",),
-    _AGENTS + "fused_ppo.py": ("agents/test_actor_critic_graph.py",),
+    _AGENTS + "fused_on_policy.py": ("agents/test_actor_critic_graph.py", "agents/test_fused_ppo.py"),
     _AGENTS + "fused_replay.py": ("agents/test_fused_dqn.py", "agents/test_continuous.py"),
     _AGENTS + "minibatches.py": ("agents/test_ppo.py", "agents/test_recurrent_ppo.py", "agents/test_appo.py"),
     _AGENTS + "ppo.py": ("agents/test_recurrent_ppo.py", "agents/test_fused_ppo.py", "agents/test_a2c.py"),

@@ -3,7 +3,7 @@
 `conftest.py` marks them; CI has the others.
 """
 
-AGENTS, ALGORITHMS = "tests/agents/test_", "tests/algorithms/test_"
+AGENTS, ALGORITHMS, CHECKS = "tests/agents/test_", "tests/algorithms/test_", "tests/testing/checks/test_"
 
 #: How the ids of tests begin.
 REPETITIONS = (
@@ -64,4 +64,15 @@ REPETITIONS = (
     "tests/components/memories/test_replay.py::test_one_setting_switches_the_kind_in_an_agent[GraphPrioritizedReplay-jax-eager",
     "tests/zoo/test_zoo.py::test_every_kind_of_leaf_at_once_on_jax[ppo",
     "tests/backends/test_random.py::test_permutation[fast-tensorflow",
+    # Checks of agents: in CI each algorithm once, and settings that take another way through its graph.
+    f"{CHECKS}agents.py::test_no_false_alarm_with_other_settings[ppo-CartPole-v1-settings6",
+    f"{CHECKS}agents.py::test_no_false_alarm_with_other_settings[dqn-CartPole-v1-settings7",
+    f"{CHECKS}agents.py::test_no_false_alarm_with_other_settings[td3-Pendulum-v1-settings9",
+    f"{CHECKS}agents.py::test_no_false_alarm_with_other_settings[appo-CartPole-v1-settings10",
+    f"{CHECKS}agents.py::test_no_false_alarm_where_there_is_little_to_see[Box(-1.0, 1.0, (2,), float32)-4-ppo",
+    f"{CHECKS}agents.py::test_no_false_alarm_where_there_is_little_to_see[Box([], [], (0,), float32)-4-ppo",
+    f"{CHECKS}agents.py::test_no_false_alarm_where_there_is_little_to_see[Box(0.0, 0.0, (1,), float32)-1-dqn",
+    "tests/extras/test_pbt.py::test_cut_and_resumed_equals_uncut[dqn",
+    "tests/zoo/test_zoo.py::test_every_kind_of_leaf_at_once_on_jax[dqn-True",
+    f"{AGENTS}fused_ppo.py::test_two_iterations_are_one_and_one[jax",
 )

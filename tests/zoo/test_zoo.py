@@ -22,7 +22,7 @@ ONE_IN = 12
 #: How many cells of the product are lived through, besides the rows.
 SAMPLED = {"torch": 30, "jax": 6}
 #: The first so many of them in CI.
-FIRST_SAMPLED = {"torch": 15, "jax": 3}
+FIRST_SAMPLED = {"torch": 15, "jax": 2}
 
 
 def usual_actions(kind):

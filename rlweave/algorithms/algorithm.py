@@ -114,6 +114,11 @@ class Algorithm:
         """The agent, if several of it learn as one; else None."""
         return self.agent if self.agent is not None and self.agent.learns_in_ranks else None
 
+    @property
+    def gives_gradients(self) -> type[Agent] | None:
+        """The agent, if its update is one optimizer step with the gradients of a rollout; else None."""
+        return self.agent if hasattr(self.agent, "rollout_gradients") else None
+
     def evaluator(self) -> Evaluate | None:
         """The function that plays with a model alone; None where only a trainer can."""
         return evaluate_player if self.evaluate is None and self.trainer is None else self.evaluate

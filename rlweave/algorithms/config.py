@@ -147,7 +147,7 @@ class TrainConfig(Config):
     @property
     def has_remote_actors(self) -> bool:
         """Whether workers have agents of their own, in other processes or in this one."""
-        return self.engine != "local" or self.placement.name == "single_learner_coarse"
+        return self.engine != "local" or self.placement.name in ("single_learner_coarse", "parameter_server")
 
     @property
     def has_environments_apart(self) -> bool:

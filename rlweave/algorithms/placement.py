@@ -86,6 +86,13 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{config.placement.learners}",
             fix="--placement multi_learner, or leave it out",
         )
+    if config.placement.shards > 1 and placement.name != "parameter_server":
+        raise ConfigError(
+            f"placement {placement.name} has no shards of the parameters",
+            where="placement.shards",
+            received=f"{config.placement.shards}",
+            fix="--placement parameter_server, or leave it out",
+        )
     if placement.name == "fused":
         _check_fused(config)
     if placement.name == "local" and config.vectorization == "async" and config.engine == "local":

@@ -16,6 +16,7 @@ from rlweave.errors import SpaceError
 from rlweave.flow import LearnerActor, Operator, ReportMetrics
 from rlweave.flow.gather_modes import GatherAsync
 from rlweave.flow.item_types import type_name
+from rlweave.flow.parameter_shards import CALLS_AHEAD, ApplyAtShard
 from rlweave.flow.plan_graph import PlanGraph, edge_capacity, messages_of, table
 from rlweave.flow.sources import ShardSource
 from rlweave.spaces import Space
@@ -48,11 +49,14 @@ def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> s
     if borders:
         head = ("from", "to", "what crosses", "bytes", "how", "capacity", "most lag", "when it fails")
         text += f"\n\nBorders\n{table([head, *borders])}"
+    shards = _shards(plan.graph)
+    if shards:
+        text += f"\n\nShards of the parameters\n{table([('shard', 'bytes', 'variables'), *shards])}"
     return text + "\n"
 
 
 def _fragment(config: TrainConfig, graph: PlanGraph, fragment: FragmentName, process: Process) -> Row:
-    number = config.placement.learners if process == "rank" else 1
+    number = {"rank": config.placement.learners, "shard": config.placement.shards}.get(process, 1)
     where: str = process
     if process == "worker":
         number = config.placement.workers
@@ -61,7 +65,11 @@ def _fragment(config: TrainConfig, graph: PlanGraph, fragment: FragmentName, pro
         process = where = "environment process"
         number = config.num_envs
     rule = _rule(config, process)
-    if fragment == "learner" and any(isinstance(node.trains, LearnerActor) for node in graph.nodes):
+    if (
+        fragment == "learner"
+        and process != "shard"
+        and any(isinstance(node.trains, LearnerActor) for node in graph.nodes)
+    ):
         where, rule = "learner's actor", _learner_rule(config)
     return fragment, where, str(number), _device(config, fragment, process), _stream(fragment, process), rule
 
@@ -87,7 +95,7 @@ def _device(config: TrainConfig, fragment: FragmentName, process: Process) -> st
 def _stream(fragment: FragmentName, process: Process) -> str:
     if fragment == "environments" and process != "program":
         return _ENVIRONMENT_SEED
-    return "seed, worker" if process == "worker" else "seed"
+    return {"worker": "seed, worker", "shard": "-"}.get(process, "seed")
 
 
 def _rule(config: TrainConfig, process: Process) -> str:
@@ -97,6 +105,8 @@ def _rule(config: TrainConfig, process: Process) -> str:
         return f"{config.worker_failure}, after {config.worker_timeout:g} s"
     if process == "rank":
         return f"{config.placement.rank_failure}, after {config.placement.rank_timeout:g} s"
+    if process == "shard":
+        return f"{config.placement.shard_failure}, after {config.worker_timeout:g} s"
     return _ENDS
 
 
@@ -123,7 +133,9 @@ def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
         return [("rank", "rank", "gradients", "-", "sync, all-reduce", "1", "0", _rule(config, "rank"))]
     if not config.has_remote_actors:
         return []
-    rows: list[Row] = []
+    rows: list[Row] = _of_shards(config, graph)
+    if rows:
+        return rows
     for node in graph.nodes:
         for port in node.inputs:
             if port.node.runs_at == node.runs_at:
@@ -144,6 +156,46 @@ def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
             places = _place(message.sender), _place(message.receiver)
             rows.append((*places, message.what, "-", "async", message.capacity, "-", message.when_full))
     return rows
+
+
+def _of_shards(config: TrainConfig, graph: PlanGraph) -> list[Row]:
+    """What crosses the borders of the shards of a parameter server: gradients, and weights."""
+    nodes = [node for node in graph.nodes if isinstance(node, ApplyAtShard)]
+    if not nodes:
+        return []
+    gathers = [node for node in graph.nodes if isinstance(node, GatherAsync)]
+    apart = any(gather.by_reference for gather in gathers)
+    lag = "0" if not gathers else "any" if gathers[0].max_lag is None else str(gathers[0].max_lag)
+    lost, rule = _rule(config, "worker"), _rule(config, "shard")
+    ahead = str(CALLS_AHEAD)
+    rows: list[Row] = []
+    if not apart:  # the mean of a round, and its norm, are computed in the driver
+        size = f"{sum(_shard_bytes(node) for node in nodes):,}"
+        rows.append(("worker", "driver", "gradients", size, "async" if gathers else "sync", "1", lag, lost))
+    for node in nodes:
+        shard, size = f"shard {node.number}", f"{_shard_bytes(node):,}"
+        sender = "worker" if apart else "driver"
+        rows.append((sender, shard, "gradients", size, "async", ahead, lag, rule))
+        rows.append((shard, "worker", "weights", size, "async", "1", "-", rule))
+    return rows
+
+
+def _shards(graph: PlanGraph) -> list[Row]:
+    """The shards of the parameters, with their bytes and variables."""
+    nodes = [node for node in graph.nodes if isinstance(node, ApplyAtShard)]
+    return [
+        (
+            str(node.number),
+            f"{_shard_bytes(node):,}",
+            ", ".join(path.partition("/")[2] for path in node.learner.factory.values),
+        )
+        for node in nodes
+    ]
+
+
+def _shard_bytes(node: ApplyAtShard) -> int:
+    size: int = node.learner.factory.nbytes
+    return size
 
 
 def _place(operator: Operator) -> str:

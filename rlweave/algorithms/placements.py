@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 #: The request to measure placements and to take the fastest; it is no placement itself.
 AUTO_PLACEMENT: Final = "auto"
-PlacementName = Literal["local", "environments_apart", "fused", "single_learner_coarse", "multi_learner"]
+PlacementName = Literal[
+    "local", "environments_apart", "fused", "single_learner_coarse", "multi_learner", "parameter_server"
+]
 FragmentName = Literal["environments", "policy", "learner", "memory"]
-#: The driver is the process of the training; of workers, environment processes and ranks (learners) there may be many.
-Process = Literal["driver", "worker", "environment process", "program", "rank"]
+#: The driver is the process of the training; of workers, environment processes, ranks (learners) and shards of the
+#: parameters there may be many.
+Process = Literal["driver", "worker", "environment process", "program", "rank", "shard"]
 
 
 class PlacementConfig(Config):
@@ -31,8 +34,9 @@ class PlacementConfig(Config):
         "where environments, policy and learner run: local, in this process; environments_apart, each environment in a "
         "process of its own; fused, all as one compiled program; single_learner_coarse, environments and policy in "
         "workers with agents of their own (always so on Ray); multi_learner, several learners with workers of their "
-        "own, which learn as one; auto, the fastest of these in a short measurement, with engine ray also of those on "
-        "Ray",
+        "own, which learn as one; parameter_server, workers compute gradients, and shards of the parameters apply them "
+        "(older gradients than otherwise); auto, the fastest of the others in a short measurement, with engine ray "
+        "also of those on Ray",
     )
     measure_seconds: float = setting(
         6.0, "how long auto trains in each placement in order to compare them", gt=0.0, unit="seconds"
@@ -47,6 +51,15 @@ class PlacementConfig(Config):
     )
     rank_timeout: float = setting(
         300.0, "how much later than the others a learner may be; longer than its first update", gt=0.0, unit="seconds"
+    )
+    shards: int = setting(1, "parts of the parameters, each with its optimizer, with placement parameter_server", ge=1)
+    shard_failure: Literal["stop", "replace"] = setting(
+        "stop",
+        "what happens when a shard fails, or does not answer for worker_timeout: stop ends the training, replace "
+        "restarts the shard from its last snapshot, and counts the updates that it has lost",
+    )
+    shard_snapshots: int = setting(
+        10, "updates between two snapshots of a shard, where shard_failure is replace", ge=1, unit="updates"
     )
 
     @model_validator(mode="before")
@@ -164,6 +177,16 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             takes_learners=True,
             on_ray=True,
             parts="rlweave.algorithms.multi_learner:multi_learner_parts",
+        ),
+        Placement(
+            "parameter_server",
+            "workers compute gradients with agents of their own, shards of the parameters apply them",
+            {"environments": "worker", "policy": "worker", "learner": "shard", "memory": "driver"},
+            needs="gives_gradients",
+            without="its update is not one optimizer step with the gradients of a rollout, which a worker could send",
+            learns_alike=False,
+            on_ray=True,
+            parts="rlweave.algorithms.parameter_server:parameter_server_parts",
         ),
     )
 }

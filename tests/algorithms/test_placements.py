@@ -50,6 +50,11 @@ REFUSED = {
         (name, "multi_learner"): f"{name} has no multi_learner form: its update is not a mean over rows"
         for name in ("a3c", "ape-x", "ddpg", "es", "maml", "multi-agent", "pbt", "td3")
     },
+    **{
+        (name, "parameter_server"): f"{name} has no parameter_server form: its update is not one optimizer step"
+        for name in SETTINGS
+        if name not in ("a2c", "a3c")
+    },
     ("multi-agent", "environments_apart"): "those of several agents",
     ("pbt", "environments_apart"): "or of its trials",
     ("pbt", "single_learner_coarse"): "the workers of a population are its trials",

@@ -1,0 +1,176 @@
+"""Parameters in shards: together they are one optimizer, one is A3C; cut equals uncut; what is lost is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlweave.agents.a2c import A3C
+from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.parameter_shard import partition, shard_factories, whole_state
+from rlweave.algorithms.registry import get_algorithm
+from rlweave.errors import ConfigError
+from rlweave.flow import Gradients
+from rlweave.flow.parameter_shards import InParts
+from rlweave.runs.checkpoint import find_checkpoint
+from rlweave.spaces import FloatBox, IntBox
+from tests.algorithms.test_a2c import SETTINGS, make, trainers
+from tests.algorithms.test_trainer import assert_same_state, cut, finish, state_of
+
+__all__ = ["trainers"]  # a fixture
+
+SHARDS = {"placement.name": "parameter_server", "placement.shards": 2}
+COARSE = {"placement.name": "single_learner_coarse"}
+
+# -- shards and their optimizers ------------------------------------------------------------------------------------
+
+LINEAR = {"type": "linear", "start": 0.1, "end": 0.01, "steps": 4}
+OPTIMIZERS = {
+    "rmsprop": {"optimizer": {"type": "rmsprop", "centered": True, "momentum": 0.9}, "max_grad_norm": 0.5, "lr": 0.01},
+    "adam": {"optimizer": {"type": "adam"}, "max_grad_norm": 0.5, "lr": LINEAR},
+    "adamw": {"optimizer": {"type": "adamw", "weight_decay": 0.1}, "max_grad_norm": 100.0, "lr": 0.01},
+    "sgd": {"optimizer": {"type": "sgd", "momentum": 0.9}, "max_grad_norm": None, "lr": LINEAR},
+}
+
+
+def agent_of(backend, **config):
+    spaces = FloatBox(shape=(3,)), IntBox(2)
+    return A3C(*spaces, {"network": [{"type": "dense", "units": 4}], **config}, backend=backend).build()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])
+def test_shards_together_are_one_optimizer_on_the_whole(backend, name):
+    """To rounding: the norm is that of all gradients, schedules follow the number of updates. One shard: exactly."""
+    agent = agent_of(backend, **OPTIMIZERS[name])
+    factories = {number: shard_factories(agent, number) for number in (1, 2, 3)}
+    shards = {number: [factory() for factory in own] for number, own in factories.items()}
+    divided = {
+        number: InParts([list(own.values) for own in factories[number]], agent.config.max_grad_norm)
+        for number in factories
+    }
+    divided[1].max_norm = None
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        values = {path: rng.normal(size=value.shape).astype(np.float32) for path, value in agent.get_weights().items()}
+        agent.apply_gradients(values)
+        for number, parts in divided.items():
+            for shard in shards[number]:
+                shard.update(parts(Gradients(dict(values), 8)))
+    for number, own in shards.items():
+        whole = whole_state(agent, [shard.state_dict() for shard in own])
+        assert whole["counters"] == {"env_steps": 40}
+        for path, value in agent.state_dict().items():
+            if number == 1:
+                np.testing.assert_array_equal(whole["variables"][path], value, err_msg=path)
+            else:
+                np.testing.assert_allclose(whole["variables"][path], value, rtol=2e-5, atol=1e-6, err_msg=path)
+
+
+def test_each_variable_is_in_one_shard_and_shards_are_as_large_as_each_other():
+    sizes = {"a": 4, "b": 400, "c": 160, "d": 160, "e": 100}
+    parts = partition(sizes, 2)
+    assert parts == [["a", "b"], ["c", "d", "e"]]
+    assert partition(dict(reversed(sizes.items())), 2) == [["b", "a"], ["e", "d", "c"]]  # the order decides nothing
+    agent = agent_of("torch")
+    held = [set(factory.values) for factory in shard_factories(agent, 3)]
+    assert set.union(*held) == set(agent.get_weights())
+    assert sum(map(len, held)) == len(agent.get_weights())
+
+
+# -- trainings ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sets", [{}, {"gather": "sync"}, pytest.param({"backend": "jax"}, marks=pytest.mark.thorough)])
+def test_one_shard_is_a3c_bit_for_bit(trainers, sets):
+    sets = {"steps": 320, "checkpoint_every": 0, **sets}
+    alone, shard = trainers("a3c", **sets, **COARSE), trainers("a3c", **sets, **SHARDS | {"placement.shards": 1})
+    assert finish(shard) == finish(alone)
+    shard.model()  # which fetches
+    np.testing.assert_equal(shard.agent.state_dict(), alone.agent.state_dict())
+    assert shard.agent.counters() == alone.agent.counters()
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
+def test_several_shards_learn_what_one_learner_does(trainers, algorithm):
+    """To rounding, so a few updates: A2C's are means over all workers, which it learns from together."""
+    sets = {"steps": 96, "checkpoint_every": 0}
+    alone, shards = trainers(algorithm, **sets, **COARSE), trainers(algorithm, **sets, **SHARDS)
+    expected, row = finish(alone)[-1], finish(shards)[-1]
+    for name in ("env_steps_sampled", "trained_samples", "gradient_steps", "updates", "train_lag/max"):
+        assert row[name] == expected[name], name
+    shards.model()
+    for path, value in alone.agent.state_dict().items():
+        np.testing.assert_allclose(shards.agent.state_dict()[path], value, rtol=1e-4, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sets"),
+    [
+        ("a3c", {}),
+        ("a2c", {"microbatch_size": 8, "placement.shard_failure": "replace"}),
+        pytest.param("a3c", {"agent__network": [{"type": "lstm", "units": 4}]}, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, sets):
+    sets = {**SHARDS, **sets}
+    uncut = trainers(algorithm, tmp_path / "uncut", **sets)
+    rows = finish(uncut)
+    path = tmp_path / "cut"
+    before = cut(make(algorithm, path, **sets), 400)
+    resumed = trainers(algorithm, path, **sets)
+    resumed.restore(find_checkpoint(path))
+    assert 0 < resumed.env_steps < 600
+    kept = [row for row in before if row["env_steps_sampled"] <= resumed.env_steps]
+    assert [*kept, *finish(resumed)] == rows
+    for trainer in (uncut, resumed):
+        trainer.model()
+    assert_same_state(state_of(uncut), state_of(resumed))
+
+
+def test_what_shards_learned_is_an_agent_like_any_other(trainers):
+    """Its state goes on in this process, and back into shards."""
+    sets = {"steps": 160, "checkpoint_every": 0}
+    shards, alone = trainers("a3c", **sets, **SHARDS), trainers("a3c", **sets)
+    finish(shards)
+    state = shards.state_dict()
+    alone.load_agent(state)
+    np.testing.assert_equal(alone.agent.state_dict(), shards.agent.state_dict())
+    alone.agent.apply_gradients({path: np.ones_like(value) for path, value in alone.agent.get_weights().items()})
+    shards.load_agent({"variables": alone.agent.state_dict(), "agent": alone.agent.counters()})
+    shards.model()
+    np.testing.assert_equal(alone.agent.state_dict(), shards.agent.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sets", "text", "where"),
+    [
+        ("ppo", SHARDS, "ppo has no parameter_server form: its update is not one optimizer step", "placement.name"),
+        ("a3c", {**SHARDS, "placement.shards": 9}, "more shards than variables", "placement.shards"),
+        ("a3c", {"placement.shards": 2}, "placement local has no shards of the parameters", "placement.shards"),
+        ("a2c", {**SHARDS, "agent.normalize_observations": True}, "no observations to keep", "agent.normalize_obs"),
+        ("a3c", {**SHARDS, "agent.device": {"policy": "cpu"}}, "could be on different devices", "agent.device"),
+        ("a3c", {**SHARDS, "gather": "sync", "max_lag": 1}, "no weight lag to bound", "max_lag"),
+    ],
+)
+def test_settings_that_have_no_meaning_are_refused(algorithm, sets, text, where):
+    with pytest.raises(ConfigError, match=text) as caught:
+        make(algorithm, **sets)
+    assert caught.value.where.startswith(where)
+    assert caught.value.received
+    assert caught.value.fix
+
+
+def test_the_partition_and_the_borders_are_explained():
+    spec = get_algorithm("a3c")
+    text = spec.explain(make_config(spec, **SHARDS, max_lag=3))
+    shards = text[text.index("Shards of the parameters") :].splitlines()
+    assert shards[3].split()[:2] == ["0", "224"]
+    assert shards[4].split()[:2] == ["1", "204"]
+    assert "policy/network/dense/kernel" in shards[3] + shards[4]
+    borders = [line.split() for line in text[text.index("Borders") :].splitlines()]
+    assert ["worker", "shard", "1", "gradients", "204", "async", "8", "3", "stop,", "after", "600", "s"] in borders
+
+
+def make_config(spec, **sets):
+    return resolve_config(spec.config_class, sets={**SETTINGS, **sets})

@@ -86,8 +86,10 @@ class ProcessHandle:
 
     def ring(self) -> None:
         """Asks for a step with the shared action; an end of the process shows at the answer."""
-        with contextlib.suppress(OSError):
+        try:  # noqa: SIM105 (a step of a small environment would notice the time that `suppress` takes)
             os.write(self.descriptor, SHARED)
+        except OSError:
+            pass
 
     def send(self, request: Any) -> None:
         """Sends a request; an end of the process shows at the answer."""
@@ -115,10 +117,13 @@ class ProcessHandle:
 
     def _read(self) -> bytes:
         """What there is to read."""
-        with contextlib.suppress(OSError):
-            if data := os.read(self.descriptor, _MOST_AT_ONCE):
-                return data
-        raise Lost(f"the process of the environment {self._ending()}")
+        try:
+            data = os.read(self.descriptor, _MOST_AT_ONCE)
+        except OSError:
+            data = b""
+        if not data:
+            raise Lost(f"the process of the environment {self._ending()}")
+        return data
 
     def _ending(self) -> str:
         self.process.join(_CLOSE_GRACE_S)

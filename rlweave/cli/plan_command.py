@@ -10,6 +10,7 @@ import typer
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.cli.console import output
 from rlweave.cli.settings import ImportOption, collect_settings, help_of, make_config
+from rlweave.cli.simulate import show_simulation
 from rlweave.errors import ConfigError
 from rlweave.runs.whole_files import write_whole
 
@@ -42,10 +43,38 @@ def plan(
         Path | None,
         typer.Option("--output", "-o", help=r"The picture: .svg, or Mermaid text as .mmd \[default: plan.svg]."),
     ] = None,
+    simulate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORKERS",
+            help="Predict steps/s and what limits them with so many workers (2,16,256,4096): costs are measured in a "
+            "short training, and the plan runs in simulated time. Each worker keeps its number of environments.",
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help=r"With --simulate: YAML or JSON file of costs \[default: measured here].")
+    ] = None,
+    write_costs: Annotated[
+        Path | None, typer.Option(help=r"With --simulate: where to write the costs, as YAML \[default: nowhere].")
+    ] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help=r"With --simulate: cores of each machine \[default: as this one].")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --simulate: print one JSON object.")] = False,
 ) -> None:
     """Shows the dataflow plan of an algorithm: what runs where, what flows, how much of it. Nothing is started."""
-    if explain and (draw or out is not None):
-        raise ConfigError("one thing at a time", received="--explain and --draw", fix="leave one of them out")
+    if [explain, draw or out is not None, simulate is not None].count(True) > 1:
+        raise ConfigError(
+            "one thing at a time",
+            received="two of --explain, --draw and --simulate",
+            fix="leave one of them out",
+        )
+    if simulate is None and (as_json or any(given is not None for given in (costs, write_costs, cores))):
+        raise ConfigError(
+            "only a simulation has costs and cores",
+            received="--costs, --write-costs, --cores or --json",
+            fix="--simulate 2,16,256",
+        )
     chosen = get_algorithm(algorithm)
     options = {"imports": imports, "env": env, "backend": backend, "num_envs": num_envs}
     options |= {"engine": engine, "workers": workers, "placement": placement}
@@ -53,6 +82,9 @@ def plan(
     if config is None and "env" not in given and chosen.config_class.model_fields["env"].is_required():
         given["env"] = ANY_ENVIRONMENT
     resolved, _ = make_config(chosen, given, config)
+    if simulate is not None:
+        show_simulation(chosen, resolved, simulate, costs, write_costs, cores, as_json)
+        return
     if not draw and out is None:
         typer.echo(chosen.explain(resolved), nl=False)
         return

@@ -172,6 +172,9 @@ class AtActor(CallsLearner):
             self._started_at = self._now()
             self._record.busy = True
             self.working = item, self._engine.call(self._record.actor, operator.method, item.payload)
+            result = self._finish()
+            # it has moved: what stands before it has room now, which the scheduler fills before it waits
+            return ABSORBED if result is NOT_READY else result
         return self._finish()
 
     def _finish(self) -> Pulled:

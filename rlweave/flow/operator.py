@@ -311,6 +311,10 @@ class Operator:
         """Transforms one item."""
         raise NotImplementedError(f"{type(self).__name__} works on envelopes, or defines neither __call__ nor process")
 
+    def work_as(self, process: Callable[[Envelope], Pulled]) -> None:
+        """Has a stand-in work on its items in its place, which may give items of any type; see `flow.simulation`."""
+        self.process, self._right = process, None  # type: ignore[method-assign, assignment]
+
     def flush(self) -> list[Envelope]:
         """Items that are still inside when the stream ends."""
         return []

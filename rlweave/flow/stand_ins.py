@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from rlweave.errors import PlanError
@@ -117,17 +118,18 @@ class _Learner:
     Args:
         engine: Whose time its work takes.
         operator: Name of the operator that trains it; empty where its time is counted there.
+        prioritizes: Whether it gives priorities.
     """
 
-    def __init__(self, engine: SimulatedEngine, operator: str = "") -> None:
-        self._engine, self.operator = engine, operator
+    def __init__(self, engine: SimulatedEngine, operator: str = "", prioritizes: bool = False) -> None:
+        self._engine, self.operator, self._prioritizes = engine, operator, prioritizes
 
     def update(self, batch: Any) -> dict[str, Any]:
         """Trains."""
         rows = rows_of(batch)
         if self.operator:
             self._engine.spend(self._engine.costs.of(self.operator).seconds(rows), self.operator)
-        return {"trained_samples": rows, "priorities": ((), ())}
+        return {"trained_samples": rows, **({"priorities": ((), ())} if self._prioritizes else {})}
 
     apply_gradients = update
 
@@ -232,14 +234,14 @@ def _stand_in_for_sources(gather: Gather, engine: SimulatedEngine) -> None:
 def _replacements(graph: PlanGraph, engine: SimulatedEngine) -> dict[int, Any]:
     """What stands in for each learner and memory, by the identity of that."""
     found: dict[int, Any] = {}
+    prioritizes = any(isinstance(node, UpdatePriorities) for node in graph.nodes)
     for node in graph.nodes:
         learner = getattr(node, "learner", None)
         if isinstance(learner, LearnerActor):
             if node.trains is learner:
-                name = node.name
-                learner.factory = lambda name=name: _Learner(engine, name)  # type: ignore[misc]
+                learner.factory = partial(_Learner, engine, node.name, prioritizes)
         elif learner is not None:
-            found.setdefault(id(learner), _Learner(engine))
+            found.setdefault(id(learner), _Learner(engine, prioritizes=prioritizes))
         if isinstance(node, ReplaySource):
             found.setdefault(id(node.memory), _Memory(engine, node.memory, node.name))
     for node in graph.nodes:

@@ -88,24 +88,28 @@ def test_processes_share_the_cores_of_their_machine(n, cores):
     assert found.steps_per_second == pytest.approx(n * STEPS / (max(1.0, n / cores) + 0.5))
 
 
-def test_processes_that_come_and_go_share_by_brute_force():
-    begun = [(0.0, 1.0), (0.25, 0.5), (0.25, 2.0), (0.7, 0.3), (5.0, 1.0)]
-    for cores in (1, 2, 3):
-        events, ended = Events(), {}
-        machine = Machine(events, cores)
-        for number, (time, seconds) in enumerate(begun):
-            events.at(time, partial(machine.work, seconds, lambda number=number: ended.update({number: events.now})))
-        events.run(lambda: False)
-        left, now, expected, step = dict(enumerate(seconds for _, seconds in begun)), 0.0, {}, 1e-4
-        while left:
-            there = [number for number in left if begun[number][0] <= now + 1e-9]
-            for number in there:
-                left[number] -= step * min(1.0, cores / len(there))
-                if left[number] <= 1e-9:
-                    expected[number] = now + step
-                    del left[number]
-            now += step
-        assert ended == pytest.approx(expected, abs=2e-3)
+BEGUN = ((0.0, 1.0), (0.25, 0.5), (0.25, 2.0), (0.7, 0.3), (5.0, 1.0))
+"""When processes begin to work, and how long that takes on a core of their own."""
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_processes_that_come_and_go_share_by_brute_force(cores):
+    events, ended = Events(), {}
+    machine = Machine(events, cores)
+    for number, (time, seconds) in enumerate(BEGUN):
+        finished = partial(lambda number: ended.update({number: events.now}), number)
+        events.at(time, partial(machine.work, seconds, finished))
+    events.run(lambda: False)
+    left, now, expected, step = {number: seconds for number, (_, seconds) in enumerate(BEGUN)}, 0.0, {}, 1e-4
+    while left:
+        there = [number for number in left if BEGUN[number][0] <= now + 1e-9]
+        for number in there:
+            left[number] -= step * min(1.0, cores / len(there))
+            if left[number] <= 1e-9:
+                expected[number] = now + step
+                del left[number]
+        now += step
+    assert ended == pytest.approx(expected, abs=2e-3)
 
 
 def test_the_learner_limits_a_stream_whose_workers_are_fast():

@@ -283,7 +283,7 @@ FOUND = {
     "28 reads beside updates": ["graph/test_threads.py::*"],
     "29 numbers of 64 bits": ["graph/test_wide_numbers.py::*"],
     "30 one path for devices": ["extensions/test_devices.py::test_devices_are_named_by_the_paths_that_weights_have"],
-    "31 replicas": ["agents/test_dqn.py::test_replicas_are_a_setting_only_of_agents_whose_update_is_one_step_on_rows"],
+    "31 replicas": ["agents/test_replicas.py::test_only_agents_that_learn_by_gradients_of_a_batch_have_the_setting"],
     "32 a missing space": ["graph/test_build_errors.py::test_a_component_test_without_a_space_names_it"],
     "33 native modules": ["components/native/test_ranks_and_modes.py::*"],
     "34 mistakes in components": [

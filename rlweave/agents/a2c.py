@@ -12,7 +12,7 @@ import numpy as np
 
 from rlweave.agents.actor_critic import ActorCriticAgent, ActorCriticConfig
 from rlweave.agents.actor_critic_graph import ActorCriticGraph
-from rlweave.agents.agent import Batch, Metrics
+from rlweave.agents.agent import Batch, Metrics, ReplicatedConfig
 from rlweave.components import ActorCriticLoss, GeneralizedAdvantageEstimation
 from rlweave.graph import api
 from rlweave.settings.config import setting
@@ -30,7 +30,7 @@ class AdvantageConfig(ActorCriticConfig):
     lr: float | dict[str, Any] = setting(7e-4, "learning rate, or a schedule over optimizer steps", within=NOT_NEGATIVE)
 
 
-class A2CConfig(AdvantageConfig):
+class A2CConfig(AdvantageConfig, ReplicatedConfig):
     """Settings of A2C."""
 
 

@@ -59,6 +59,14 @@ class AgentConfig(Config):
     )
 
 
+class ReplicatedConfig(AgentConfig):
+    """Settings of agents whose update can be split over devices."""
+
+    replicas: int | list[str] | None = setting(
+        None, "devices (or how many) over which the batch of an update is split; null: one"
+    )
+
+
 class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
     """An algorithm as a component graph, behind one API.
 
@@ -200,7 +208,7 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
             Ranks(self.share).connect(root)
         options.setdefault("static", self.static_arguments)
         options.setdefault("device", self.config.device)
-        options.setdefault("replicas", getattr(self.config, "replicas", None))  # a setting of those who can
+        options.setdefault("replicas", self.replicas)
         options.setdefault("rng", self.config.rng)
         self._executor = build(root, self.input_spaces(), backend=self.backend, seed=self.seed, **options)
         self._note_empty_memory()
@@ -240,6 +248,12 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
             )
         self.share = Share(collective)
 
+    @property
+    def replicas(self) -> int | list[str] | None:
+        """The devices over which an update is split, or how many; None: it is not."""
+        chosen: int | list[str] | None = getattr(self.config, "replicas", None)  # a setting of those who can
+        return chosen
+
     def _refuse_eager(self, options: Mapping[str, Any]) -> None:
         """Refuses a mode whose API methods are traced while they run: ranks do not meet in what is traced."""
         if options.get("mode", "compiled") != "compiled":
@@ -260,7 +274,7 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         other = "use another placement"
         if not self.learns_in_ranks:
             return "its update has no form for them", f"{other}; a2c, appo, dqn, impala, ppo and sac have one"
-        if getattr(self.config, "replicas", None) is not None:
+        if self.replicas is not None:
             return "replicas average gradients over devices of one process", "leave replicas or the ranks out"
         if self._executor is not None:
             return "its graph is built", "call join before build"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from rlweave.agents.agent import ReplicatedConfig
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import OwnMemoryConfig, ReplayAgent
 from rlweave.components import mlp
@@ -13,7 +14,7 @@ from rlweave.settings.config import setting
 from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 
 
-class ContinuousConfig(OwnMemoryConfig):
+class ContinuousConfig(OwnMemoryConfig, ReplicatedConfig):
     """Settings that SAC, TD3 and DDPG share."""
 
     default_network: ClassVar[list[dict[str, Any]]] = mlp([256, 256], "relu")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlweave import graph, ops
-from rlweave.agents.agent import Batch, GivesGradients, Metrics
+from rlweave.agents.agent import Batch, GivesGradients, Metrics, ReplicatedConfig
 from rlweave.agents.networks import IMAGE_NETWORK_HELP
 from rlweave.agents.replay_agent import DrawnBatch, OwnMemoryConfig, ReplayAgent, ReplayConfig, ReplayGraph
 from rlweave.agents.stepping import rows_of
@@ -28,7 +28,7 @@ from rlweave.settings.ranges import POSITIVE, PROBABILITY
 from rlweave.spaces import FloatBox, Space
 
 
-class QLearningConfig(ReplayConfig):
+class QLearningConfig(ReplayConfig, ReplicatedConfig):
     """Settings that DQN and Ape-X share."""
 
     default_network: ClassVar[list[dict[str, Any]]] = mlp([64, 64], "relu")
@@ -40,10 +40,6 @@ class QLearningConfig(ReplayConfig):
     double: bool = setting(True, "the online network chooses the next action, the target network gives its value")
     huber_delta: float | None = setting(
         1.0, "error above which the loss is linear (Huber); null: squared everywhere", within=POSITIVE
-    )
-    replicas: int | list[str] | None = setting(
-        None,
-        "devices (or how many) over which the batch of an update is split, for networks without memory; null: one",
     )
     reduce_components: str = setting("loss", "how several action components are reduced: loss or td")
 

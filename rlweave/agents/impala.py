@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from rlweave import graph, ops
 from rlweave.agents.actor_critic import ActorCriticAgent, ActorCriticConfig
 from rlweave.agents.actor_critic_graph import ActorCriticGraph, memory_of
+from rlweave.agents.agent import ReplicatedConfig
 from rlweave.components import ActorCriticLoss, VTrace
 from rlweave.components.vtrace import LARGEST_LOG_RATIO
 from rlweave.graph import Component, api, graph_fn
@@ -16,7 +17,7 @@ from rlweave.settings.ranges import NOT_NEGATIVE, POSITIVE
 Correction = Literal["vtrace", "none"]
 
 
-class IMPALAConfig(ActorCriticConfig):
+class IMPALAConfig(ActorCriticConfig, ReplicatedConfig):
     """Settings of IMPALA."""
 
     rollout_steps: int = setting(20, "length of a trajectory", ge=1, unit="steps")

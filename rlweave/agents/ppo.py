@@ -9,7 +9,8 @@ import numpy as np
 from rlweave import graph
 from rlweave.agents.actor_critic import ActorCriticAgent, ActorCriticConfig, minibatches_of
 from rlweave.agents.actor_critic_graph import ActorCriticGraph
-from rlweave.agents.agent import Batch, Metrics
+from rlweave.agents.agent import Batch, Metrics, ReplicatedConfig
+from rlweave.backends import get_backend
 from rlweave.components import GeneralizedAdvantageEstimation, PPOLoss, RewardNormalization
 from rlweave.components.network import is_recurrent
 from rlweave.errors import ConfigError
@@ -20,7 +21,7 @@ from rlweave.settings.ranges import POSITIVE
 from rlweave.spaces import IntBox
 
 
-class PPOConfig(ActorCriticConfig):
+class PPOConfig(ActorCriticConfig, ReplicatedConfig):
     """Settings of PPO."""
 
     shared_network: bool | None = setting(
@@ -60,29 +61,29 @@ class PPOGraph(ActorCriticGraph):
 
     Args:
         epochs: Passes over a rollout.
+        in_parts: An update is a method for each of its parts, between which ranks meet, or devices.
         reward_normalization: Running normalization of rewards, or None.
         arguments: Those of `ActorCriticGraph`.
     """
 
     loss: PPOLoss
-    #: Where ranks meet, see `Ranks`; None: there is one.
-    ranks: Any = None
 
     def __init__(
         self,
         *,
         epochs: int,
+        in_parts: bool = False,
         reward_normalization: RewardNormalization | None = None,
         scope: str = "ppo",
         **arguments: Any,
     ) -> None:
         super().__init__(scope=scope, **arguments)
-        self.epochs, self.reward_normalization = epochs, reward_normalization
+        self.epochs, self.in_parts, self.reward_normalization = epochs, in_parts, reward_normalization
 
     def offers(self, method: str) -> bool:
-        """An update is one method; with several ranks, which meet in every minibatch, it is some."""
+        """An update is one method, or some."""
         parts = ("begin_update", "shuffled", "update_on", "end_update")
-        return method not in (parts if self.ranks is None else ("update",))
+        return method not in (("update",) if self.in_parts else parts)
 
     @api
     def update(self, batch: Any) -> Any:
@@ -91,7 +92,7 @@ class PPOGraph(ActorCriticGraph):
         graph.repeat(self.epochs, lambda: self._epoch(rows))
         self._after_epochs(batch)
 
-    # -- the same in parts, for several ranks --------------------------------------------------------------------
+    # -- the same in parts ---------------------------------------------------------------------------------------
 
     @api
     def begin_update(self, batch: Any) -> Any:
@@ -209,6 +210,7 @@ class PPO(ActorCriticAgent):
             "minibatches": self.minibatch_class(config.minibatches),
             "reward_normalization": RewardNormalization(config.discount) if config.normalize_rewards else None,
             "epochs": config.epochs,
+            "in_parts": self.in_parts,
         }
 
     def loss_arguments(self) -> dict[str, Any]:
@@ -226,8 +228,13 @@ class PPO(ActorCriticAgent):
     def _trajectories_per_batch(self) -> int | bool:
         return self.num_envs
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether it loops over minibatches itself: ranks, and devices of several programs, do not meet in a loop."""
+        return self.share is not None or (self.replicas is not None and not get_backend(self.backend).spreads)
+
     def input_spaces(self) -> dict[str, InputSpace]:
-        if self.share is None:
+        if not self.in_parts:
             return super().input_spaces()
         steps, envs = self.config.rollout_steps, self.num_envs
         rows = self.rows_space(steps, envs)
@@ -236,7 +243,7 @@ class PPO(ActorCriticAgent):
         return super().input_spaces() | parts
 
     def _update_on(self, batch: Batch) -> Metrics:
-        if self.share is None:
+        if not self.in_parts:
             return super()._update_on(batch)
         executor = self.executor
         rows, first = executor.begin_update(batch, as_numpy=False, with_metrics=True)

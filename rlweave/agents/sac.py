@@ -16,6 +16,7 @@ from rlweave.components.action_leaves import FLOATS, ActionLeaf, action_leaves
 from rlweave.graph import Component, api, graph_fn
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import FINITE, NOT_NEGATIVE, POSITIVE
+from rlweave.tree import tree_leaves
 
 
 class SACConfig(ContinuousConfig):
@@ -80,8 +81,16 @@ class SACGraph(ReplayGraph):
     @api
     def fresh_actions(self, observations: Any) -> Any:
         """Actions of the present policy, nested (B, ...), and their log-densities in the environment's units, (B,)."""
-        actions, log_probs, _ = self.policy.act(observations)
+        features, _ = self.policy.features(observations)
+        parameters = self.policy.parameters_of(features, observations)
+        # drawn beside what is differentiated, so that replicas have the noise of one device
+        noise = self._noise(tree_leaves(observations)[0])
+        actions, log_probs = self.policy.distribution.sample_and_log_prob(parameters, noise)
         return actions, self._in_units_of_environment(log_probs)
+
+    @graph_fn(returns=1, differentiable=False)
+    def _noise(self, rows: Any) -> Any:
+        return {leaf.path: ops.random.normal((rows.shape[0], *leaf.shape)) for leaf in self.policy.leaves}
 
     def learn(self, records: Any, weights: Any) -> Any:
         alpha = self.temperature.alpha()

@@ -113,6 +113,9 @@ def clock_error(function: str) -> ArrayUseError:
     )
 
 
+#: What stands between the names of devices that make one place, see `Backend.spreads`.
+TOGETHER = "+"
+
 #: Integers of 64 bits, and what becomes of them on a backend that has 32.
 WIDE = {"int64": "int32", "uint64": "uint32"}
 
@@ -188,6 +191,8 @@ class Backend(ABC):
     on_host = False
     #: Variables can be put on a device by name.
     maps_devices = True
+    #: One program can run on several devices at once: their names, with `TOGETHER` between them, are a place.
+    spreads = False
     #: New arrays are on the CPU unless operators say otherwise; random numbers are drawn there.
     creates_on_cpu = False
     #: Gradients exist.
@@ -259,6 +264,10 @@ class Backend(ABC):
             received=f"{name!r}; there are {', '.join(map(repr, names))}",
             fix=f'{nearest(name, [*names, "host"])} ("host" computes in NumPy)',
         )
+
+    def split_rows(self, x: Array, axis: int, place: str) -> Array:
+        """An array of which each of the devices of a place has its part of the rows, in a run that they share."""
+        raise NotImplementedError
 
     def transfer(self, device: str) -> Callable[[Any], Any]:
         """A function that puts nested arrays (NumPy's as well) on a device; those that are there stay."""

@@ -114,8 +114,15 @@ def _wide_log_slope(mean: Any, std: Any) -> Any:
 # -- one leaf ----------------------------------------------------------------------------------------------------
 
 
-def leaf_sample(leaf: ActionLeaf, parameters: Any, squashed: bool) -> tuple[Any, Any]:
-    """A sample of one leaf and its log-probability by component: (..., *shape) both."""
+def leaf_sample(leaf: ActionLeaf, parameters: Any, squashed: bool, noise: Any = None) -> tuple[Any, Any]:
+    """A sample of one leaf and its log-probability by component: (..., *shape) both.
+
+    Args:
+        leaf: The leaf.
+        parameters: Of its distribution.
+        squashed: Floats go through tanh.
+        noise: Of floats, standard normal numbers (..., *shape); None: drawn here.
+    """
     if leaf.kind == "categorical":
         log_probs = categorical_log_probs(parameters)
         actions = ops.random.categorical(log_probs)
@@ -124,7 +131,7 @@ def leaf_sample(leaf: ActionLeaf, parameters: Any, squashed: bool) -> tuple[Any,
         actions = ops.random.bernoulli(ops.sigmoid(parameters))
         return actions, bernoulli_log_prob(parameters, actions)
     mean, log_std = parameters["mean"], parameters["log_std"]
-    u = normal_sample(mean, log_std)
+    u = normal_sample(mean, log_std, noise)
     if squashed:
         return squash(u, leaf.bounded), squashed_log_prob(mean, log_std, u, leaf.bounded)
     return u, normal_log_prob(mean, log_std, u)
@@ -279,12 +286,16 @@ class Joint(ActionDistribution):
         return self.sample_and_log_prob(parameters)[0]
 
     @api
-    def sample_and_log_prob(self, parameters: Any) -> Any:
+    def sample_and_log_prob(self, parameters: Any, noise: Any = None) -> Any:
         """Draws actions and gives their log-probability: nested (..., *shape), and (...).
 
         For squashed floats the log-probability comes from the number before tanh and is finite always.
+
+        Args:
+            parameters: See above.
+            noise: By path of each float leaf standard normal numbers, (..., *shape); None: they are drawn here.
         """
-        actions, log_prob = self._sample(self._flat(parameters))
+        actions, log_prob = self._sample(self._flat(parameters), noise)
         return self._nested(actions), log_prob
 
     @api
@@ -322,10 +333,11 @@ class Joint(ActionDistribution):
     # -- numbers -------------------------------------------------------------------------------------------------
 
     @graph_fn(returns=2)
-    def _sample(self, parameters: dict[str, Any]) -> Any:
+    def _sample(self, parameters: dict[str, Any], noise: Any) -> Any:
         actions, total = {}, None
         for leaf in self.leaves:
-            actions[leaf.path], log_prob = leaf_sample(leaf, parameters[leaf.path], self.squash)
+            given = None if noise is None else noise.get(leaf.path)
+            actions[leaf.path], log_prob = leaf_sample(leaf, parameters[leaf.path], self.squash, given)
             log_prob = sum_components(log_prob, leaf)
             total = log_prob if total is None else total + log_prob
         return actions, total

@@ -100,9 +100,15 @@ def normal_log_prob(mean: Any, log_std: Any, values: Any) -> Any:
     return -0.5 * z * z - log_std - _HALF_LOG_2PI
 
 
-def normal_sample(mean: Any, log_std: Any) -> Any:
-    """A sample with a gradient to mean and log_std (reparameterized), of the shape of the mean."""
-    return mean + ops.exp(clamped_log_std(log_std)) * ops.random.normal(mean.shape)
+def normal_sample(mean: Any, log_std: Any, noise: Any = None) -> Any:
+    """A sample with a gradient to mean and log_std (reparameterized), of the shape of the mean.
+
+    Args:
+        mean: The mean.
+        log_std: Logarithm of the standard deviation.
+        noise: Standard normal numbers of the same shape; None: drawn here.
+    """
+    return mean + ops.exp(clamped_log_std(log_std)) * (ops.random.normal(mean.shape) if noise is None else noise)
 
 
 def normal_entropy(mean: Any, log_std: Any) -> Any:

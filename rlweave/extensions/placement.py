@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rlweave.backends import Backend
+from rlweave.backends.base import TOGETHER
 from rlweave.errors import BackendError, BuildError
 from rlweave.graph.composition import ComponentBase
 from rlweave.graph.executor import GraphExecutor
@@ -160,6 +161,13 @@ def _place_gradient(gradient: Gradients, store: Store) -> None:
     loss = gradient.loss.node
     loss_label = loss.label if loss is not None else "the loss"
     gradient.device = place = (loss.device if loss is not None else None) or store.default_device or ""
+    if TOGETHER in (store.default_device or "") and place != store.default_device:
+        raise BuildError(
+            "a batch is split over several devices, and what learns from it lies on one",
+            where=gradient.label,
+            received=f"{loss_label} on {place}, replicas on {store.default_device}",
+            fix="leave out the device of what learns, or the replicas",
+        )
     for node in gradient.path:
         if node.device != place and loss is not None:
             raise BuildError(

@@ -142,7 +142,6 @@ class Node:
         alias_variables: Paths of the variables that they may share memory with.
         device: Where it runs.
         replica: Index of the replica that it belongs to.
-        run: Replica whose runs need not wait for those of others; None: runs follow program order.
     """
 
     #: What it is called in messages.
@@ -160,7 +159,6 @@ class Node:
     alias_variables: tuple[str, ...] = ()
     device: str | None = None
     replica: int | None = None
-    run: int | None = None
     _used: tuple[Value, ...] | None = field(default=None, init=False, repr=False)
     _made: tuple[Value, ...] | None = field(default=None, init=False, repr=False)
 

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from rlweave.agents.dqn import DQN
-from rlweave.agents.ppo import PPOConfig
-from rlweave.algorithms.registry import algorithm_names, get_algorithm
 from rlweave.errors import ConfigError, ExecutionError, SpaceError
-from rlweave.settings.config import describe_settings
 from rlweave.spaces import BoolBox, Dict, FloatBox, IntBox, Tuple
 from tests.agents.rollouts import NESTED_OBSERVATIONS, SMALL, SMALL_CONV, transitions
 
@@ -277,16 +274,8 @@ def test_places_and_replicas_are_settings():
     store.release()
     for path, cell in store.cells.items():
         if path.startswith(("dqn/target-policy", "dqn/policy", "dqn/optimizer")):
-            assert {d.id for d in cell.value.devices()} == {1 if "target" in path else 0}, path
+            assert {d.id for d in cell.value.devices()} == ({1} if "target" in path else {0, 2}), path
     placed.executor.sync_target()
     online = placed.executor.get_weights("dqn/policy")
     for path, value in placed.executor.get_weights("dqn/target-policy").items():
         np.testing.assert_array_equal(value, online[path.replace("target-policy", "policy")])
-
-
-def test_replicas_are_a_setting_only_of_agents_whose_update_is_one_step_on_rows():
-    with_it = {name for name in algorithm_names() for row in describe_settings(get_algorithm(name).config_class)
-               if row.key == "agent.replicas"}  # fmt: skip
-    assert with_it == {"dqn", "ape-x"}
-    with pytest.raises(ConfigError, match="unknown setting 'replicas'"):
-        PPOConfig.from_data({"replicas": 2})

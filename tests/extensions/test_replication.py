@@ -1,20 +1,22 @@
 """Replicas: a batch split over devices gives the update of one device with the same batch."""
 
+import jax
 import numpy as np
 import pytest
 
 from rlweave import graph, ops
 from rlweave.agents.dqn import DQN
-from rlweave.agents.ppo import PPO
+from rlweave.backends.torch_.runtime import TorchBackend
 from rlweave.components import Adam, Dense
 from rlweave.errors import BuildError, ExecutionError
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import FloatBox, IntBox
-from tests.agents.rollouts import SMALL, rollout, transitions
+from tests.agents.rollouts import SMALL
 from tests.graph.toys import Descent, built, close, rows, sequences
 
 TWO = {"jax": ["cpu:0", "cpu:1"], "torch": ["cpu", "cpu"]}
 both = pytest.mark.parametrize("backend", ["jax", "torch"])
+mostly_torch = pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.thorough), "torch"])
 SPACES = {"x": rows(3), "y": rows(2)}
 
 
@@ -68,6 +70,13 @@ class Regression(Component):
         return ops.max(ops.abs(prediction))
 
 
+@pytest.fixture
+def two_names(monkeypatch):
+    """Two names for the CPU, which torch takes for two devices."""
+    monkeypatch.setattr(TorchBackend, "device_names", lambda self: ["cpu", "cpu:1"])
+    return ["cpu", "cpu:1"]
+
+
 def batch(size=8, seed=0):
     generator = np.random.default_rng(seed)
     return [generator.standard_normal((size, n)).astype(np.float32) for n in (3, 2)]
@@ -94,13 +103,12 @@ def test_replicas_update_as_one_device_does(backend, replicas, clip):
     assert np.abs(moved - built(Regression(), SPACES, backend).get_weights()["root/out/kernel"]).max() > 1e-2
 
 
-def test_the_pass_can_be_seen():
-    executor = built(Regression(), SPACES, "jax", rng="portable", replicas=2)
+def test_the_copies_can_be_seen(two_names):
+    executor = built(Regression(), SPACES, "torch", rng="portable", replicas=two_names)
     nodes = executor.graphs["update", ()].nodes
     labels = [node.label for node in nodes]
-    for k, device in enumerate(("cpu:0", "cpu:1")):
+    for k, device in enumerate(two_names):
         assert [n.device for n in nodes if n.label == f"root/out.out_{k}"] == [device]
-    assert "update.mean_gradients" in labels
     assert sum(node.kind == "gradient" for node in nodes) == 2
     # what mixes rows or moves state is there once
     assert labels.count("root._move") == labels.count("root._noisy") == labels.count("root._largest") == 1
@@ -108,93 +116,43 @@ def test_the_pass_can_be_seen():
     assert "mean_gradients" in code
     assert "_part" in code
     assert "to_cpu_1(" in code
-    runs = executor.program("update").runs
-    assert len(runs) >= 3
+    # what a node takes is where it runs
+    for node in nodes:
+        assert {v.node.device for v in node.inputs() if v.node is not None} <= {node.device} or node.kind == "transfer"
 
 
-def test_what_leads_to_a_loss_row_by_row_is_replicated_too():
-    agent = DQN(FloatBox(shape=(4,)), IntBox(3), {"network": SMALL}, backend="jax")
-    agent.build({"replicas": 2})
+def test_what_leads_to_a_loss_row_by_row_is_replicated_too(two_names):
+    agent = DQN(FloatBox(shape=(4,)), IntBox(3), {"network": SMALL, "replicas": two_names}, backend="torch")
     nodes = agent.executor.graphs["update_from", ()].nodes
     target = [n for n in nodes if "target-policy" in n.label and n.kind == "call" and "weights" not in n.label]
-    assert {n.device for n in target} == {"cpu:0", "cpu:1"}
+    assert {n.device for n in target} == set(two_names)
 
 
-@pytest.mark.parametrize(
-    ("backend", "memory"),
-    [
-        *(("torch", memory) for memory in (None, "host", "graph")),
-        pytest.param("jax", "graph", marks=pytest.mark.slow),
-        *(pytest.param("jax", memory, marks=pytest.mark.thorough) for memory in (None, "host")),
-    ],
-)
-def test_dqn(backend, memory):
-    config = {"network": SMALL, "batch_size": 8, "learning_starts": 8, "memory_capacity": 64, "lr": 0.01}
-    config |= {"target_update_interval": 3, "max_grad_norm": 0.5, "memory_place": memory or "host"}
-    agents = [
-        DQN(FloatBox(shape=(4,)), IntBox(3), config, backend=backend, seed=1).build(
-            {"rng": "portable", "replicas": replicas}
-        )
-        for replicas in (None, TWO[backend])
-    ]
-    records = transitions(agents[0], 32)
-    losses = []
-    for agent in agents:
-        agent.insert(records)
-        losses.append([])
-        for step in range(6):
-            agent.count_steps(8)
-            losses[-1].append(agent.update(None if memory else transitions(agent, 8, seed=step))["loss"])
-    close(losses[1], losses[0], atol=1e-5)
-    for path, value in agents[0].state_dict().items():
-        np.testing.assert_allclose(agents[1].state_dict()[path], value, atol=2e-5, err_msg=path)
+class Watching(Regression):
+    """Notes how the predictions of a batch lie on the devices of JAX."""
+
+    def __init__(self):
+        super().__init__()
+        self.shardings = []
+
+    @graph_fn
+    def _largest(self, prediction):
+        if hasattr(prediction, "aval"):
+            jax.debug.inspect_array_sharding(prediction, callback=self.shardings.append)
+        return ops.max(ops.abs(prediction))
 
 
-PPO_CONFIG = {
-    "network": SMALL,
-    "rollout_steps": 8,
-    "epochs": 2,
-    "minibatches": 2,
-    "lr": 0.01,
-    "entropy_coefficient": 0.01,
-}
-
-
-@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.thorough), "torch"])
-def test_ppo_gradients_with_advantages_normalized_over_the_whole_batch(backend):
-    agents = [
-        PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(
-            {"rng": "portable", "replicas": replicas, "methods": ["act", "postprocess", "gradients", "apply"]}
-        )
-        for replicas in (None, TWO[backend])
-    ]
-    experience = rollout(agents[0])
-    for _ in range(3):
-        gradients = [agent.compute_gradients(agent.postprocess(experience)) for agent in agents]
-        for path, value in gradients[0].items():
-            np.testing.assert_allclose(gradients[1][path], value, atol=1e-5, err_msg=path)
-        for agent, found in zip(agents, gradients, strict=True):
-            agent.apply_gradients(found)
-    for path, value in agents[0].get_weights().items():
-        np.testing.assert_allclose(agents[1].get_weights()[path], value, atol=1e-5, err_msg=path)
-
-
-@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
-def test_ppo_update_with_its_loops(backend):
-    agents = [
-        PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend, seed=1).build(
-            {"rng": "portable", "replicas": replicas}
-        )
-        for replicas in (None, [TWO[backend][0]] * 2)
-    ]
-    # of somebody else: acting draws random numbers
-    experience = rollout(PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend=backend))
-    for _ in range(2):
-        metrics = [agent.update(experience) for agent in agents]
-        for name, value in metrics[0].items():
-            close(metrics[1][name], value, atol=1e-5)
-    for path, value in agents[0].state_dict().items():
-        np.testing.assert_allclose(agents[1].state_dict()[path], value, atol=2e-5, err_msg=path)
+def test_on_jax_one_program_runs_on_all_devices_each_with_its_rows():
+    root = Watching()
+    executor = built(root, SPACES, "jax", replicas=2)
+    executor.update(*batch())
+    assert [sharding.shard_shape((8, 2)) for sharding in root.shardings[-1:]] == [(4, 2)]
+    assert len(executor.program("update").runs) == 1
+    assert sum(node.kind == "gradient" for node in executor.graphs["update", ()].nodes) == 1
+    executor.store.release()
+    for path, cell in executor.store.cells.items():
+        assert cell.value.sharding.is_fully_replicated, path
+        assert len(cell.value.devices()) == 2, path
 
 
 class Sequences(Component):
@@ -228,7 +186,7 @@ class Sequences(Component):
         return ops.mean(ops.square(outputs - 1.0)) + ops.mean(last)
 
 
-@both
+@mostly_torch
 def test_a_loop_inside_of_what_is_differentiated(backend):
     x = np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)
     one = built(Sequences(), {"x": sequences(3)}, backend)
@@ -267,7 +225,7 @@ class TwoLosses(Component):
         return ops.mean(ops.abs(y))
 
 
-@both
+@mostly_torch
 def test_gradients_are_those_of_the_weights_that_the_forward_pass_has_read(backend):
     x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     one = built(TwoLosses(), {"x": rows(3)}, backend)
@@ -361,9 +319,30 @@ def test_a_batch_that_does_not_divide(backend):
         built(Regression(), spaces, backend, replicas=TWO[backend])
 
 
-def test_a_gradient_in_a_loop_stays_on_one_device():
+class Looped(Regression):
+    """A step for each of several batches (N, B, ...)."""
+
+    @api
+    def update(self, x, y):
+        def step(carry, batch):
+            prediction = self.out.call(self.hidden.call(graph.batch_rank(batch["x"])))
+            loss = self._error(prediction, graph.batch_rank(batch["y"]))
+            self.optimizer.step(loss, self.hidden.variables() + self.out.variables())
+            return carry, loss
+
+        return graph.scan(step, (), {"x": x, "y": y})[1]
+
+
+def test_a_gradient_in_a_loop(two_names):
+    """One program loops on several devices; several programs do only where these are one."""
+    spaces = {"x": FloatBox(shape=(3, 8, 3)), "y": FloatBox(shape=(3, 8, 2))}
+    x, y = (np.stack(arrays) for arrays in zip(*(batch(seed=seed) for seed in range(3)), strict=True))
+    for backend in ("jax", "torch"):
+        one, many = (built(Looped(), spaces, backend, replicas=replicas) for replicas in (None, TWO[backend]))
+        for _ in range(2):
+            close(many.update(x, y), one.update(x, y), atol=1e-5)
     with pytest.raises(BuildError) as error:
-        PPO(FloatBox(shape=(4,)), IntBox(3), PPO_CONFIG, num_envs=4, backend="jax").build({"replicas": 2})
+        built(Looped(), spaces, "torch", replicas=two_names)
     assert "a gradient inside a loop cannot be replicated over several devices" in str(error.value)
 
 
@@ -374,17 +353,12 @@ def test_devices_for_replicas():
         return str(error.value)
 
     assert "9; there are ['cpu:0', 'cpu:1', 'cpu:2', 'cpu:3']" in refused("jax", 9)
+    assert "a program runs on each device once" in refused("jax", ["cpu:1", "cpu:1"])
     assert "replicas=['cpu', 'cpu']" in refused("torch", 2)
     assert "'cpu:8'; there are" in refused("jax", ["cpu:0", "cpu:8"])
     assert "does not replicate" in refused("numpy", 2)
     assert "eager mode" in refused("torch", ["cpu", "cpu"], mode="eager")
-    x, y = batch()
-    # one replica is none; variables may be on a third device
-    assert "mean_gradients" not in built(Regression(), SPACES, "jax", replicas=1).code("update")
-    far = built(Regression(), SPACES, "jax", rng="portable", replicas=["cpu:1", "cpu:2"], device={"": "cpu:3"})
-    near = built(Regression(), SPACES, "jax", rng="portable")
-    for _ in range(3):
-        close(far.update(x, y)[0], near.update(x, y)[0], atol=1e-5)
-    far.store.release()
-    found = {p: {d.id for d in cell.value.devices()} for p, cell in far.store.cells.items()}
-    assert all(devices == {3} for path, devices in found.items() if path != "random")
+    assert "what learns from it lies on one" in refused("jax", ["cpu:1", "cpu:2"], device={"": "cpu:3"})
+    # one replica is none
+    assert "mean_gradients" not in built(Regression(), SPACES, "torch", replicas=1).code("update")
+    assert "rows" not in built(Regression(), SPACES, "jax", replicas=1).code("update")

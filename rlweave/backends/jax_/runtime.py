@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Literal
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlweave.backends import carrying
 from rlweave.backends.base import (
+    TOGETHER,
     Array,
     Backend,
     Cell,
@@ -50,6 +52,7 @@ class JaxBackend(Backend):
     immutable = True
     wide = False
     ops = ops
+    spreads = True
     evaluated_types = (jax.core.Tracer,)
 
     def from_numpy(self, x: np.ndarray, device: str | None = None) -> Array:
@@ -69,6 +72,10 @@ class JaxBackend(Backend):
         if full not in self.device_names():
             raise self._no_device(name)
         return full
+
+    def split_rows(self, x: Array, axis: int, place: str) -> Array:
+        mesh = find_device(place).mesh
+        return lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*(None,) * axis, _ROWS)))
 
     def transfer(self, device: str) -> Callable[[Any], Any]:
         return functools.partial(_put, find_device(device))
@@ -149,8 +156,11 @@ class JaxBackend(Backend):
     def compile(
         self, function: Callable[..., Any], states: Sequence[str], inputs: Sequence[Any] = (), **options: Any
     ) -> Callable[..., Any]:
-        compiled = jax.jit(function, donate_argnums=(0,) if "donated" in states else ())
-        device = options.get("device")
+        donated, device = (0,) if "donated" in states else (), options.get("device")
+        if device is not None and TOGETHER in device:
+            # results are whole on each device, and so is the state that the next run takes
+            return jax.jit(function, donate_argnums=donated, out_shardings=find_device(device))
+        compiled = jax.jit(function, donate_argnums=donated)
         if device is None or states or inputs:
             return compiled  # it runs where its arguments are
         there = find_device(device)
@@ -194,8 +204,15 @@ def _handed(x: Any) -> Any:
     return jnp.array(x, copy=True)
 
 
+_ROWS = "rows"
+"""The axis of a mesh of devices: each has a part of a batch."""
+
+
 def find_device(name: str) -> Any:
-    """A device by "cpu", "gpu:1" and the like."""
+    """A device by "cpu", "gpu:1" and the like; of "cpu:0+cpu:1" what has an array whole on each of them."""
+    if TOGETHER in name:
+        devices = np.array([find_device(one) for one in name.split(TOGETHER)])
+        return NamedSharding(Mesh(devices, (_ROWS,)), PartitionSpec())
     kind, _, index = name.partition(":")
     return jax.devices({"cuda": "gpu"}.get(kind, kind))[int(index or 0)]
 

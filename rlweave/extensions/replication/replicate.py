@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlweave import ops
-from rlweave.backends import Backend
-from rlweave.errors import BuildError, ExecutionError
-from rlweave.extensions.placement import device_name
+from rlweave.backends.base import TOGETHER
+from rlweave.errors import BuildError
 from rlweave.extensions.replication.copying import copy_node
-from rlweave.extensions.replication.splitting import batch_axis, batch_size, may_be_split
+from rlweave.extensions.replication.sharding import shard
+from rlweave.extensions.replication.splitting import batch_axis, batch_size, check_rows, may_be_split, rows_of
 from rlweave.graph.executor import GraphExecutor
 from rlweave.graph.ir import (
     RANDOM_PATHS,
@@ -46,12 +46,14 @@ def replicate(graph: Graph, executor: GraphExecutor, devices: Sequence[str]) -> 
     Args:
         graph: A traced graph without dead nodes.
         executor: Its session knows the variables.
-        devices: The device of each replica; one: nothing happens.
+        devices: The device of each replica, or one place with all of them; a single device: nothing happens.
 
     Raises:
         BuildError: Splitting the batch would change what is computed, or a loop would be on several devices.
     """
-    if len(devices) > 1:
+    if any(TOGETHER in device for device in devices):
+        shard(graph, executor.backend, devices[0])
+    elif len(devices) > 1:
         _block(graph, executor.session, devices, around=None)
 
 
@@ -65,23 +67,16 @@ def _block(graph: Graph, session: Session, devices: Sequence[str], around: Node 
         raise BuildError(
             "a gradient inside a loop cannot be replicated over several devices",
             where=around.label,
-            received=f"replicas={list(devices)}, and a body is one compiled program on one device",
-            fix="take one step in each call of an API method, or name one device several times",
+            received=f"replicas={list(devices)}, and a body is in one place",
+            fix='take one step in each call of an API method, name one device several times, or use backend="jax"',
         )
     _Replication(graph, session, devices).run()
 
 
 def split_rows(x: Any, count: int, axis: int) -> tuple[Any, ...]:
     """Graph function body: equal parts of an array along its batch axis."""
-    size = x.shape[axis]
-    if size % count:
-        raise ExecutionError(
-            "a batch cannot be divided evenly among the replicas",
-            where="an input of what is differentiated",
-            received=f"a batch of {size} rows for {count} replicas",
-            fix=f"pass a multiple of {count} rows",
-        )
-    rows = size // count
+    check_rows(x.shape[axis], count, "an input of what is differentiated")
+    rows = x.shape[axis] // count
     before = (slice(None),) * axis
     return tuple([x[(*before, slice(k * rows, (k + 1) * rows))] for k in range(count)])
 
@@ -114,6 +109,8 @@ class _Replication:
         self.variables = {variable.path: variable for variable in session.all_variables()}
         self.gradients = gradients_of(graph.nodes)
         self.nodes: list[Node] = []
+        #: What rows are, see `rows_of`.
+        self.rows = ""
         #: For each value that replicas use, what it is for each of them.
         self.parts: dict[int, list[Value]] = {}
         self.clones: dict[int, list[Node]] = {}
@@ -187,22 +184,30 @@ class _Replication:
         raise BuildError(what, where=node.label, received=f"{self.count} replicas of {self.graph.name}", fix=fix)
 
     def _add_what_leads_to_it(self) -> None:
-        """Adds nodes that only replicated nodes use and that treat rows one by one (a target network, say)."""
+        """Adds nodes that treat rows one by one and lead to replicated nodes only, or from some of them to others.
+
+        The first are a target network, say; the second V-trace, without which a forward pass would go from the devices
+        of replicas to another one and back.
+        """
         users: dict[int, list[Node]] = {}
+        later = set(self.replicated)
         for node in self.graph.nodes:
             for value in node.inputs():
                 users.setdefault(id(value), []).append(node)
+                if value.node is not None and id(value.node) in later:
+                    later.add(id(node))
         handed_out = {id(value) for value in self.graph.output_values()}
         for node in reversed(self.graph.nodes):
             values = node.values()
             if id(node) in self.replicated or not isinstance(node, Call) or node.host or node.writes or not values:
                 continue
-            if any(id(value) in handed_out for value in values) or _mixes(node):
+            if _mixes(node):
                 continue
             if any((batch_axis(value.space) or 0) < 0 or batch_axis(value.space) is None for value in values):
                 continue
-            used_by = [user for value in values for user in users.get(id(value), ())]
-            if used_by and all(id(user) in self.replicated for user in used_by) and may_be_split(node, self.session):
+            inside = [id(user) in self.replicated for value in values for user in users.get(id(value), ())]
+            only = all(inside) and not any(id(value) in handed_out for value in values)
+            if any(inside) and (only or id(node) in later) and may_be_split(node, self.session):
                 self.replicated.add(id(node))
 
     def _paths(self) -> tuple[str, ...]:
@@ -250,17 +255,17 @@ class _Replication:
         if axis is None:
             self.parts[id(value)] = [value] * self.count
             return False
-        size = batch_size(value.space)
-        if axis < 0 or (size is not None and size % self.count):
-            why = "its rows lie folded in one axis" if axis < 0 else f"{size} rows for {self.count} replicas"
+        size, rows = batch_size(value.space), rows_of(value.space)
+        self.rows = self.rows or rows
+        if axis < 0 or rows != self.rows:
             raise BuildError(
                 "a batch cannot be divided among the replicas",
                 where=user.label,
-                received=f"{value.space!r}: {why}",
-                fix="fold ranks inside of what is differentiated"
-                if axis < 0
-                else f"use a multiple of {self.count} rows",
+                received=f"{value.space!r}; rows are {self.rows} elsewhere",
+                fix="fold ranks before, or inside of, all that is differentiated",
             )
+        if size is not None:
+            check_rows(size, self.count, user.label, BuildError)
         name = value.name if value.node is None else value.node.label.rpartition(".")[2].lstrip("_")
         keys = "_".join(str(key) for key in value.key)
         label = f"{self.graph.name}.{name}{'_' if keys else ''}{keys}_part"
@@ -285,17 +290,12 @@ class _Replication:
         for k, device in enumerate(self.devices):
             values = {key: parts[k] for key, parts in self.parts.items()}
             clone = copy_node(node, values, self.present, device, k)
-            clone.run = self._run_of(k)
             self.clones[id(node)].append(clone)
             self.nodes.append(clone)
             made.append(values)
         for value in node.values():
             self.parts[id(value)] = [values[id(value)] for values in made]
         return split
-
-    def _run_of(self, replica: int) -> int | None:
-        """Replicas on several devices are runs of their own, which do not wait for each other."""
-        return replica if len(set(self.devices)) > 1 else None
 
     def _bring_together(self, value: Value, node: Node) -> None:
         parts, axis = self.parts[id(value)], batch_axis(value.space)
@@ -340,7 +340,6 @@ class _Replication:
                 by_values=tuple(values.values()),
                 path=tuple(self.clones[id(node)][k] for node in gradient.path),
                 replica=k,
-                run=self._run_of(k),
             )
             clone.result = make_result(clone, {path: self.variables[path].space for path in paths})
             self.nodes.append(clone)
@@ -351,43 +350,3 @@ class _Replication:
 def _mixes(node: Node) -> bool:
     """Whether a graph function is declared to mix rows."""
     return isinstance(node, Call) and node.mixes_batch
-
-
-def replica_devices(replicas: int | Sequence[str], backend: Backend) -> tuple[str, ...]:
-    """The device of each replica by its full name.
-
-    Args:
-        replicas: How many, on as many devices of the kind where things are by default; or the devices.
-        backend: Where the graph runs.
-
-    Raises:
-        BuildError: The backend has no (or not so many) devices.
-    """
-    if not backend.maps_devices:
-        raise BuildError(
-            f"the {backend.name} backend does not replicate",
-            where="build(replicas=...)",
-            received=repr(replicas),
-            fix='leave replicas out, or use backend="jax" or backend="torch"',
-        )
-    names = backend.device_names()
-    if isinstance(replicas, int):
-        kind = names[0].partition(":")[0]
-        alike = [name for name in names if name.partition(":")[0] == kind]
-        if replicas < 1:
-            raise BuildError(
-                "replicas are at least one", where="build(replicas=...)", received=repr(replicas), fix="2, say"
-            )
-        if replicas > len(alike):
-            raise BuildError(
-                "there are not so many devices for replicas",
-                where="build(replicas=...)",
-                received=f"{replicas}; there are {alike}",
-                fix=f"use at most {len(alike)}, or name them: replicas={[alike[0]] * 2} puts two on one device",
-            )
-        return tuple(alike[:replicas])
-    if not replicas:
-        raise BuildError(
-            "replicas need devices", where="build(replicas=...)", received="none", fix=f"{list(names)}, say"
-        )
-    return tuple(device_name(backend, name, "build(replicas=...)") for name in replicas)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlweave.errors import ExecutionError, RlweaveError
 from rlweave.graph.binding import bind_node_function, fill_arguments
 from rlweave.graph.ir import Call, Node, Value
 from rlweave.graph.session.inference import Session
@@ -20,14 +21,38 @@ _STEPS, _ROWS, _PARTS = 3, 4, 2
 
 
 def batch_axis(space: Box) -> int | None:
-    """The axis that is the batch; None where there is none, -1 where rows lie in several axes or folded into others."""
+    """The axis in which rows lie, alone or folded with time; None where there is none, -1 where there are several."""
     found = [i for i, axis in enumerate(space.axes) if isinstance(axis, Dim) and axis.is_batch]
     if not found:
         return None
     axis = space.axes[found[0]]
     assert isinstance(axis, Dim)
-    plain = len(found) == 1 and len(axis.symbols) == 1 and axis.factor == 1 and axis.offset == 0
-    return found[0] if plain else -1
+    return found[0] if len(found) == 1 and axis.offset == 0 else -1
+
+
+def rows_of(space: Box) -> str:
+    """What the rows of a space are: "B", or "T*B" where time is folded into them; "" where it has none."""
+    axis = batch_axis(space)
+    if axis is None:
+        return ""
+    dim = space.axes[axis]
+    assert isinstance(dim, Dim)
+    return str(Dim(tuple(symbol[0] for symbol in dim.symbols), dim.factor))
+
+
+def check_rows(size: int, count: int, where: str, error: type[RlweaveError] = ExecutionError) -> None:
+    """Checks that each replica gets as many rows.
+
+    Raises:
+        RlweaveError: It does not; of the class `error`.
+    """
+    if size % count:
+        raise error(
+            "a batch cannot be divided evenly among the replicas",
+            where=where,
+            received=f"a batch of {size} rows for {count} replicas",
+            fix=f"pass a multiple of {count} rows",
+        )
 
 
 def batch_size(space: Box) -> int | None:
@@ -37,7 +62,7 @@ def batch_size(space: Box) -> int | None:
         return None
     dim = space.axes[axis]
     assert isinstance(dim, Dim)
-    return dim.evaluate({}) if "=" in dim.symbols[0] else None
+    return dim.evaluate({}) if all("=" in symbol for symbol in dim.symbols) else None
 
 
 def may_be_split(node: Node, session: Session) -> bool | None:
@@ -46,16 +71,19 @@ def may_be_split(node: Node, session: Session) -> bool | None:
     Results with a batch axis have to be the halves' side by side, others the mean of the halves'.
 
     Returns:
-        None where it cannot be tried: a loop, a function of a framework, folded ranks.
+        None where it cannot be tried: a loop, a function of a framework.
     """
     if not isinstance(node, Call):
         return None
     if node.function is same:  # other roles of the same axes: rows have to be rows before and after
-        return batch_axis(node.args[0].space) == batch_axis(node.result.space)
+        before, after = node.args[0].space, node.result.space
+        return (batch_axis(before), rows_of(before)) == (batch_axis(after), rows_of(after))
     values = list(leaves_of((node.args, node.kwargs), Value))
     results = list(node.values())
     if any(batch_axis(value.space) == -1 for value in (*values, *results)):
         return None
+    if len({rows_of(value.space) for value in (*values, *results)} - {""}) > 1:
+        return False  # rows that are folded, or unfolded, are not those of parts
     generator = np.random.default_rng(0)
     arrays = [_sample(value.space, generator) for value in values]
     substituted = {path: _sample(value.space, generator) for path, value in node.substitution.items()}
@@ -93,11 +121,10 @@ def _like(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
 
 
 def _part(values: list[Value], arrays: list[np.ndarray], k: int) -> list[np.ndarray]:
-    rows = _ROWS // _PARTS
     found = []
     for value, array in zip(values, arrays, strict=True):
         axis = batch_axis(value.space)
-        found.append(array if axis is None else np.take(array, range(k * rows, (k + 1) * rows), axis))
+        found.append(array if axis is None else np.split(array, _PARTS, axis)[k])
     return found
 
 

@@ -104,7 +104,7 @@ def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
     """Cuts the program into runs of one place each, with as few runs as a greedy order finds."""
     if not nodes:
         return []
-    places = [run_of(node) for node in nodes]
+    places = [place_of(node) for node in nodes]
     if len(set(places)) == 1:
         return [list(nodes)]
     before = dependencies(nodes)
@@ -118,7 +118,7 @@ def by_place(nodes: Sequence[Node]) -> list[list[Node]]:
         order = stable_order(before, prefer)
     runs: list[list[Node]] = []
     for i in order:
-        if not runs or run_of(runs[-1][-1]) != places[i]:
+        if not runs or place_of(runs[-1][-1]) != places[i]:
             runs.append([])
         runs[-1].append(nodes[i])
     return runs
@@ -161,12 +161,6 @@ HOST = "host"
 def place_of(node: Node) -> str:
     """The name of the place where a node runs; "device" where no build has named one."""
     return HOST if node.host else node.device or "device"
-
-
-def run_of(node: Node) -> str:
-    """What the nodes of a run have in common: their place, and the replica that they belong to."""
-    place = place_of(node)
-    return place if node.run is None else f"{place}, replica {node.run}"
 
 
 @dataclass(eq=False)

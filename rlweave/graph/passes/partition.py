@@ -9,7 +9,7 @@ from rlweave.backends import Backend
 from rlweave.errors import BuildError
 from rlweave.graph.differentiation import full_path
 from rlweave.graph.ir import RANDOM, RANDOM_PATHS, Gradients, Graph, Node, Structure, Transfer, Value
-from rlweave.graph.passes.ordering import HOST, by_place, place_of, run_of
+from rlweave.graph.passes.ordering import HOST, by_place, place_of
 from rlweave.graph.store import Store
 from rlweave.tree import leaves_of, tree_map
 
@@ -47,7 +47,7 @@ def runs_of(graph: Graph) -> list[list[Node]]:
     runs: list[list[Node]] = []
     last = ""
     for node in graph.nodes:
-        place = "" if isinstance(node, Transfer) else run_of(node)
+        place = "" if isinstance(node, Transfer) else place_of(node)
         if not place or place != last:
             runs.append([])
         runs[-1].append(node)

@@ -71,6 +71,7 @@ def _rows_of(value: Value, user: str, backend: Backend, place: str) -> Node:
         place: The devices.
     """
     axis, count, split = batch_axis(value.space), place.count(TOGETHER) + 1, backend.split_rows
+    assert axis is not None
     if user and (size := batch_size(value.space)) is not None:
         check_rows(size, count, user, BuildError)
 

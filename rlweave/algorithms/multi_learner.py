@@ -18,6 +18,7 @@ from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import ParallelRollouts, ReportMetrics, Stream, TrainOneStep, WorkerGroup
 from rlweave.flow.collective import local_collectives
 from rlweave.flow.gather_modes import GatherSync
+from rlweave.flow.spread import AsOne
 
 if TYPE_CHECKING:
     from rlweave.algorithms.algorithm import Algorithm
@@ -99,39 +100,26 @@ class Ranks:
                 received=f"{len(answers)} ranks, none of which answers",
                 fix="resume from the last checkpoint",
             )
-        size, place = len(self.there), {number: rank for rank, number in enumerate(self.there)}
+        size = len(self.there)
         if self.config.engine == "local":
             meetings: list[Any] = list(local_collectives(size, self.config.placement.rank_timeout))
         else:
-            opened = plan.ask_workers("open", [(number == self.there[0],) for number in range(len(answers))])
-            meetings = [opened[self.there[0]]] * size
-        plan.ask_workers(
-            "join",
-            [
-                (meetings[place[number]], place[number], size) if number in place else (None, -1, size)
-                for number in range(len(answers))
-            ],
-        )
+            meetings = [self._first(plan).open()] * size
+        plan.ask_workers("join", [(met, rank, size) for rank, met in enumerate(meetings)], self.there)
+
+    def _first(self, plan: ReportMetrics) -> AsOne:
+        return AsOne(plan, self.there[:1])
 
     def fetch(self, plan: ReportMetrics) -> None:
         """Brings the agent here to what the ranks have learned."""
-        first = self.there[0]
-        learned = plan.ask_workers("learned_state", [(number == first,) for number in range(len(self.group))])[first]
-        if learned is None:
-            raise PlanError(
-                "a rank was lost, and with it what the ranks have learned since the last round",
-                where=f"rank {first}",
-                received="no answer",
-                fix="resume from the last checkpoint",
-            )
-        self.agent.set_weights(learned)
-        self.agent.load_counters(plan.ask_workers("counters")[first])
+        self.agent.set_weights(self._first(plan).learned_state())
+        self.agent.load_counters(self._first(plan).counters())
 
     def push(self, plan: ReportMetrics) -> None:
         """Brings the ranks to what the agent here has learned."""
         state = self.agent.state_dict(memory=False)
         learned = {path: value for path, value in state.items() if self.agent.is_of_all_ranks(path)}
-        plan.ask_workers("take_learned", [(learned, self.agent.counters())] * len(self.group))
+        AsOne(plan, self.there).take_learned(learned, self.agent.counters())
 
 
 def rank_config(config: Any) -> Any:

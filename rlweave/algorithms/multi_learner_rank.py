@@ -20,6 +20,7 @@ from rlweave.errors import PlanError
 from rlweave.flow import Collective, Episode, LocalEngine, LostRankError, ReportMetrics
 from rlweave.flow.codec import saved_as
 from rlweave.flow.collective import agree
+from rlweave.flow.spread import spread
 from rlweave.runs.states import Large
 
 if TYPE_CHECKING:
@@ -111,10 +112,9 @@ class Rank:
         """Whether it works."""
         return not self._failed
 
-    def open(self, opens: bool) -> str:
-        """Begins the place where ranks of other processes meet, if it is to; its address."""
-        if not opens:
-            return ""
+    @spread("all")
+    def open(self) -> str:
+        """Begins the place where ranks of other processes meet; its address."""
         from rlweave.flow.collective_gloo import open_store  # needed between processes only
 
         self._store, port = open_store(timeout=self.timeout)
@@ -125,12 +125,10 @@ class Rank:
         """Meets the other ranks, and takes over what the first of them has learned.
 
         Args:
-            meeting: The address where they meet, or the collective itself; None for a rank that is not to.
+            meeting: The address where they meet, or the collective itself.
             rank: Its number among those that are there.
             size: How many they are.
         """
-        if meeting is None:
-            return
         if isinstance(meeting, str):
             from rlweave.flow.collective_gloo import GlooCollective
 
@@ -248,18 +246,19 @@ class Rank:
     def _seeds(self, seed: int) -> list[int]:
         return [derived_seed(seed, f"worker {number}") for number in range(len(self.workers))]
 
-    def learned_state(self, wanted: bool = True) -> dict[str, np.ndarray]:
-        """What is equal on all ranks, by path: weights, optimizer, statistics; nothing if it is not wanted."""
-        if not wanted:
-            return {}
+    @spread("all")
+    def learned_state(self) -> dict[str, np.ndarray]:
+        """What is equal on all ranks, by path: weights, optimizer, statistics."""
         state = self.agent.state_dict(memory=False)
         return {path: value for path, value in state.items() if self.agent.is_of_all_ranks(path)}
 
+    @spread("all")
     def take_learned(self, learned: Mapping[str, np.ndarray], counters: Mapping[str, Any]) -> None:
         """Takes over what `learned_state` gave, and the agent's counters; the random state and memories stay."""
         self.agent.set_weights(learned)
         self.agent.load_counters(counters)
 
+    @spread("all")
     def counters(self) -> dict[str, Any]:
         """The agent's counters."""
         return self.agent.counters()

@@ -49,6 +49,7 @@ from rlweave.flow.replay import ComputePriorities, StoreToBuffer, UpdatePrioriti
 from rlweave.flow.reports import Report
 from rlweave.flow.resources import Resources
 from rlweave.flow.shards import ReplayShards
+from rlweave.flow.spread import AsOne, spread
 from rlweave.flow.stream import ParallelReplay, ParallelRollouts, Replay, Select, Stream, Union
 from rlweave.flow.supervision import FailureRule
 from rlweave.flow.training import ApplyGradients, TrainOneStep
@@ -62,6 +63,7 @@ __all__ = [
     "NOT_READY",
     "ActorLost",
     "ApplyGradients",
+    "AsOne",
     "AverageGradients",
     "Batch",
     "Call",
@@ -118,4 +120,5 @@ __all__ = [
     "Worker",
     "WorkerGroup",
     "Workers",
+    "spread",
 ]

@@ -55,10 +55,10 @@ class ReportMetrics:
 
     def __init__(self, stream: Stream, workers: Workers | None = None) -> None:
         self._sink = Sink(stream.port)
-        self._group = None if workers is None else WorkerGroup.of(workers, self._sink.name, TellsEpisodes)
+        self.group = None if workers is None else WorkerGroup.of(workers, self._sink.name, TellsEpisodes)
         self.graph = PlanGraph(self._sink)
-        if self._group is not None:
-            self.graph.check_group(self._group, self._sink.name)
+        if self.group is not None:
+            self.graph.check_group(self.group, self._sink.name)
         self.counters = Counters()
         self.stopped = False
         """Whether ``stop`` was called, or Ctrl-C was pressed in ``run``."""
@@ -322,32 +322,36 @@ class ReportMetrics:
         return report_of(context, self.graph.nodes, self._episodes, episodes.newest, seconds, speed)
 
     def _new_episodes(self) -> UnreportedEpisodes:
-        if self._group is None or self._closed:
+        if self.group is None or self._closed:
             return UnreportedEpisodes()
-        return self._running().new_episodes(self._group)
+        return self._running().new_episodes(self.group)
 
-    def ask_workers(self, method: str, arguments: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """Calls a method of every worker of the plan, and waits for the results.
+    def ask_workers(
+        self, method: str, arguments: Sequence[tuple[Any, ...]] | None = None, members: Sequence[int] | None = None
+    ) -> list[Any]:
+        """Calls a method of every worker of the plan, or of some, and waits for the results.
 
         Args:
             method: Name of the workers' method.
             arguments: Of each worker's call; none when None.
+            members: The numbers of those that are asked, each of which has to answer; None: all.
 
         Returns:
-            Their results, in order; None for a worker that is lost, which its gather deals with.
+            Their results, in order; where all are asked, None for a worker that is lost, which its gather deals with.
 
         Raises:
-            PlanError: If the plan has no workers, one of them raises, or they do not answer.
+            PlanError: If the plan has no workers, one of them raises, or of ``members`` is lost, or none answers.
         """
         context = self._running()
-        if self._group is None:
+        if self.group is None:
             raise PlanError("the plan names no workers", where="ask_workers", fix="ReportMetrics(stream, workers)")
-        given = arguments or [()] * len(self._group)
-        actors = context.actors(self._group)
-        calls = [context.engine.call(actor, "ask", method, *own) for actor, own in zip(actors, given, strict=True)]
-        source = self.graph.source_of(self._group)
-        names = [f"{source.name}/{index}" for index in range(len(calls))]
-        return answers_of(context.engine, context.clock, calls, source.name, method, names, lost=True)
+        asked = range(len(self.group)) if members is None else members
+        given = arguments or [()] * len(asked)
+        actors = context.actors(self.group)
+        calls = [context.engine.call(actors[k], "ask", method, *own) for k, own in zip(asked, given, strict=True)]
+        source = self.graph.source_of(self.group)
+        names = [f"{source.name}/{index}" for index in asked]
+        return answers_of(context.engine, context.clock, calls, source.name, method, names, lost=members is None)
 
     def ask_learner(self, learner: LearnerActor, method: str, *arguments: Any) -> Any:
         """Calls a method of a learner that lives in an actor, and waits for the result.
@@ -412,7 +416,7 @@ class ReportMetrics:
             "seconds": self.seconds,
             "last_report": list(self._last_report),
             "episodes": self._episodes.state_dict(),
-            "unreported": None if self._group is None else encode(context.episodes[self._group.key], self._sink.name),
+            "unreported": None if self.group is None else encode(context.episodes[self.group.key], self._sink.name),
             **saved_plan(self.graph, context),
         }
 
@@ -427,8 +431,8 @@ class ReportMetrics:
         context = self._running()
         restore_plan(self.graph, context, state, self._sink.name)
         self._episodes.load_state_dict(state["episodes"])
-        if self._group is not None:
-            context.episodes[self._group.key] = decode(state["unreported"])
+        if self.group is not None:
+            context.episodes[self.group.key] = decode(state["unreported"])
         self._seconds_before = float(state["seconds"])
         self._started_at = context.clock.now()
         seconds, steps = state["last_report"]

@@ -15,12 +15,14 @@ from rlweave.algorithms.learners import AgentLearner, RemoteLearner
 from rlweave.algorithms.parts import Parts, Trainer
 from rlweave.algorithms.placement import MakeWorker, RolloutWorkers, check_engine, place
 from rlweave.algorithms.placements import placement_of
+from rlweave.algorithms.rollout_workers import AlternatingWorker, EnvWorker
 from rlweave.algorithms.schedule_lengths import fill_schedules
 from rlweave.algorithms.trainer import PlanTrainer
 from rlweave.backends import best_backend, get_backend
 from rlweave.envs import Evaluation, VectorEnv, resolve
 from rlweave.errors import BackendError, ConfigError, EnvError, install_command, nearest
 from rlweave.flow import ReportMetrics, WorkerGroup, Workers
+from rlweave.flow.item_types import signature_of
 from rlweave.plugins import imported
 from rlweave.runs.run_directory import RunDirectory
 
@@ -118,6 +120,14 @@ class Algorithm:
     def gives_gradients(self) -> type[Agent] | None:
         """The agent, if its update is one optimizer step with the gradients of a rollout; else None."""
         return self.agent if hasattr(self.agent, "rollout_gradients") else None
+
+    @property
+    def served(self) -> type[AlternatingWorker] | None:
+        """The class of its workers, if they need nothing of the agent but what to do; else None."""
+        kind = None if self.worker is None else signature_of(self.worker).gives
+        if not isinstance(kind, type) or not issubclass(kind, AlternatingWorker):
+            return None
+        return kind if kind.act is EnvWorker.act and not kind.computes_gradients else None
 
     def evaluator(self) -> Evaluate | None:
         """The function that plays with a model alone; None where only a trainer can."""
@@ -223,7 +233,8 @@ class Algorithm:
                     fix=nearest(name, type(config).model_fields),
                 )
         settings = {name: getattr(config, name) for name in asked}
-        return self.plan(RolloutWorkers(workers, config), learner, *memory, **settings)
+        own = workers if isinstance(workers, RolloutWorkers) else RolloutWorkers(workers, config)
+        return self.plan(own, learner, *memory, **settings)
 
     def compose(self, config: TrainConfig) -> ReportMetrics:
         """Composes the plan of a training, for inspection on any engine; it cannot be started.

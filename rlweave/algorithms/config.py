@@ -147,7 +147,9 @@ class TrainConfig(Config):
     @property
     def has_remote_actors(self) -> bool:
         """Whether workers have agents of their own, in other processes or in this one."""
-        return self.engine != "local" or self.placement.name in ("single_learner_coarse", "parameter_server")
+        name = self.placement.name
+        apart = name in ("single_learner_coarse", "parameter_server")
+        return apart or (self.engine != "local" and name != "single_learner_fine")
 
     @property
     def has_environments_apart(self) -> bool:

@@ -116,15 +116,15 @@ def checked(config: ConfigT) -> ConfigT:
         raise ConfigError(
             "workers that act on the learner's own agent always have the newest weights",
             where="broadcast_interval",
-            received=f"{config.broadcast_interval} with engine local, placement local",
+            received=f"{config.broadcast_interval} with engine {config.engine}, placement {config.placement.name}",
             fix="--placement single_learner_coarse gives them agents of their own; or leave it out",
         )
     if config.learner == "actor" and not config.has_remote_actors:
         raise ConfigError(
             "workers cannot act on the agent of a learner in an actor",
             where="learner",
-            received="actor with engine local, placement local",
-            fix="--placement single_learner_coarse gives them agents of their own, as does --engine ray",
+            received=f"actor with engine {config.engine}, placement {config.placement.name}",
+            fix="--placement single_learner_coarse gives them agents of their own, as does local with --engine ray",
         )
     if config.learner_cpus and config.learner == "here":
         raise ConfigError(

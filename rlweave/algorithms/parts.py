@@ -87,12 +87,14 @@ class Parts:
         workers: Worker objects, each with `start(seed)` and `close()`, or a group of factories.
         plan: Composes a new plan (a plan is started once).
         remote: The learner, where it lives in an actor of its own; None where the agent here learns.
+        one_seed: Whether the environments of all workers are seeded as those of a single one.
     """
 
     agent: Agent | PolicyAgents
     workers: list[Any] | WorkerGroup
     plan: Callable[[], ReportMetrics]
     remote: LearnerElsewhere | None = None
+    one_seed: bool = False
 
 
 class Events:

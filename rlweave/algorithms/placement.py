@@ -9,7 +9,7 @@ from rlweave.agents.acting import candidates
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.environments import ShipsEnvironment, make_training_env, make_training_envs
-from rlweave.algorithms.placements import placement_of
+from rlweave.algorithms.placements import ServerConfig, placement_of
 from rlweave.algorithms.rollout_workers import AlternatingWorker, EnvWorker, build_acting
 from rlweave.backends import get_backend
 from rlweave.envs import VectorEnv
@@ -92,6 +92,13 @@ def check_engine(config: TrainConfig) -> None:
             where="placement.shards",
             received=f"{config.placement.shards}",
             fix="--placement parameter_server, or leave it out",
+        )
+    if config.placement.server != ServerConfig() and placement.name != "single_learner_fine":
+        raise ConfigError(
+            f"placement {placement.name} has no server",
+            where="placement.server",
+            received=f"{config.placement.server.to_data()}",
+            fix="--placement single_learner_fine, or leave it out",
         )
     if placement.name == "fused":
         _check_fused(config)

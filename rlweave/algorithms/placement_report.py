@@ -26,6 +26,8 @@ from rlweave.tree import tree_leaves
 #: A reward and two flags of a step: of items, where a reward is a float32, and in shared memory, where it is a float64
 #: and the flags are bits of one byte.
 _REWARD_AND_FLAGS, _SHARED_REWARD_AND_FLAGS = 6, 9
+#: Two more flags of a step: whether it is a transition, and whether an episode starts after it.
+_VALID_AND_START = 2
 _ENVIRONMENT_SEED = "seed, worker, environment"
 _ENDS = "the training ends"
 Row = tuple[str, ...]
@@ -45,7 +47,7 @@ def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> s
     rows += [_fragment(config, plan.graph, *pair) for pair in placement.fragments.items() if pair[0] != "memory"]
     rows += _memory(plan.graph, agent, placement.fragments["memory"])
     text = f"Placement {placement.name}: {placement.summary}\n{table(rows)}"
-    borders = [*_of_environments(config, agent), *_of_workers(config, plan.graph, agent)]
+    borders = [*_of_environments(config, agent), *_of_workers(config, plan.graph, agent), *_of_server(config, agent)]
     if borders:
         head = ("from", "to", "what crosses", "bytes", "how", "capacity", "most lag", "when it fails")
         text += f"\n\nBorders\n{table([head, *borders])}"
@@ -71,7 +73,7 @@ def _fragment(config: TrainConfig, graph: PlanGraph, fragment: FragmentName, pro
         and any(isinstance(node.trains, LearnerActor) for node in graph.nodes)
     ):
         where, rule = "learner's actor", _learner_rule(config)
-    return fragment, where, str(number), _device(config, fragment, process), _stream(fragment, process), rule
+    return fragment, where, str(number), _device(config, fragment, process), _stream(config, fragment, process), rule
 
 
 def _memory(graph: PlanGraph, agent: Any, process: Process) -> list[Row]:
@@ -92,9 +94,9 @@ def _device(config: TrainConfig, fragment: FragmentName, process: Process) -> st
     return f"{acting or config.backend}" + (f": {device}" if device else "")
 
 
-def _stream(fragment: FragmentName, process: Process) -> str:
+def _stream(config: TrainConfig, fragment: FragmentName, process: Process) -> str:
     if fragment == "environments" and process != "program":
-        return _ENVIRONMENT_SEED
+        return "seed, environment" if config.placement.name == "single_learner_fine" else _ENVIRONMENT_SEED
     return {"worker": "seed, worker", "shard": "-"}.get(process, "seed")
 
 
@@ -118,7 +120,7 @@ def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:
     """What crosses the borders of environments that have processes of their own: shared memory."""
     if not config.has_environments_apart or not isinstance(agent, Agent):
         return []
-    holder = "worker" if config.has_remote_actors else "driver"
+    holder = "worker" if config.has_remote_actors or config.placement.name == "single_learner_fine" else "driver"
     common = "sync, shared memory", "1 each", "0", f"{config.env_failure}, after {config.env_timeout:g} s"
     observations = _bytes(agent.observation_space, _SHARED_REWARD_AND_FLAGS)
     return [
@@ -196,6 +198,18 @@ def _shards(graph: PlanGraph) -> list[Row]:
 def _shard_bytes(node: ApplyAtShard) -> int:
     size: int = node.learner.factory.nbytes
     return size
+
+
+def _of_server(config: TrainConfig, agent: Any) -> list[Row]:
+    """What crosses between a server that acts and workers that only step environments; each has one item under way."""
+    if config.placement.name != "single_learner_fine" or not isinstance(agent, Agent):
+        return []
+    rows, rule = config.num_envs // config.placement.workers, _rule(config, "worker")
+    offer = _number(agent.observation_space) + _REWARD_AND_FLAGS + _VALID_AND_START
+    return [
+        ("worker", "driver", "Offer", f">= {rows * offer:,}", "async", "1 each", "0", rule),
+        ("driver", "worker", "actions", f"{rows * _number(agent.action_space):,}", "reply", "1 each", "0", rule),
+    ]
 
 
 def _place(operator: Operator) -> str:

@@ -18,12 +18,30 @@ if TYPE_CHECKING:
 #: The request to measure placements and to take the fastest; it is no placement itself.
 AUTO_PLACEMENT: Final = "auto"
 PlacementName = Literal[
-    "local", "environments_apart", "fused", "single_learner_coarse", "multi_learner", "parameter_server"
+    "local",
+    "environments_apart",
+    "fused",
+    "single_learner_coarse",
+    "single_learner_fine",
+    "multi_learner",
+    "parameter_server",
 ]
 FragmentName = Literal["environments", "policy", "learner", "memory"]
 #: The driver is the process of the training; of workers, environment processes, ranks (learners) and shards of the
 #: parameters there may be many.
 Process = Literal["driver", "worker", "environment process", "program", "rank", "shard"]
+
+
+class ServerConfig(Config):
+    """The server that acts for workers which only step environments."""
+
+    batch_size: int | None = setting(
+        None, "environments that are acted for at once, as whole workers; null: all", ge=1, unit="environments"
+    )
+    wait: float | None = setting(
+        None, "how long it waits for a whole batch, from the first worker that asks on; null: as long as it takes",
+        gt=0.0, unit="seconds",
+    )  # fmt: skip
 
 
 class PlacementConfig(Config):
@@ -33,7 +51,8 @@ class PlacementConfig(Config):
         "local",
         "where environments, policy and learner run: local, in this process; environments_apart, each environment in a "
         "process of its own; fused, all as one compiled program; single_learner_coarse, environments and policy in "
-        "workers with agents of their own (always so on Ray); multi_learner, several learners with workers of their "
+        "workers with agents of their own (always so on Ray); single_learner_fine, only environments in workers, and a "
+        "server beside the learner that acts for all of them; multi_learner, several learners with workers of their "
         "own, which learn as one; parameter_server, workers compute gradients, and shards of the parameters apply them "
         "(older gradients than otherwise); auto, the fastest of the others in a short measurement, with engine ray "
         "also of those on Ray",
@@ -44,6 +63,7 @@ class PlacementConfig(Config):
     workers: int = setting(
         1, "workers that share num_envs (of each learner); 1 with engine ray is one process beside this one", ge=1
     )
+    server: ServerConfig = setting(ServerConfig(), "with placement single_learner_fine, the server that acts")
     learners: int = setting(1, "learners that share num_envs and batches, with placement multi_learner", ge=1)
     rank_failure: Literal["stop", "shrink"] = setting(
         "stop",
@@ -167,6 +187,15 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             "workers act in their environments with agents of their own; one learner",
             {"environments": "worker", "policy": "worker", "learner": "driver", "memory": "driver"},
             on_ray=True,
+        ),
+        Placement(
+            "single_learner_fine",
+            "workers step environments, and a server beside the learner acts for all of them in batches",
+            {"environments": "worker", "policy": "driver", "learner": "driver", "memory": "driver"},
+            needs="served",
+            without="its workers use their agent for more than to act",
+            on_ray=True,
+            parts="rlweave.algorithms.single_learner_fine:single_learner_fine_parts",
         ),
         Placement(
             "multi_learner",

@@ -42,6 +42,8 @@ class EnvWorker(Worker):
         self._observations: Any = None
         self._episode_start: Any = None
         self._recurrent_state: Any = ()
+        #: What was acted on, chosen and stored of the step that the environments take.
+        self._step: Transition = {}
 
     def start(self, seed: int | None = None) -> None:
         if seed is not None and not self.shares_weights:
@@ -49,7 +51,11 @@ class EnvWorker(Worker):
         self.begin_episodes(seed)
 
     def begin_episodes(self, seed: int | None = None) -> None:
-        self._observations = self.env.reset(seed)
+        self.begin_with(self.env.reset(seed))
+
+    def begin_with(self, observations: Any) -> None:
+        """Begins new episodes everywhere, with these observations (B, ...); drops what is not complete."""
+        self._observations, self._step = observations, {}
         self._recurrent_state = self.agent.initial_state(self.env.num_envs)
         self._episode_start = np.ones(self.env.num_envs, np.bool_)
 
@@ -60,11 +66,16 @@ class EnvWorker(Worker):
         load_own_agent_state(self.agent, state)
 
     def _acting_state(self) -> dict[str, Any]:
-        return {"recurrent_state": self._recurrent_state, "episode_start": self._episode_start}
+        return {
+            "recurrent_state": self._recurrent_state,
+            "episode_start": self._episode_start,
+            "step": self._step,
+        }
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         self._observations = self.env.observations
         self._recurrent_state, self._episode_start = state["recurrent_state"], state["episode_start"]
+        self._step = state["step"]
 
     def observations(self) -> Any:
         """The observations to act on next."""
@@ -76,30 +87,37 @@ class EnvWorker(Worker):
         """One step of acting, see `Agent.act`."""
         return self.agent.act(observations, recurrent_state, episode_start)
 
-    def _step(self) -> Generator[None, None, tuple[Transition, np.ndarray]]:
-        """One step of every environment: its row, (B, ...) by name, and which rows are transitions, bool (B,)."""
-        observations = self.observations()
-        actions, extra, self._recurrent_state = self.act(observations, self._recurrent_state, self._episode_start)
-        self.env.begin_step(self.agent.env_actions(actions))
-        yield
-        result = self._finish_step()
-        row = {
-            "observations": observations,
-            "actions": actions,
-            **extra,
+    def act_on(self) -> tuple[Any, Any, Any]:
+        """What the next step is acted on, as `Agent.act` takes it."""
+        return self.observations(), self._recurrent_state, self._episode_start
+
+    def begin_step(self, actions: Any, extra: Mapping[str, Any], recurrent_state: Any) -> None:
+        """Notes what `Agent.act` chose for the next step, which the environments are to take."""
+        self._step = {"observations": self._observations, "actions": actions, **extra}
+        self._recurrent_state = recurrent_state
+
+    def state_of_collecting(self) -> dict[str, Any]:
+        """As `state_dict`, of one whose environments are elsewhere."""
+        return {"observations": self._observations, **self._acting_state()}
+
+    def load_collecting(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_of_collecting` gave."""
+        self._load_acting_state(state)
+        self._observations = state["observations"]
+
+    def _finish_step(self, result: StepResult) -> Transition:
+        """The row of a step that the environments have taken, (B, ...) by name."""
+        if result.episodes:
+            self._episodes += [Episode(e.episode_return, e.length, info=e.info) for e in result.episodes]
+        self._observations, self._episode_start = result.observations, result.episode_start
+        row, self._step = self._step, {}
+        return {
+            **row,
             "rewards": result.rewards,
             "terminated": result.terminated,
             "truncated": result.truncated,
             "next_observations": result.next_observations,
         }
-        return row, result.valid
-
-    def _finish_step(self) -> StepResult:
-        result = self.env.finish_step()
-        if result.episodes:
-            self._episodes += [Episode(e.episode_return, e.length, info=e.info) for e in result.episodes]
-        self._observations, self._episode_start = result.observations, result.episode_start
-        return result
 
     def _count(self, valid: np.ndarray) -> int:
         """Counts the transitions of one vector step, and returns how many they are."""
@@ -139,8 +157,19 @@ class AlternatingWorker(EnvWorker):
         return (self,) if self.other_half is None else (self, self.other_half)
 
     @abc.abstractmethod
+    def finish_step(self, result: StepResult) -> SampleBatch | None:
+        """Takes in and counts the step that the environments have taken; the item that is complete with it, if any."""
+
     def _sampling(self) -> Sampling:
         """Makes the next item of its own half."""
+        item = None
+        while item is None:
+            actions, extra, recurrent_state = self.act(*self.act_on())
+            self.begin_step(actions, extra, recurrent_state)
+            self.env.begin_step(self.agent.env_actions(actions))
+            yield
+            item = self.finish_step(self.env.finish_step())
+        return item
 
     def sample(self) -> SampleBatch:
         """The next item: each half's, side by side."""
@@ -210,8 +239,8 @@ class TrajectoryWorker(AlternatingWorker):
         self.steps = steps
         self._columns = TrajectoryColumns(steps, env.num_envs)
 
-    def begin_episodes(self, seed: int | None = None) -> None:
-        super().begin_episodes(seed)
+    def begin_with(self, observations: Any) -> None:
+        super().begin_with(observations)
         self._columns.clear()
 
     def _acting_state(self) -> dict[str, Any]:
@@ -221,15 +250,13 @@ class TrajectoryWorker(AlternatingWorker):
         super()._load_acting_state(state)
         self._columns.load_state_dict(state["columns"])
 
-    def _sampling(self) -> Sampling:
-        """A rollout of T steps of every environment."""
-        while True:
-            row, valid = yield from self._step()
-            self._count(valid)
-            self._columns.add(row, valid)
-            rollout = self._columns.take()
-            if rollout is not None:
-                return self._batch(rollout)
+    def finish_step(self, result: StepResult) -> SampleBatch | None:
+        """The rollout of T steps of every environment, if it is complete."""
+        row = self._finish_step(result)
+        self._count(result.valid)
+        self._columns.add(row, result.valid)
+        rollout = self._columns.take()
+        return None if rollout is None else self._batch(rollout)
 
     def alternate_with(self, other: Self) -> None:
         super().alternate_with(other)
@@ -275,28 +302,40 @@ class TransitionWorker(AlternatingWorker):
         self._until_update = until_update
         self._make_accumulator = make_accumulator
         self._accumulator = make_accumulator()
+        #: Vector steps of the item under way; its environment steps; and how many of those end it.
+        self._rows: list[Transition] = []
+        self._env_steps, self._wanted = 0, math.inf
 
-    def begin_episodes(self, seed: int | None = None) -> None:
-        super().begin_episodes(seed)
+    def begin_with(self, observations: Any) -> None:
+        super().begin_with(observations)
         self._accumulator = self._make_accumulator()
+        self._rows = []
 
     def _acting_state(self) -> dict[str, Any]:
-        return {**super()._acting_state(), "steps": self._accumulator.state_dict()}
+        wanted = None if math.isinf(self._wanted) else self._wanted
+        item = {"rows": list(self._rows), "env_steps": self._env_steps, "wanted": wanted}
+        return {**super()._acting_state(), "steps": self._accumulator.state_dict(), "item": item}
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         super()._load_acting_state(state)
         self._accumulator = self._make_accumulator()
         self._accumulator.load_state_dict(state["steps"])
+        rows, env_steps, wanted = (state["item"][name] for name in ("rows", "env_steps", "wanted"))
+        self._rows, self._env_steps, self._wanted = list(rows), env_steps, math.inf if wanted is None else wanted
 
-    def _sampling(self) -> Sampling:
-        """The transitions completed in some vector steps."""
-        rows: list[dict[str, Any]] = []
-        env_steps = 0
-        wanted = math.inf if self._until_update is None else self._until_update()
-        while not rows or (len(rows) < self.steps and env_steps < wanted):
-            row, valid = yield from self._step()
-            env_steps += self._count(valid)
-            rows.append({**row, "valid": valid})
+    def finish_step(self, result: StepResult) -> SampleBatch | None:
+        """The transitions completed in some vector steps, if these are enough."""
+        row = self._finish_step(result)
+        if not self._rows:
+            self._env_steps, self._wanted = 0, math.inf if self._until_update is None else self._until_update()
+        self._env_steps += self._count(result.valid)
+        self._rows.append({**row, "valid": result.valid})
+        if len(self._rows) < self.steps and self._env_steps < self._wanted:
+            return None
+        rows, self._rows = self._rows, []
+        return self._batch(rows, self._env_steps)
+
+    def _batch(self, rows: Sequence[Transition], env_steps: int) -> SampleBatch:
         columns = stack(rows)
         if columns["valid"].all():
             del columns["valid"]

@@ -260,11 +260,9 @@ class PlanTrainer:
 
     def _episode_seeds(self) -> list[int]:
         """Seeds of each worker's environments for episodes that begin at this step."""
-        step = self.env_steps
-        return [
-            derived_seed(self.config.seed, f"episodes of worker {number} from step {step}")
-            for number in range(len(self.parts.workers))
-        ]
+        step, workers = self.env_steps, len(self.parts.workers)
+        numbers = [0] * workers if self.parts.one_seed else range(workers)
+        return [derived_seed(self.config.seed, f"episodes of worker {number} from step {step}") for number in numbers]
 
     def _fetch(self) -> None:
         """Updates the agent here from the learner, if that lives in an actor."""

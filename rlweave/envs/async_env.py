@@ -97,7 +97,7 @@ class AsyncEnv(VectorEnv):
 
     def _reset_all(self, reseed: bool, options: dict[str, Any] | None) -> tuple[Batch, Infos]:
         seeds: Sequence[int | None] = (
-            sub_env_seeds(self.seed, self.worker, self.num_envs) if reseed else [None] * self.num_envs
+            sub_env_seeds(self.seed, self.worker, self.num_envs, self.first) if reseed else [None] * self.num_envs
         )
         self._actions = None
         requests = {row: Reset(seeds[row], options) for row in self._rows}
@@ -182,7 +182,7 @@ class AsyncEnv(VectorEnv):
         self._is_new[list(lost)] = True
 
     def _seed_of_new(self, row: int) -> int:
-        own = sub_env_seeds(self.seed, self.worker, self.num_envs)[row]
+        own = sub_env_seeds(self.seed, self.worker, self.num_envs, self.first)[row]
         return derived_seed(own, f"replacement {self._replaced[row]}")
 
     # -- state ---------------------------------------------------------------------------------------------------

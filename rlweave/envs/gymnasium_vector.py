@@ -89,9 +89,9 @@ class GymnasiumVectorEnv(VectorEnv):
     def _reset_all(self, reseed: bool, options: dict[str, Any] | None) -> tuple[Batch, Infos]:
         seed: Any = None
         if reseed and isinstance(self._env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
-            seed = sub_env_seeds(self.seed, self.worker, self.num_envs)
+            seed = sub_env_seeds(self.seed, self.worker, self.num_envs, self.first)
         elif reseed:
-            seed = vector_seed(self.seed, self.worker)
+            seed = vector_seed(self.seed, self.worker, self.first)
         self._to_be_reset = np.zeros(self.num_envs, np.bool_)
         observations, infos = self._call_reset(seed, options)
         return observations, BatchedInfos(infos, self.num_envs)

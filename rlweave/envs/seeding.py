@@ -18,13 +18,14 @@ _ACTIONS = 0
 _VECTOR = 1
 
 
-def sub_env_seeds(seed: int | None, worker: int, num_envs: int) -> list[int]:
+def sub_env_seeds(seed: int | None, worker: int, num_envs: int, first: int = 0) -> list[int]:
     """Returns one seed per sub-environment.
 
     Args:
         seed: The seed of the run; None takes fresh entropy from the operating system.
         worker: The number of the worker that owns the environments.
         num_envs: The number of sub-environments.
+        first: The number of the first of them, where others that stand before have the seeds before.
 
     Returns:
         ``num_envs`` integers in [0, 2**31): the widest range that every environment library accepts.
@@ -33,7 +34,9 @@ def sub_env_seeds(seed: int | None, worker: int, num_envs: int) -> list[int]:
     True
     """
     entropy = np.random.SeedSequence(seed).entropy
-    return [_draw(np.random.SeedSequence(entropy, spawn_key=(worker, index))) for index in range(num_envs)]
+    return [
+        _draw(np.random.SeedSequence(entropy, spawn_key=(worker, index))) for index in range(first, first + num_envs)
+    ]
 
 
 def action_seed(seed: int | None, worker: int) -> int:
@@ -46,14 +49,15 @@ def action_seed(seed: int | None, worker: int) -> int:
     return _draw(np.random.SeedSequence(seed, spawn_key=(worker, 0, _ACTIONS)))
 
 
-def vector_seed(seed: int | None, worker: int) -> int:
+def vector_seed(seed: int | None, worker: int, first: int = 0) -> int:
     """Returns the one seed of a vector environment that seeds its sub-environments itself.
 
     Args:
         seed: The seed of the run; None takes fresh entropy.
         worker: The number of the worker.
+        first: The number of its first sub-environment.
     """
-    return _draw(np.random.SeedSequence(seed, spawn_key=(worker, 0, _VECTOR)))
+    return _draw(np.random.SeedSequence(seed, spawn_key=(worker, first, _VECTOR)))
 
 
 def derived_seed(seed: int, purpose: str) -> int:

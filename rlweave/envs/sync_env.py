@@ -64,7 +64,7 @@ class SyncEnv(VectorEnv):
 
     def _reset_all(self, reseed: bool, options: dict[str, Any] | None) -> tuple[Batch, Infos]:
         seeds: Sequence[int | None] = (
-            sub_env_seeds(self.seed, self.worker, self.num_envs) if reseed else [None] * self.num_envs
+            sub_env_seeds(self.seed, self.worker, self.num_envs, self.first) if reseed else [None] * self.num_envs
         )
         observations = self._codec.allocate(self.num_envs)
         infos = [

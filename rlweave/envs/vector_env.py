@@ -50,6 +50,7 @@ class VectorEnv(ABC):
         num_envs: Number of sub-environments.
         seed: The seed in use.
         worker: The worker number.
+        first: Number of its first sub-environment among those that share the seed and the worker's number.
         tracker: Steps, returns and lengths of episodes.
         unsaved_because: Why the last `save_state` gave none.
     """
@@ -74,6 +75,7 @@ class VectorEnv(ABC):
         self.action_space: Space = from_gymnasium(gym_action_space)
         self.num_envs = num_envs
         self.worker = worker
+        self.first = 0
         self.tracker = EpisodeTracker(num_envs)
         self._info_metrics = InfoMetrics(info_metrics)
         self._codec = batch_codec(gym_observation_space)

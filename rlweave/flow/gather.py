@@ -92,6 +92,10 @@ class Gather(Operator):
 
     # -- asking -------------------------------------------------------------------------------------------------
 
+    def given_up(self) -> int:
+        """Actors that were given up after too many failures."""
+        return sum(self._failures.supervisor.given_up)
+
     def _live(self) -> list[int]:
         """Sources that can be asked."""
         return [index for index, over in enumerate(self._over) if not over and not self._failures.stopped(index)]
@@ -108,6 +112,8 @@ class Gather(Operator):
         except Exception as error:  # the learner's, which reads its weights
             envelope = Envelope(None, self._names[index], self._sequence[index], channel.version)
             raise failure(f"weights for {source.name}", envelope, error) from error
+        if not source.always_asked:
+            newer = (*source.asked(index), *newer)
         payloads: Sequence[Call] = ()
         if self.by_reference:
             parts = 1 + source.fragments
@@ -115,8 +121,6 @@ class Gather(Operator):
         else:
             call = self._engine.call(self._actors[index], "next_items", *newer)
         source.timer.seconds += now() - started
-        if not source.always_asked:
-            source.asked()
         self._may_skip_look = self._context.turn.only_source and not self._engine.in_process
         sent, versions = channel.sent[index], channel.sent_versions[index]
         self._requested.append(Requested(index, call, sent, started, in_round, versions, payloads))
@@ -286,6 +290,7 @@ class Gather(Operator):
         items = (self.source.fragments if survived.actor_lost else 1) if asked else 0
         self._counters.lose(self.source.name, items)
         self.source.lost(self.source.fragments if asked else 0)  # the whole call is lost
+        self.source.expect_no_answer(index)
         self._sequence[index] += items
         if self._failures.note(index, survived):
             self._forget_all_of(index)
@@ -445,3 +450,5 @@ class Gather(Operator):
         self._requested = deque(request._replace(asked_at=now) for request in decode(state["requested"]))
         self._ready = {id(request.call) for request in self._requested}
         self._arrived = deque(decode(state["arrived"]))
+        for index in state["failed"]:
+            self.source.expect_no_answer(int(index))

@@ -99,6 +99,8 @@ class GatherSync(Gather):
         self._replace_due()
         if not self._open:
             self._check_alive()
+            if not self.source.always_asked and not all(map(self.source.may_ask, self._live())):
+                return self._not_ready()
             asked = {request.actor for request in self._requested} | {arrival.actor for arrival in self._arrived}
             for index in self._live():
                 if index not in asked:
@@ -177,7 +179,7 @@ class GatherSync(Gather):
 
     def measures(self) -> dict[str, float]:
         """The numbers of late items, and of sources that were given up."""
-        given_up = sum(self._failures.supervisor.given_up) if hasattr(self, "_failures") else 0
+        given_up = self.given_up() if hasattr(self, "_failures") else 0
         measures: dict[str, float] = {} if self.quorum is None else {"late_items": self.late_items}
         return {**measures, "given_up": given_up} if given_up else measures
 

@@ -71,6 +71,10 @@ class Graph(Protocol):
 
     nodes: list[Operator]
 
+    def source_of(self, group: WorkerGroup) -> Any:
+        """The source whose actors are the workers of a group."""
+        ...
+
     def ancestors(self, node: Operator) -> set[Operator]:
         """All operators whose items can reach it."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from rlweave.errors import PlanError
 from rlweave.flow.context import Context
@@ -16,7 +16,7 @@ from rlweave.flow.plan_errors import failure
 from rlweave.flow.protocols import Memory, require, steps_of
 from rlweave.flow.shards import ReplayShards, ShardRecord
 from rlweave.flow.supervision import FailureRule
-from rlweave.flow.workers import WorkerGroup
+from rlweave.flow.workers import Answer, WorkerGroup
 
 
 class RolloutSource(Operator):
@@ -29,12 +29,14 @@ class RolloutSource(Operator):
         counts: Whether its steps and episodes are those of the training.
     """
 
+    state: ClassVar[tuple[str, ...]] = ("_waits", "_answers")
     on_error_choices = ("stop", "skip", "replace")
     runs_at = "sources"
     in_rounds = True
     """Whether one item of each source makes a round."""
     always_asked = True
-    """Whether its actors may be asked for an item at any time, without a call of ``asked``."""
+    """Whether its actors may be asked for an item at any time, without a call of ``asked``; not those that wait for
+    answers."""
     watched_by_others = False
     """Whether operators other than the gather may find an actor dead."""
 
@@ -46,15 +48,38 @@ class RolloutSource(Operator):
         self.counts = counts
         self.fragments = positive("fragments", fragments, name)
         self.outputs = [Port(self, 0, one_of(group.item_types()), parallel=True)]
+        self._waits = [False] * len(group)
+        """Of each actor that gets answers: whether one to its last item, or to the one it makes, is still to come."""
+        self._answers: list[Answer | None] = [None] * len(group)
 
-    # -- called by a gather: workers may always be asked -----------------------------------------------------------
+    # -- answers to its actors --------------------------------------------------------------------------------------
+
+    def await_answers(self) -> None:
+        """From now on, an actor is asked for its next item only once the last one has been answered."""
+        self.always_asked = False
+
+    def answer(self, index: int, answer: Answer) -> None:
+        """Gives an actor an answer with the request for its next item."""
+        self._waits[index], self._answers[index] = False, answer
+
+    def expect_no_answer(self, index: int) -> None:
+        """Notes that an actor's item was lost, so that nobody will answer it."""
+        self._waits[index], self._answers[index] = False, None
+
+    def waiting(self) -> int:
+        """Actors that make an item which is to be answered, or wait for the answer."""
+        return sum(self._waits)
+
+    # -- called by a gather: workers that get no answers may always be asked ---------------------------------------
 
     def may_ask(self, index: int) -> bool:
         """Whether a source may be asked for an item now."""
-        return True
+        return not self._waits[index]
 
-    def asked(self) -> None:
-        """Notes that an item was requested."""
+    def asked(self, index: int) -> tuple[Any, ...]:
+        """Notes that an item is being requested; returns what the request brings along beside weights."""
+        answer, self._answers[index], self._waits[index] = self._answers[index], None, True
+        return () if answer is None else (answer,)
 
     def lost(self, items: int) -> None:
         """Notes that requested items will not come."""
@@ -77,6 +102,11 @@ class RolloutSource(Operator):
 
     def started(self, index: int) -> None:
         """Notes that an actor was restarted."""
+
+    def obstacle(self) -> str:
+        """The actors that wait for an answer."""
+        waiting = [str(index) for index, waits in enumerate(self._waits) if waits]
+        return f"{', '.join(waiting)} of {self.name!r} were not answered" if waiting else ""
 
     def placement(self) -> str:
         """The number of actors."""
@@ -236,9 +266,10 @@ class ShardSource(RolloutSource):
             return False
         return self.permit is None or not self.limited or self.permit()
 
-    def asked(self) -> None:
+    def asked(self, index: int) -> tuple[Any, ...]:
         """Counts the batches of a call."""
         self.sampled += self.next_size()
+        return ()
 
     def lost(self, items: int) -> None:
         """Takes back batches that will not come."""

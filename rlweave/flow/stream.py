@@ -23,7 +23,7 @@ from rlweave.flow.transforms import (
     SelectPolicy,
     as_operator,
 )
-from rlweave.flow.upstream import Notify, receiver_of
+from rlweave.flow.upstream import Notify, Reply, receiver_of
 from rlweave.flow.workers import WorkerGroup, Workers
 
 
@@ -225,6 +225,25 @@ class Stream:
         if isinstance(target, list | tuple):
             target = WorkerGroup.of(target, "notify")
         return self.for_each(Notify(target, method, every, message, capacity))
+
+    def reply(self, workers: Stream | Workers, method: str, message: Callable[[Any], Any] | None = None) -> Stream:
+        """Answers the workers that made an item, each its own: what a server of workers that ask needs.
+
+        Their method is called as ``method(message, version)``, right before the next item is asked of them; version is
+        the number of learner updates so far. A worker is not asked for another item before. One that is restarted, or
+        whose item was skipped, is asked without an answer; so is every worker for its first item.
+
+        Args:
+            workers: The workers, or a stream that begins at them.
+            method: Name of their method.
+            message: Makes the answer of an item; by default the item itself. For an item that was merged from those of
+                several workers it is a list: an answer for each of them, in the order of their items.
+
+        Raises:
+            PlanError: They lack the method, or have further items asked of them without an answer.
+        """
+        target = receiver_of(workers.port.node) if isinstance(workers, Stream) else workers
+        return self.for_each(Reply(WorkerGroup.of(target, "reply"), method, message))
 
 
 _MODES: dict[str, Callable[[Port], Port]] = {

@@ -13,7 +13,8 @@ from rlweave.flow.item_types import Signature, check_arguments, positive
 from rlweave.flow.learner import LearnerActor
 from rlweave.flow.operator import Graph, Operator, Port
 from rlweave.flow.protocols import Learner, TakesWeights, require, steps_of
-from rlweave.flow.workers import WorkerGroup, Workers
+from rlweave.flow.sources import RolloutSource
+from rlweave.flow.workers import Answer, WorkerGroup, Workers
 
 Item = TypeVar("Item")
 
@@ -45,16 +46,7 @@ class Notify(Operator):
         self._seen = 0
         self._last: tuple[Any, int] | None = None
         """The last message to workers, and its version."""
-        known = list(target.kinds()) if isinstance(target, WorkerGroup) else [target]
-        for kind in known:
-            if kind is not Any and not callable(getattr(kind, method, None)):
-                owner = kind if isinstance(kind, type) else type(kind)
-                raise PlanError(
-                    f"notify() names a method that {owner.__name__} lacks",
-                    where="operator 'notify'",
-                    received=f"{method!r}",
-                    fix=nearest(method, [name for name in dir(owner) if not name.startswith("_")]),
-                )
+        check_method(target, method, "notify")
 
     def check_place(self, upstream: Port, at_workers: bool) -> None:
         """A reference to an item is no message."""
@@ -102,6 +94,82 @@ class Notify(Operator):
         super().load_state_dict(state)
         if self._last is not None:  # an object of this process is saved by its owner
             self._channel.remember(self.method, *self._last)
+
+
+class Reply(Operator):
+    """Answers the workers that made an item, and passes it on. Behind ``Stream.reply``.
+
+    A worker is asked for its next item only once its last one has been answered, and gets the answer right before, by
+    ``method(message, version)``, where version is the number of learner updates so far.
+
+    Args:
+        workers: The workers.
+        method: Name of their method that takes an answer.
+        message: Makes the answer of an item, or the list of answers of an item that was merged.
+    """
+
+    at_source: ClassVar[bool] = False
+
+    def __init__(self, workers: WorkerGroup, method: str, message: Callable[[Any], Any] | None = None) -> None:
+        if message is not None:
+            check_arguments(message, 1, "operator 'reply'", "what makes an answer")
+        check_method(workers, method, "reply")
+        self.sends_to = self._workers = workers
+        self.method, self.message = method, message
+
+    def signature(self) -> Signature:
+        """What goes in comes out."""
+        return Signature(Item, Item)
+
+    def check(self, graph: Graph) -> None:
+        """A worker makes an item, gets one answer, and only then is asked for another item."""
+        self._source: RolloutSource = graph.source_of(self._workers)
+        problem = ""
+        if self._source.fragments > 1:
+            problem = f"fragments={self._source.fragments}: a worker makes several items per call, without an answer"
+        for node in graph.nodes:
+            ahead = getattr(node, "num_async", 1) if getattr(node, "source", None) is self._source else 1
+            if ahead > 1:
+                problem = f"num_async={ahead} of {node.name!r}: a worker is asked for items ahead, without an answer"
+            if getattr(node, "source", None) is self._source and getattr(node, "max_lag", None) is not None:
+                problem = f"max_lag of {node.name!r}: items that are dropped there get no answer"
+            if isinstance(node, Reply) and node is not self and node._workers.key == self._workers.key:
+                problem = f"{node.name!r} answers them as well"
+        if problem:
+            raise PlanError(
+                f"the workers that {self.name!r} answers get one answer to each item, before the next",
+                where=f"operator {self.name!r}",
+                received=problem,
+                fix="leave fragments, num_async, max_lag and further replies out",
+            )
+        self._source.await_answers()
+
+    def start(self, context: Context) -> None:
+        """Finds the workers."""
+        self._channel = context.channel(self._workers)
+
+    def process(self, envelope: Envelope) -> Pulled:
+        """Answers the workers whose items are in this one."""
+        message = envelope.payload if self.message is None else self.message(envelope.payload)
+        sources = list(dict.fromkeys(source for source, _ in envelope.origins))
+        answers = message if envelope.parts else [message]
+        if len(answers) != len(sources):
+            raise ValueError(f"{len(answers)} answers for the items of {len(sources)} workers: {', '.join(sources)}")
+        version = self._context.version()
+        for source, answer in zip(sources, answers, strict=True):
+            channel, index = self._context.worker_of(source) or (None, 0)
+            if channel is not self._channel:
+                raise ValueError(f"{source} is none of the workers that are answered")
+            self._source.answer(index, Answer(self.method, answer, version))
+        return envelope
+
+    def sends(self) -> list[tuple[Any, str, str, str]]:
+        """Its answers: one to each worker."""
+        return [(self._workers, self.method, "1", "block")]
+
+    def note(self) -> str:
+        """The method that takes an answer."""
+        return f"workers.{self.method}"
 
 
 class UpdateWeights(Operator):
@@ -162,6 +230,23 @@ class UpdateWeights(Operator):
     def note(self) -> str:
         """Settings."""
         return f"every_steps={self.every_steps}" if self.every_steps else ""
+
+
+def check_method(target: Any, method: str, operator: str) -> None:
+    """Checks that workers, or an object, have the method that takes a message, as far as they are known.
+
+    Raises:
+        PlanError: One lacks it; names the nearest one.
+    """
+    for kind in list(target.kinds()) if isinstance(target, WorkerGroup) else [target]:
+        if kind is not Any and not callable(getattr(kind, method, None)):
+            owner = kind if isinstance(kind, type) else type(kind)
+            raise PlanError(
+                f"{operator}() names a method that {owner.__name__} lacks",
+                where=f"operator {operator!r}",
+                received=f"{method!r}",
+                fix=nearest(method, [name for name in dir(owner) if not name.startswith("_")]),
+            )
 
 
 def receiver_of(node: Operator) -> Any:

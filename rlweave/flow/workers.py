@@ -32,6 +32,15 @@ def origin_of(error: Exception) -> tuple[str, Exception]:
     ) else error
 
 
+@saved_as("answer")
+class Answer(NamedTuple):
+    """The answer to a worker's item: a method of the worker, its argument, and the number of learner updates so far."""
+
+    method: str
+    message: Any
+    version: int
+
+
 class SourceActor:
     """The actor around one worker, with its own copies of the operators of ``par_for_each``.
 
@@ -70,12 +79,12 @@ class SourceActor:
             if replacing is not None:
                 replacing(replaces)
 
-    def next_items(self, version: int | tuple[int, ...] = -1, *weights: Any) -> list[SourceItem]:
-        """Takes over newer weights, if any, and makes ``count`` items.
+    def next_items(self, *given: Any) -> list[SourceItem]:
+        """Takes over an answer and newer weights, if there are any, and makes ``count`` items.
 
         Args:
-            version: The version of the weights; of each learner's, if there are several.
-            weights: Of each learner; none if there are no newer ones.
+            given: The `Answer` to the last item, if it gets one; then, if there are newer weights, their version (of
+                each learner's, if there are several), and those of each learner.
 
         Returns:
             The items. Fewer come if the worker has no more: then the last one's payload is END.
@@ -87,11 +96,19 @@ class SourceActor:
         if self._failed is not None:
             failed, self._failed = self._failed, None
             raise failed
-        if weights:
+        answer = None
+        if given and type(given[0]) is Answer:
+            answer, *given = given  # type: ignore[assignment]
+        if given:
             try:
-                self.take_weights(version, *weights)
+                self.take_weights(*given)
             except Exception as error:
                 raise SourceFailure("set_weights") from error
+        if answer is not None:
+            try:
+                self.notify(*answer)
+            except Exception as error:
+                raise SourceFailure("reply") from error
         items: list[SourceItem] = []
         for _ in range(self.count):
             try:

@@ -55,6 +55,10 @@ REFUSED = {
         for name in SETTINGS
         if name not in ("a2c", "a3c")
     },
+    **{
+        (name, "single_learner_fine"): f"{name} has no single_learner_fine form: its workers use their agent for more"
+        for name in ("a3c", "ape-x", "es", "maml", "multi-agent", "pbt")
+    },
     ("multi-agent", "environments_apart"): "those of several agents",
     ("pbt", "environments_apart"): "or of its trials",
     ("pbt", "single_learner_coarse"): "the workers of a population are its trials",

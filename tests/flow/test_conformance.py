@@ -213,6 +213,7 @@ def test_no_edge_ever_holds_more_than_it_says(engine: str) -> None:
 # -- checkpoints --------------------------------------------------------------------------------------------------
 
 CUT_ELSEWHERE: dict[str, str] = {
+    "Serve": "../algorithms/test_inference_server.py::test_cut_and_resumed_equals_uncut",
     "Prefetch": "test_prefetch.py::test_a_checkpoint_keeps_what_is_under_way",
     "MixInReplay": "test_mix_in_replay.py::test_a_checkpoint_holds_the_buffer_and_the_draws",
     "PackTrajectories": "../extras/test_trajectory_packing.py::test_its_state_goes_into_a_checkpoint",

@@ -106,8 +106,8 @@ class NStepAccumulator:
             The N >= 0 transitions that became complete, as fresh arrays (N, ...): observations and actions (of a
             window's first step), rewards (`r_0 + g r_1 + ...`, float32), next_observations and terminated (of its last
             step), and discounts: g^(steps used), 0 where terminated, float32. They come in the order of the steps that
-            completed them; of one step, windows that started earlier come first, those that started together in the
-            order of the sub-environments.
+            completed them, and of one step in the order of the sub-environments (so accumulators of parts of them give,
+            side by side, what one of all gives); of one sub-environment, windows that started earlier come first.
 
         Raises:
             ExecutionError: A row in the middle of an episode is marked as no transition.
@@ -223,7 +223,7 @@ class NStepAccumulator:
         used = used[at, envs]
         end = at + used - 1
         if n > 1:
-            order = end.argsort(kind="stable")
+            order = np.lexsort((at, envs, end))
             at, envs, used, end = at[order], envs[order], used[order], end[order]
         last_at = end - (steps - len(terminated))
         is_end = terminated[last_at, envs]

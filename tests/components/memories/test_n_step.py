@@ -127,15 +127,27 @@ def test_oracle():
     np.testing.assert_allclose([*discounts, *batch["discounts"]], [0.729, 0.729, 0.729, 0.81, 0.9], rtol=1e-6)
 
 
-def test_order_is_by_start_then_by_environment():
+def test_order_of_a_step_is_by_environment_then_by_start():
     windows, no = NStepAccumulator(3, 1.0, 2), np.zeros(2, bool)
     observations = lambda t: np.array([10 + t, 20 + t])  # noqa: E731
     for t in range(2):
         assert len(windows.add(observations(t), no, no, no, no, observations(t + 1))["observations"]) == 0
-    batch = windows.add(observations(2), no, no, np.array([False, True]), no, observations(3))
-    np.testing.assert_array_equal(batch["observations"], [10, 20, 21, 22])
-    np.testing.assert_array_equal(batch["next_observations"], [13, 23, 23, 23])
-    np.testing.assert_array_equal(batch["discounts"], [1, 0, 0, 0])
+    batch = windows.add(observations(2), no, no, np.array([True, False]), no, observations(3))
+    np.testing.assert_array_equal(batch["observations"], [10, 11, 12, 20])
+    np.testing.assert_array_equal(batch["next_observations"], [13, 13, 13, 23])
+    np.testing.assert_array_equal(batch["discounts"], [0, 0, 0, 1])
+
+
+def test_accumulators_of_parts_give_side_by_side_what_one_of_all_gives():
+    steps = stream(np.random.default_rng(3), 40, 4, chance=0.3)
+    whole, parts = NStepAccumulator(3, 0.9, 4), [NStepAccumulator(3, 0.9, 2) for _ in range(2)]
+    for step in steps:
+        own = [
+            part.add(**{name: leaf[2 * number : 2 * number + 2] for name, leaf in step.items()})
+            for number, part in enumerate(parts)
+        ]
+        for name, value in whole.add(**step).items():
+            np.testing.assert_equal(np.concatenate([one[name] for one in own]), value)
 
 
 def test_terminated_wins_over_truncated():

@@ -225,7 +225,7 @@ class Serve(Operator):
 
     def _close_round(self) -> None:
         """Makes the items of a round, once all workers that are not given up have theirs."""
-        there = len(self._slots) - self._gather.given_up()
+        there = len(self._slots) - sum(self._context.given_up[self._gather.source.group.key])
         if not self._round or len(self._round) < there:
             return
         entries, self._round = sorted(self._round, key=lambda entry: entry[0]), []

@@ -82,6 +82,7 @@ class Actors:
         stages: Operators that run beside the workers of a group, by name.
         fragments: Items that the workers of a group make per call.
         stopped: Tells of each actor of a group whether it is stopped and not restarted yet.
+        given_up: Of each actor of a group, whether it was given up after too many failures.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -90,6 +91,7 @@ class Actors:
         self.fragments: dict[tuple[int, ...], int] = {}
         self._actors: dict[tuple[int, ...], list[Actor]] = {}
         self.stopped: dict[tuple[int, ...], Callable[[int], bool]] = {}
+        self.given_up: dict[tuple[int, ...], Sequence[bool]] = {}
 
     def actors(self, group: WorkerGroup) -> list[Actor]:
         """The actors of a group, made at the first call.

@@ -58,6 +58,7 @@ class Failures:
             lambda look: not self._channel.lacks_learner(look),
         )
         context.stopped[source.group.key] = self.supervisor.stopped
+        context.given_up[source.group.key] = self.supervisor.given_up
         self.last_error: PlanError | None = None
         """The newest failure after which the plan went on. Without one, no actor is stopped or restarting."""
         self.heard_of = [0.0] * len(source.group)

@@ -92,10 +92,6 @@ class Gather(Operator):
 
     # -- asking -------------------------------------------------------------------------------------------------
 
-    def given_up(self) -> int:
-        """Actors that were given up after too many failures."""
-        return sum(self._failures.supervisor.given_up)
-
     def _live(self) -> list[int]:
         """Sources that can be asked."""
         return [index for index, over in enumerate(self._over) if not over and not self._failures.stopped(index)]

@@ -179,7 +179,7 @@ class GatherSync(Gather):
 
     def measures(self) -> dict[str, float]:
         """The numbers of late items, and of sources that were given up."""
-        given_up = self.given_up() if hasattr(self, "_failures") else 0
+        given_up = sum(self._failures.supervisor.given_up) if hasattr(self, "_failures") else 0
         measures: dict[str, float] = {} if self.quorum is None else {"late_items": self.late_items}
         return {**measures, "given_up": given_up} if given_up else measures
 

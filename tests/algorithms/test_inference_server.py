@@ -128,7 +128,7 @@ def test_rows_of_a_trajectory_are_those_of_one_environment(batch_size, seconds):
         ended = envelope.payload["terminated"][-1]
         ends[envelope.source] = code_of(np.where(ended[:, None], last * [1, 1, 0] + [0, 1, 0], last)).tolist()
     assert set(ends) == {f"parallel_rollouts/{number}" for number in range(3)}
-    assert plan.counters.env_steps_sampled == 30 * 2 * STEPS
+    assert plan.counters.env_steps_sampled + serve_of(plan)._uncounted == 30 * 2 * STEPS
     assert max(map(len, agent.batches)) == batch_size
     assert sorted(agent.batches[-1]) == agent.batches[-1], "rows are in the order of the workers"
     if seconds is None:
@@ -186,7 +186,7 @@ def test_a_worker_that_dies_is_rows_less_until_it_is_back(in_rounds):
     assert 4 in map(len, agent.batches), "the others went on meanwhile"
     assert agent.batches[-1] == list(range(6))
     under_way = sum(slot._steps for slot in serve_of(plan)._slots)
-    waiting = sum(item.payload.num_steps for item in serve_of(plan)._made)
+    waiting = sum(item.payload.num_steps for item in serve_of(plan)._made) + serve_of(plan)._uncounted
     held = sum(item.payload.num_steps for _, _, item in serve_of(plan)._round)
     assert agent.env_steps == plan.counters.env_steps_sampled + under_way + waiting + held
 

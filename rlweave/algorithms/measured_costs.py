@@ -7,19 +7,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.placement import set_threads
 from rlweave.envs.seeding import derived_seed
 from rlweave.flow import LearnerActor, LocalEngine, Operator, ReportMetrics, Resources
 from rlweave.flow.costs import Costs, OperatorCosts, WeightCosts
-from rlweave.flow.envelope import Envelope, Pulled
-from rlweave.flow.sources import ReplaySource
+from rlweave.flow.envelope import Envelope, Pulled, stands_for
+from rlweave.flow.gather import Gather
+from rlweave.flow.sources import ReplaySource, ShardSource
 from rlweave.flow.stand_ins import needs_costs, rows_of
 
 #: Updates in which everything is compiled, and those that are measured at least.
 _WARM_UPDATES, _LEAST_UPDATES = 3, 5
+#: Methods of actors that are sent items, or parts of them.
+_SENT = ("update", "apply_gradients", "insert", "update_priorities")
 #: Names of what is no operator's.
 _READ, _WRITE = "weights/read", "weights/write"
 
@@ -28,8 +31,22 @@ class Tally:
     """What was timed under one name: how often, how many rows, how many bytes, how long."""
 
     def __init__(self) -> None:
-        self.items = self.rows = self.bytes = 0
+        self.items = self.rows = 0
         self.seconds = 0.0
+        self.example: Any = None
+        """The first result."""
+        self.sent: tuple[Any, ...] = ()
+        """What a method of another actor took first."""
+        self.by_reference = False
+        """Whether that does not pass through the driver."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the example on its way to another process; 0 if it cannot travel."""
+        try:
+            return len(pickle.dumps(self.example, protocol=5))
+        except Exception:
+            return 0
 
     def per_item(self) -> tuple[float, float]:
         """Rows and seconds of an item."""
@@ -63,7 +80,7 @@ class Stopwatch:
             tally.seconds += elapsed - self._inner.pop()
             self._inner[-1] += elapsed
 
-    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, name: str, function: Callable[..., Any], sent: bool = False) -> Callable[..., Any]:
         """A function that is timed under a name; rows are those of its result, or else of its first argument."""
 
         def call(*arguments: Any) -> Any:
@@ -72,7 +89,7 @@ class Stopwatch:
                 _finish(result)
                 tally.rows += rows_of(result) or sum(map(rows_of, arguments[:1]))
             if tally.items == 1:
-                tally.bytes = _size(result)
+                tally.example, tally.sent = result, arguments if sent else ()
             return result
 
         return call
@@ -107,7 +124,7 @@ def _timed_object(made: Any, operator: str, stopwatch: Stopwatch) -> Any:
     for method, name in names.items():
         own = getattr(made, method, None)
         if own is not None:
-            setattr(made, method, stopwatch.timed(name, own))
+            setattr(made, method, stopwatch.timed(name, own, method in _SENT))
     return made
 
 
@@ -150,15 +167,23 @@ def _finish(result: Any) -> None:
             float(value)
 
 
-def _size(value: Any) -> int:
-    """Bytes of a value on its way to another process; 0 if it cannot travel."""
-    try:
-        return len(pickle.dumps(value, protocol=5))
-    except Exception:
-        return 0
+class Measured(NamedTuple):
+    """The costs of a training, without those of messages, and what is sent.
+
+    Attributes:
+        costs: The costs.
+        item: An item of its workers.
+        weights: Those of its learner.
+        sent: Calls of other actors than workers, by name.
+    """
+
+    costs: Costs
+    item: Any
+    weights: Any
+    sent: dict[str, Tally]
 
 
-def measure_costs(algorithm: Algorithm, configs: Sequence[Any], seconds: float = 2.0) -> Costs:
+def measure_costs(algorithm: Algorithm, configs: Sequence[Any], seconds: float = 2.0) -> Measured:
     """The costs of a training, of short trainings in this process.
 
     Args:
@@ -176,10 +201,11 @@ def measure_costs(algorithm: Algorithm, configs: Sequence[Any], seconds: float =
         name: [run[name] for run in runs if name in run] for name in dict.fromkeys(n for run in runs for n in run)
     }
     read, write = tallies.pop(_READ, []), tallies.pop(_WRITE, [])
-    weights = WeightCosts(
-        bytes=max((own.bytes for own in read), default=0), read=_mean_seconds(read), write=_mean_seconds(write)
-    )
-    return Costs(operators={name: _fitted(own) for name, own in tallies.items()}, weights=weights)
+    weights = WeightCosts(bytes=max((own.bytes for own in read), default=0), read=_mean(read), write=_mean(write))
+    costs = Costs(operators={name: _fitted(own) for name, own in tallies.items()}, weights=weights)
+    source = next(iter(tallies.values()))  # workers come first in a plan
+    sent = {name: own[0] for name, own in tallies.items() if own[0].sent}
+    return Measured(costs, source[0].example, read[0].example if read else None, sent)
 
 
 def _tallies(algorithm: Algorithm, config: Any, seconds: float) -> dict[str, Tally]:
@@ -198,11 +224,17 @@ def _tallies(algorithm: Algorithm, config: Any, seconds: float) -> dict[str, Tal
         stopwatch.tallies.clear()
         begun, least = time.process_time(), plan.counters.updates + _LEAST_UPDATES
         plan.advance(lambda counters: counters.updates >= least and time.process_time() - begun >= seconds)
-        names = [node.name for node in plan.graph.nodes if needs_costs(node)]
-    return {**{name: Tally() for name in names}, **stopwatch.tallies}
+    for node in plan.graph.nodes:
+        if isinstance(node, Gather) and node.stages:  # what the last operator beside the workers makes is sent
+            stopwatch.of(node.source.name).example = stopwatch.of(node.stages[-1].name).example
+        if isinstance(node, ShardSource):
+            stopwatch.of(f"{node.name}/insert").by_reference = any(
+                stands_for(store.inputs[0].item_type) for store in node.stores
+            )
+    return {node.name: stopwatch.of(node.name) for node in plan.graph.nodes if needs_costs(node)} | stopwatch.tallies
 
 
-def _mean_seconds(tallies: Sequence[Tally]) -> float:
+def _mean(tallies: Sequence[Tally]) -> float:
     return sum(own.seconds for own in tallies) / max(1, sum(own.items for own in tallies))
 
 

@@ -11,6 +11,9 @@ class OperatorCosts(Config):
 
     per_item: float = setting(0.0, "time for an item, whatever its size", ge=0.0, unit="seconds")
     per_row: float = setting(0.0, "time for each row of an item", ge=0.0, unit="seconds")
+    send: float = setting(
+        0.0, "time of the driver to send what an actor's method takes, beside that of a call", ge=0.0, unit="seconds"
+    )
     rows: int = setting(0, "rows of an item that a source makes", ge=0, unit="rows")
     bytes: int = setting(0, "size of an item that a source makes", ge=0, unit="bytes")
 

@@ -279,7 +279,8 @@ class SimulatedEngine:
         return self._start(actor, method, arguments, parts)
 
     def _start(self, actor: Process, method: str, arguments: Sequence[Any], parts: int | None) -> list[SimulatedCall]:
-        self.spend(self.costs.messages.call, "messages")
+        sends = getattr(getattr(actor.made, "worker", actor.made), "seconds_to_send", _nothing)
+        self.spend(self.costs.messages.call + sends(method), "messages")
         needs = [argument for argument in arguments if isinstance(argument, SimulatedCall | Shipped)]
         work = self._work = _Work(self.events.now, self.costs.messages.actor, needs)
         error: Exception | None = None
@@ -375,6 +376,10 @@ class SimulatedEngine:
 
     def capacity(self) -> None:
         """Not counted: there are as many machines as needed."""
+
+
+def _nothing(method: str) -> float:
+    return 0.0
 
 
 def _value(argument: Any) -> Any:

@@ -105,6 +105,11 @@ class _Source:
         self._engine.spend(costs.seconds(self._item.num_steps), self.operator)
         return 0
 
+    def seconds_to_send(self, method: str) -> float:
+        """Time of the driver to send what a method takes."""
+        costs = self._engine.costs.operators.get(f"{self.operator}/{method}")
+        return 0.0 if costs is None else costs.send
+
     def __getattr__(self, method: str) -> Callable[..., None]:
         """Takes any message."""
         if method.startswith("_") or method in ("episode_stats", "replacing", "shares_weights", "close"):
@@ -132,6 +137,11 @@ class _Learner:
         return {"trained_samples": rows, **({"priorities": ((), ())} if self._prioritizes else {})}
 
     apply_gradients = update
+
+    def seconds_to_send(self, method: str) -> float:
+        """Time of the driver to send what a method takes."""
+        trains = bool(self.operator) and method in ("update", "apply_gradients")
+        return self._engine.costs.of(self.operator).send if trains else 0.0
 
     def get_weights(self) -> _Weights:
         """Its weights."""

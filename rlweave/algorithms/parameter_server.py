@@ -61,9 +61,8 @@ class ParameterServer:
         self.config, self.agent, self.workers = config, agent, workers
         number = config.placement.shards
         self.factories: list[ParameterShardFactory] = shard_factories(agent, number)
-        empty = [factory.number for factory in self.factories if not factory.values]
-        if empty:
-            variables = number - len(empty)
+        variables = sum(len(factory.values) for factory in self.factories)
+        if number > variables:
             raise ConfigError(
                 "there are more shards than variables to hold",
                 where="placement.shards",
@@ -85,6 +84,8 @@ class ParameterServer:
             stream = computed.par_for_each(in_parts).gather("async", by_reference=True)
         for number, shard in enumerate(self.shards):
             stream = stream.for_each(ApplyAtShard(shard, number, workers))
+            if number:
+                stream.named(f"apply_gradients-{number}")
             stream.on_error(config.placement.shard_failure, config.worker_timeout)
         return ReportMetrics(stream, workers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from rlweave import graph
 from rlweave.agents.agent import Agent
 from rlweave.components.optimizers import Optimizer
-from rlweave.flow.parameter_shards import GradientParts
+from rlweave.flow import Gradients
 from rlweave.graph import Component, GraphExecutor, api, build
 
 
@@ -41,20 +42,23 @@ class ParameterShard:
     """Holds a part of the parameters and of the optimizer's state: a learner whose batches are gradients.
 
     Args:
-        number: Its number among the shards.
         executor: Of a `ShardGraph`.
         paths: Of its variables.
     """
 
-    def __init__(self, number: int, executor: GraphExecutor, paths: Sequence[str]) -> None:
-        self.number, self.executor, self.paths = number, executor, list(paths)
+    def __init__(self, executor: GraphExecutor, paths: Sequence[str]) -> None:
+        self.executor, self.paths = executor, list(paths)
         self.env_steps = 0
 
-    def update(self, gradients: GradientParts) -> dict[str, Any]:
-        """One optimizer step with its part; the metrics that came along, which one of the shards reports."""
+    def process(self) -> int:
+        """Number of its process."""
+        return os.getpid()
+
+    def update(self, gradients: Gradients) -> dict[str, Any]:
+        """One optimizer step with gradients of its variables; the metrics that came along."""
         self.env_steps += gradients.num_steps
-        self.executor.apply(gradients.parts[self.number])
-        return gradients.metrics if self.number == 0 else {}
+        self.executor.apply(gradients.values)
+        return gradients.metrics
 
     def get_weights(self) -> dict[str, Any]:
         """Its variables, and the environment steps so far, as `EnvWorker.set_weights` takes them."""
@@ -75,7 +79,6 @@ class ParameterShardFactory:
     """Makes a shard in its process.
 
     Args:
-        number: Its number among the shards.
         optimizer: The optimizer, not built.
         values: Initial values of its variables, by path.
         backend: Where it computes.
@@ -84,13 +87,12 @@ class ParameterShardFactory:
 
     def __init__(
         self,
-        number: int,
         optimizer: Optimizer,
         values: Mapping[str, np.ndarray],
         backend: str,
         device: str | None = None,
     ) -> None:
-        self.number, self.optimizer, self.values = number, optimizer, dict(values)
+        self.optimizer, self.values = optimizer, dict(values)
         self.backend, self.device = backend, device
 
     def __call__(self) -> ParameterShard:
@@ -98,7 +100,7 @@ class ParameterShardFactory:
         root = ShardGraph(self.optimizer.copy(self.optimizer.scope), self.values)
         spaces = {"gradients": lambda own: own.variables()}
         executor = build(root, spaces, backend=self.backend, device=self.device)
-        return ParameterShard(self.number, executor, list(self.values))
+        return ParameterShard(executor, list(self.values))
 
     def part_of(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The shard's part of the state of a whole agent, as `state_of` gives it."""
@@ -133,10 +135,8 @@ def shard_factories(agent: Agent, shards: int) -> list[ParameterShardFactory]:
     values = trained_variables(agent)
     parts = partition({path: value.nbytes for path, value in values.items()}, shards)
     return [
-        ParameterShardFactory(
-            number, optimizer, {path: values[path] for path in paths}, agent.backend, agent.config.device
-        )
-        for number, paths in enumerate(parts)
+        ParameterShardFactory(optimizer, {path: values[path] for path in paths}, agent.backend, agent.config.device)
+        for paths in parts
     ]
 
 

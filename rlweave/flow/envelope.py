@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import enum
+import itertools
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rlweave.flow.codec import saved_as
@@ -165,6 +167,26 @@ _NONE = (Signal, AbsorbedAt)
 """Payloads that stand for a missing item."""
 
 
+@saved_as("pieces")
+@dataclass(slots=True)
+class Pieces:
+    """An item of several pieces, each for another actor. Of a reference to it, each piece is fetched by itself.
+
+    The operator that makes such items at workers says how many pieces they have (`Operator.pieces`).
+
+    Attributes:
+        pieces: The pieces.
+        num_steps: Environment steps in the item.
+    """
+
+    pieces: list[Any]
+    num_steps: int
+
+    def state_dict(self) -> dict[str, Any]:
+        """The pieces, and the number of steps."""
+        return {"pieces": self.pieces, "num_steps": self.num_steps}
+
+
 @saved_as("item_reference")
 class ItemReference(Generic[ItemT]):
     """Refers to an item that is still at the actor that made it. Immutable.
@@ -179,14 +201,16 @@ class ItemReference(Generic[ItemT]):
 
     __slots__ = ("_call", "_item", "has_rows", "num_steps")
 
-    def __init__(self, call: Call | None, num_steps: int, has_rows: bool, item: ItemT | None = None) -> None:
-        self._call, self._item = call, item
+    def __init__(
+        self, call: Call | tuple[Call, ...] | None, num_steps: int, has_rows: bool, item: ItemT | None = None
+    ) -> None:
+        self._call, self._item = call, item  # a call for each of its pieces, if it consists of some
         self.num_steps, self.has_rows = num_steps, has_rows
 
     @classmethod
     def to(cls, item: ItemT) -> ItemReference[ItemT]:
         """A reference to an item that is here."""
-        return cls(None, *described(item), item)
+        return cls(None, *described(item)[:2], item)
 
     @property
     def argument(self) -> Any:
@@ -199,8 +223,14 @@ class ItemReference(Generic[ItemT]):
         Raises:
             ActorLost: It was lost with its actor.
         """
+        if isinstance(self._call, tuple):
+            return Pieces([call.result() for call in self._call], self.num_steps)  # type: ignore[return-value]
         item: ItemT = self._item if self._call is None else self._call.result()  # type: ignore[assignment]
         return item
+
+    def piece(self, number: int) -> Any:
+        """The argument for ``Engine.call`` by which an actor gets one of the item's pieces."""
+        return self._call[number] if isinstance(self._call, tuple) else piece_of(self._item, number)
 
     def state_dict(self) -> dict[str, Any]:
         """The item, which is fetched."""
@@ -234,13 +264,13 @@ class ItemReference(Generic[ItemT]):
         )
 
 
-def described(item: Any) -> tuple[int, bool]:
-    """What a reference says of its item: number of steps, whether there is any data.
+def described(item: Any) -> tuple[int, bool, int]:
+    """What a reference says of its item: number of steps, whether there is any data, and of how many pieces it is.
 
     >>> described([1, 2, 3])
-    (3, True)
+    (3, True, 0)
     """
-    return steps_of(item), has_rows(item)
+    return steps_of(item), has_rows(item), len(item.pieces) if isinstance(item, Pieces) else 0
 
 
 def has_rows(item: Any) -> bool:
@@ -256,6 +286,11 @@ def argument_of(item: Any) -> Any:
     return item.argument if isinstance(item, ItemReference) else item
 
 
+def piece_of(item: Any, number: int) -> Any:
+    """What to give to ``Engine.call`` for a piece of an item, or of what a reference refers to."""
+    return item.piece(number) if isinstance(item, ItemReference) else item.pieces[number]
+
+
 SourceItem = tuple[Any, int, int | tuple[int, ...], Sequence[Episode]]
 """What a source actor delivers: an item, the environment steps it took, the version of the weights it was made with.
 
@@ -269,19 +304,25 @@ def apart(items: Sequence[SourceItem], parts: int) -> tuple[Any, ...]:
 
     Args:
         items: The items.
-        parts: One more than there may be items.
+        parts: One more than there may be items, or pieces of them.
     """
     heads = [(payload if isinstance(payload, _NONE) else described(payload), *rest) for payload, *rest in items]
-    payloads = [None if isinstance(payload, _NONE) else payload for payload, *_ in items]
-    return heads, *payloads, *[None] * (parts - 1 - len(items))
+    found = [payload for payload, *_ in items if not isinstance(payload, _NONE)]
+    values = [value for item in found for value in (item.pieces if isinstance(item, Pieces) else (item,))]
+    return heads, *values, *[None] * (parts - 1 - len(values))
 
 
 def referenced(heads: Iterable[SourceItem], payloads: Iterable[Call]) -> list[SourceItem]:
     """A source's items, of which only the heads that ``apart`` made are here."""
-    return [
-        (head if isinstance(head, _NONE) else ItemReference(call, *head), num_steps, version, episodes)
-        for (head, num_steps, version, episodes), call in zip(heads, payloads, strict=False)
-    ]
+    calls = iter(payloads)
+    return [(_reference(head, calls), num_steps, version, episodes) for head, num_steps, version, episodes in heads]
+
+
+def _reference(head: Any, calls: Iterator[Call]) -> Any:
+    if isinstance(head, _NONE):
+        return head
+    num_steps, rows, pieces = head
+    return ItemReference(tuple(itertools.islice(calls, pieces)) if pieces else next(calls), num_steps, rows)
 
 
 def stands_for(item_type: Any) -> bool:

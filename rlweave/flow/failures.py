@@ -90,6 +90,8 @@ class Failures:
             if self._channel.awaits_learner(version):
                 return None
             rule = FailureRule()
+            if lost := self._channel.lost_learners():
+                operator = f"weights of {', '.join(lost)} for {source}"
         actor_lost = isinstance(error, ActorLost | Hanging)
         if rule.on_error == "stop" or (actor_lost and rule.on_error == "skip"):
             raise failure(operator, item, cause) from cause

@@ -112,7 +112,7 @@ class Gather(Operator):
             newer = (*source.asked(index), *newer)
         payloads: Sequence[Call] = ()
         if self.by_reference:
-            parts = 1 + source.fragments
+            parts = 1 + source.fragments * (self.stages[-1].pieces if self.stages else 1)
             call, *payloads = self._engine.call_in_parts(self._actors[index], "next_apart", parts, *newer)
         else:
             call = self._engine.call(self._actors[index], "next_items", *newer)
@@ -177,6 +177,7 @@ class Gather(Operator):
         try:
             items: list[SourceItem] = request.call.result()
         except Exception as error:
+            self._engine.fetch(request.payloads)  # Ray reports errors that nobody looks at
             self._failed(index, error, version=request.version)
             return None
         if request.payloads:

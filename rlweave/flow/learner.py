@@ -98,6 +98,8 @@ class LearnerRecord:
 
     def __init__(self, learner: Learner | LearnerActor, engine: Engine) -> None:
         self.learner = learner
+        self.trainer = ""
+        """Name of the operator that trains it, for errors."""
         self.actor: Actor | None = None
         """The learner's actor, if it lives in one."""
         if isinstance(learner, LearnerActor):
@@ -191,14 +193,21 @@ class LearnerRecord:
 
     def is_lost(self) -> bool:
         """Whether the last reading of weights shows that the actor is dead, so that it has to be restarted."""
-        if self.replaceable and not self.lost and self._put_version >= 0 and self._engine.wait([self._handle], 0):
-            try:
-                self._handle.result()
-            except ActorLost:
-                self.lost = True
-            except Exception:  # another error: whoever uses the weights raises it
-                return False
+        if self.replaceable and not self.lost and self.lost_weights():
+            self.lost = True
         return self.lost
+
+    def lost_weights(self) -> bool:
+        """Whether the last reading of weights shows that the actor is dead."""
+        if self.actor is None or self._put_version < 0 or not self._engine.wait([self._handle], 0):
+            return False
+        try:
+            self._handle.result()
+        except ActorLost:
+            return True
+        except Exception:  # another error: whoever uses the weights raises it
+            return False
+        return False
 
     def restart(self, operator: str) -> Call:
         """Restarts the learner from its last available snapshot.

@@ -154,6 +154,8 @@ class Operator:
     in_flight: int = 1
     """Items that the edge into it can hold."""
     takes: Any = Any
+    pieces: int = 1
+    """Of how many pieces an item is that it makes at a worker, see `Pieces`."""
 
     # -- what it refers to --------------------------------------------------------------------------------------
 

@@ -12,16 +12,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from rlweave.flow.at_actor import CallsLearner
-from rlweave.flow.codec import saved_as
 from rlweave.flow.context import Context
 from rlweave.flow.engine import ArgumentFailed, Call, wait_for_all
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, ItemReference, Pulled, Signal, argument_of
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, ItemReference, Pieces, Pulled, Signal, piece_of
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.item_types import Signature
 from rlweave.flow.learner import LearnerActor
@@ -35,27 +33,6 @@ CALLS_AHEAD = 8
 """Updates that may be under way to one shard; more wait at their operator."""
 
 
-@saved_as("gradient_parts")
-@dataclass(slots=True)
-class GradientParts:
-    """Gradients of one loss, divided among the shards of the parameters.
-
-    Attributes:
-        parts: For each shard, arrays by variable path.
-        num_steps: Samples that the loss is a mean over.
-        metrics: Of the computation, a number each.
-    """
-
-    parts: list[dict[str, np.ndarray]]
-    num_steps: int
-    metrics: dict[str, Any] = field(default_factory=dict)
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-able data and arrays. Metrics on a device are read here."""
-        metrics = {name: float(value) for name, value in self.metrics.items()}
-        return {"parts": self.parts, "num_steps": self.num_steps, "metrics": metrics}
-
-
 class InParts(Operator):
     """Divides gradients among shards; scales them down before, as their norm is that of all variables together.
 
@@ -66,16 +43,18 @@ class InParts(Operator):
 
     def __init__(self, partition: Sequence[Sequence[str]], max_norm: float | None = None) -> None:
         self.partition, self.max_norm = [list(paths) for paths in partition], max_norm
+        self.pieces = len(self.partition)
 
-    def __call__(self, gradients: Gradients) -> GradientParts:
-        """The parts."""
+    def __call__(self, gradients: Gradients) -> Pieces:
+        """Gradients for each shard; the first one gets the metrics."""
         values = gradients.values
         if self.max_norm is not None:
             norm = math.sqrt(sum(float(np.sum(np.square(value, dtype=np.float64))) for value in values.values()))
             if norm > self.max_norm:
                 values = {path: value * np.float32(self.max_norm / norm) for path, value in values.items()}
-        parts = [{path: values[path] for path in paths} for paths in self.partition]
-        return GradientParts(parts, gradients.num_steps, gradients.metrics)
+        parts = [Gradients({path: values[path] for path in paths}, gradients.num_steps) for paths in self.partition]
+        parts[0].metrics = gradients.metrics
+        return Pieces(list(parts), gradients.num_steps)
 
     def note(self) -> str:
         """The number of shards, and the bound on the norm."""
@@ -123,7 +102,11 @@ class ShardCalls(CallsLearner):
             return ABSORBED
         started = self._now()
         self.under_way.append(
-            UnderWay(item, self._engine.call(self._record.actor, operator.method, argument_of(item.payload)), started)
+            UnderWay(
+                item,
+                self._engine.call(self._record.actor, operator.method, piece_of(item.payload, operator.number)),
+                started,
+            )
         )
         operator.sent(item)
         if self._engine.in_process:
@@ -197,7 +180,7 @@ class ShardCalls(CallsLearner):
         self._record.keep_snapshot()
 
 
-Item = TypeVar("Item", GradientParts, ItemReference[GradientParts])
+Item = TypeVar("Item", Pieces, ItemReference[Pieces])
 
 
 class ApplyAtShard(LearnerOperator):
@@ -208,7 +191,7 @@ class ApplyAtShard(LearnerOperator):
     Nothing waits for a shard here, so all get the same gradients in the same order.
 
     Args:
-        shard: Makes the shard, whose ``update`` takes `GradientParts` and gives metrics.
+        shard: Makes the shard, whose ``update`` takes its part as `Gradients` and gives metrics.
         number: Its number among the shards. The first one counts updates.
         workers: Workers that act on its weights.
     """

@@ -75,6 +75,7 @@ class LearnerOperator(Operator):
     def start(self, context: Context) -> None:
         """Connects the learner with the weight channel of the workers."""
         self._record = context.learner(self.learner)
+        self._record.trainer = self.name
         self._max_lags = {context.channel(group): most for group, most in self._bounds}
         if self.sends_to is not None:
             self._channel = context.channel(self.sends_to)

@@ -202,6 +202,10 @@ class WeightChannel:
         lost = [record.is_lost() if look else record.lost for record in self.learners]  # each of them is looked at
         return any(lost)
 
+    def lost_learners(self) -> list[str]:
+        """Names of the operators whose learners died before their weights could be read."""
+        return [record.trainer for record in self.learners if record.lost_weights()]
+
     def awaits_learner(self, version: float) -> bool:
         """After weights could not be read: whether the reason is a learner that is to be restarted, or has been since.
 

@@ -123,8 +123,9 @@ class SourceActor:
         return items
 
     def next_apart(self, *newer: Any) -> tuple[Any, ...]:
-        """As ``next_items``, in ``1 + count`` values: the heads of the items for the plan, and each item by itself."""
-        return apart(self.next_items(*newer), 1 + self.count)
+        """As ``next_items``, each value by itself: the heads of the items for the plan, then items, or their pieces."""
+        pieces = self.stages[-1][1].pieces if self.stages else 1
+        return apart(self.next_items(*newer), 1 + self.count * pieces)
 
     def _next_item(self) -> SourceItem:
         """Samples, then applies the operators; an END payload means that the worker has no more."""

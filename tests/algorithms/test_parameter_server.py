@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
 from rlweave.agents.a2c import A3C
 from rlweave.algorithms.config import resolve_config
-from rlweave.algorithms.parameter_shard import partition, shard_factories, whole_state
+from rlweave.algorithms.parameter_shard import ParameterShard, partition, shard_factories, whole_state
 from rlweave.algorithms.registry import get_algorithm
-from rlweave.errors import ConfigError
+from rlweave.errors import ConfigError, PlanError
 from rlweave.flow import Gradients
 from rlweave.flow.parameter_shards import InParts
 from rlweave.runs.checkpoint import find_checkpoint
 from rlweave.spaces import FloatBox, IntBox
 from tests.algorithms.test_a2c import SETTINGS, make, trainers
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, state_of
+from tests.processes import gone_within
 
 __all__ = ["trainers"]  # a fixture
 
@@ -55,8 +59,8 @@ def test_shards_together_are_one_optimizer_on_the_whole(backend, name):
         values = {path: rng.normal(size=value.shape).astype(np.float32) for path, value in agent.get_weights().items()}
         agent.apply_gradients(values)
         for number, parts in divided.items():
-            for shard in shards[number]:
-                shard.update(parts(Gradients(dict(values), 8)))
+            for shard, part in zip(shards[number], parts(Gradients(values, 8)).pieces, strict=True):
+                shard.update(part)
     for number, own in shards.items():
         whole = whole_state(agent, [shard.state_dict() for shard in own])
         assert whole["counters"] == {"env_steps": 40}
@@ -142,6 +146,49 @@ def test_what_shards_learned_is_an_agent_like_any_other(trainers):
     np.testing.assert_equal(alone.agent.state_dict(), shards.agent.state_dict())
 
 
+def test_a_shard_that_fails_is_restarted_and_its_lost_updates_are_counted(trainers, monkeypatch):
+    update, calls = ParameterShard.update, []
+
+    def fail_once(self, gradients):
+        calls.append(self)
+        if len(calls) == 26:  # the second shard's 13th
+            raise ZeroDivisionError("broke")
+        return update(self, gradients)
+
+    monkeypatch.setattr(ParameterShard, "update", fail_once)
+    sets = {**SHARDS, "placement.shard_failure": "replace", "placement.shard_snapshots": 5, "checkpoint_every": 0}
+    trainer = trainers("a3c", **sets)
+    row = finish(trainer)[-1]
+    assert (row["env_steps_sampled"], row["updates"]) == (608, 38)
+    lost = {name: value for name, value in row.items() if name.split("/")[0] in ("lost_updates", "replacements")}
+    assert lost == {"lost_updates/apply_gradients-1": 3, "replacements/apply_gradients-1": 1}  # of 13, back to 10
+    first, second = (trainer.plan.ask_learner(shard, "state_dict") for shard in trainer.parts.remote.shards)
+    steps = "actor-critic/optimizer/steps"
+    assert (first["variables"][steps], second["variables"][steps]) == (38, 35)
+    trainer.model()
+    assert trainer.agent.state_dict()[steps] == 38
+
+
+def test_a_shard_that_fails_ends_the_training_and_the_last_checkpoint_is_whole(trainers, monkeypatch, tmp_path):
+    update, calls = ParameterShard.update, []
+
+    def fail(self, gradients):
+        calls.append(self)
+        if len(calls) == 60:
+            raise ZeroDivisionError("broke")
+        return update(self, gradients)
+
+    monkeypatch.setattr(ParameterShard, "update", fail)
+    with pytest.raises(PlanError, match="operator 'apply_gradients-1' failed: ZeroDivisionError: broke"):
+        finish(trainers("a3c", tmp_path / "run", **SHARDS))
+    resumed = trainers("a3c", tmp_path / "run", **SHARDS)
+    resumed.restore(find_checkpoint(tmp_path / "run"))
+    assert resumed.env_steps == 400
+    resumed.model()
+    assert resumed.agent.state_dict()["actor-critic/optimizer/steps"] == 25
+    finish(resumed)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "sets", "text", "where"),
     [
@@ -174,3 +221,52 @@ def test_the_partition_and_the_borders_are_explained():
 
 def make_config(spec, **sets):
     return resolve_config(spec.config_class, sets={**SETTINGS, **sets})
+
+
+# -- processes ------------------------------------------------------------------------------------------------------
+
+RAY = {"engine": "ray", "object_store_mb": 80, "worker_cpus": 0.25, **SHARDS}
+
+
+def kill(trainer, number):
+    """Kills the process of a shard; the processes of all."""
+    pids = [trainer.plan.ask_learner(shard, "process") for shard in trainer.parts.remote.shards]
+    os.kill(pids[number], signal.SIGKILL)
+    return pids
+
+
+@pytest.mark.slow
+@pytest.mark.long(minutes=0.5)
+def test_on_ray_a_killed_shard_is_restarted_and_counters_are_exact(trainers, ray_engine):
+    sets = {**RAY, "placement.shard_failure": "replace", "max_lag": 2, "steps": 1_600, "checkpoint_every": 0}
+    trainer = trainers("a3c", **sets)
+    trainer.run_to(400)
+    pids = kill(trainer, 1)
+    row = finish(trainer)[-1]
+    trainer.model()
+    counters, steps = trainer.plan.counters, "actor-critic/optimizer/steps"
+    assert counters.replacements == {"apply_gradients-1": 1}
+    assert row["env_steps_sampled"] == 16 * (counters.updates + counters.drops.get("gather_async", 0))
+    states = [trainer.plan.ask_learner(shard, "state_dict") for shard in trainer.parts.remote.shards]
+    lost = counters.lost_updates["apply_gradients-1"]
+    assert [int(state["variables"][steps]) for state in states] == [counters.updates, counters.updates - lost]
+    assert set(trainer.plan.report().train_lag) <= {0, 1, 2}
+    trainer.close()
+    assert not gone_within(pids, 10.0)
+
+
+@pytest.mark.thorough
+def test_on_ray_a_killed_shard_ends_the_training_which_resumes_in_one_process(trainers, ray_engine, tmp_path):
+    trainer = trainers("a3c", tmp_path / "run", **RAY, steps=4_000, checkpoint_every=160)
+    trainer.run_to(400)
+    trainer.save()
+    kill(trainer, 0)
+    with pytest.raises(PlanError, match="apply_gradients"):
+        finish(trainer)
+    trainer.close()
+    resumed = trainers("a3c", tmp_path / "run", **RAY, steps=800, checkpoint_every=0)
+    resumed.restore(find_checkpoint(tmp_path / "run"))
+    assert finish(resumed)[-1]["env_steps_sampled"] >= 800
+    alone = trainers("a3c", checkpoint_every=0)
+    alone.load_agent(resumed.state_dict())
+    np.testing.assert_equal(alone.agent.state_dict(), resumed.agent.state_dict())

@@ -174,7 +174,7 @@ def test_a_cut_run_equals_an_uncut_one_on_jax(trainers, tmp_path):
         ("a2c", {"microbatch_size": 12}, "choose a multiple of 8"),
         ("a2c", {"microbatch_size": 8, "agent.normalize_observations": True}, "no observations to keep statistics of"),
         ("a2c", {"microbatch_size": 0}, "microbatch_size"),
-        ("a2c", {"placement": "fused", "placement.workers": 1}, "no fused form"),
+        ("a3c", {"placement": "fused", "placement.workers": 1}, "no fused form"),
         ("a3c", {"agent.normalize_observations": True}, "unknown setting 'agent.normalize_observations'"),
         ("a3c", {"gather": "sync", "max_lag": 1}, "max_lag"),
     ],

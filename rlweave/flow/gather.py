@@ -221,11 +221,10 @@ class Gather(Operator):
             PlanError: If it is not of the type that the worker, or the last operator beside it, declares.
         """
         if not self.by_reference:
-            maker = self.inputs[0].node
             try:
                 check_type(payload, self.inputs[0].item_type)
             except TypeError as error:
-                raise failure(maker.name, item, error) from error
+                raise failure(self.inputs[0].node.name, item, error) from error
         self._right.add(type(payload))
 
     def _through_stages(self, payload: Any) -> Any:

@@ -265,6 +265,22 @@ class Algorithm:
         placement: str = imported("rlweave.algorithms.placement_report:explain_placement")(config, plan, agent)
         return f"{plan.explain(config.engine)}\n{placement}"
 
+    def draw_placement(self, config: TrainConfig, form: str = "svg") -> str:
+        """The placement of a training as a picture: its processes, and what crosses the borders between them.
+
+        Args:
+            config: Settings of the training.
+            form: "svg" or "mermaid".
+
+        Raises:
+            ConfigError: As `compose`.
+            PlanError: As `compose`.
+        """
+        picture: str = imported("rlweave.algorithms.placement_picture:draw_placement")(
+            config, *self._inspected(config), form
+        )
+        return picture
+
     def _inspected(self, config: TrainConfig) -> tuple[ReportMetrics, Any]:
         """The plan, which cannot be started, and the agent, which is not built."""
         placement_of(config).check(self)  # before the number of workers, which may be the algorithm's own

@@ -9,7 +9,7 @@ import numpy as np
 from rlweave.agents.agent import Agent
 from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Process, placement_of
+from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Placement, Process, placement_of
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.shared_batches import can_share
 from rlweave.errors import SpaceError
@@ -31,6 +31,8 @@ _VALID_AND_START = 2
 _ENVIRONMENT_SEED = "seed, worker, environment"
 _ENDS = "the training ends"
 Row = tuple[str, ...]
+_FRAGMENTS_HEAD = ("fragment", "process", "processes", "device", "random stream", "when it fails")
+_BORDERS_HEAD = ("from", "to", "what crosses", "bytes", "how", "capacity", "most lag", "when it fails")
 
 
 def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> str:
@@ -41,20 +43,24 @@ def explain_placement(config: TrainConfig, plan: ReportMetrics, agent: Any) -> s
         plan: Its plan.
         agent: Its agent; not built.
     """
-    on_cluster = config.engine != "local" and config.placement.name == "local"
-    placement = PLACEMENTS["single_learner_coarse"] if on_cluster else placement_of(config)
-    rows: list[Row] = [("fragment", "process", "processes", "device", "random stream", "when it fails")]
-    rows += [_fragment(config, plan.graph, *pair) for pair in placement.fragments.items() if pair[0] != "memory"]
-    rows += _memory(plan.graph, agent, placement.fragments["memory"])
-    text = f"Placement {placement.name}: {placement.summary}\n{table(rows)}"
-    borders = [*_of_environments(config, agent), *_of_workers(config, plan.graph, agent), *_of_server(config, agent)]
+    placement, fragments, borders = placement_rows(config, plan, agent)
+    text = f"Placement {placement.name}: {placement.summary}\n{table([_FRAGMENTS_HEAD, *fragments])}"
     if borders:
-        head = ("from", "to", "what crosses", "bytes", "how", "capacity", "most lag", "when it fails")
-        text += f"\n\nBorders\n{table([head, *borders])}"
+        text += f"\n\nBorders\n{table([_BORDERS_HEAD, *borders])}"
     shards = _shards(plan.graph)
     if shards:
         text += f"\n\nShards of the parameters\n{table([('shard', 'bytes', 'variables'), *shards])}"
     return text + "\n"
+
+
+def placement_rows(config: TrainConfig, plan: ReportMetrics, agent: Any) -> tuple[Placement, list[Row], list[Row]]:
+    """The placement, and the rows of its two tables, fragments and borders; see `explain_placement`."""
+    on_cluster = config.engine != "local" and config.placement.name == "local"
+    placement = PLACEMENTS["single_learner_coarse"] if on_cluster else placement_of(config)
+    rows = [_fragment(config, plan.graph, *pair) for pair in placement.fragments.items() if pair[0] != "memory"]
+    rows += _memory(plan.graph, agent, placement.fragments["memory"])
+    borders = [*_of_environments(config, agent), *_of_workers(config, plan.graph, agent), *_of_server(config, agent)]
+    return placement, rows, borders
 
 
 def _fragment(config: TrainConfig, graph: PlanGraph, fragment: FragmentName, process: Process) -> Row:

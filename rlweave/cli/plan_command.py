@@ -39,6 +39,10 @@ def plan(
         ),
     ] = False,
     draw: Annotated[bool, typer.Option("--draw", help="Draw the plan.")] = False,
+    processes: Annotated[
+        bool,
+        typer.Option("--processes", help="Draw processes and what crosses between them, in place of operators."),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--output", "-o", help=r"The picture: .svg, or Mermaid text as .mmd \[default: plan.svg]."),
@@ -85,13 +89,14 @@ def plan(
     if simulate is not None:
         show_simulation(chosen, resolved, simulate, costs, write_costs, cores, as_json)
         return
-    if not draw and out is None:
+    if not (draw or processes) and out is None:
         typer.echo(chosen.explain(resolved), nl=False)
         return
-    composed = chosen.compose(resolved)
-    path = out or Path("plan.svg")
-    write_plan_picture(composed.draw("mermaid" if path.suffix in _MERMAID_FILES else "svg"), path)
-    output().print(f"dataflow plan: {path}")
+    path = out or Path("placement.svg" if processes else "plan.svg")
+    form = "mermaid" if path.suffix in _MERMAID_FILES else "svg"
+    picture = chosen.draw_placement(resolved, form) if processes else chosen.compose(resolved).draw(form)
+    write_plan_picture(picture, path)
+    output().print(f"{'processes' if processes else 'dataflow plan'}: {path}")
 
 
 def write_plan_picture(picture: str, path: Path) -> None:

@@ -82,10 +82,17 @@ class Arrow:
 
 @dataclass
 class PlanPicture:
-    """A plan, as a picture shows it."""
+    """A plan, as a picture shows it.
+
+    Attributes:
+        boxes: Its operators.
+        arrows: What goes from one to another.
+        explains_places: Whether the legend says what the colours mean.
+    """
 
     boxes: list[OperatorBox] = field(default_factory=list)
     arrows: list[Arrow] = field(default_factory=list)
+    explains_places: bool = True
 
     @property
     def places(self) -> list[RunsAt]:
@@ -221,7 +228,8 @@ def to_svg(picture: PlanPicture) -> str:
         if link.edge.label_item is not None:
             out += label(link.edge.label_item, link.label_lines, left, top, STROKES[arrow.kind])
     below = top + arrangement.height + 24
-    entries: list[LegendEntry] = [(swatch(*COLOURS[place]), PLACES[place]) for place in picture.places]
+    explained = picture.places if picture.explains_places else []
+    entries: list[LegendEntry] = [(swatch(*COLOURS[place]), PLACES[place]) for place in explained]
     entries += [(stroke(STROKES[kind], DASHES[kind]), KINDS[kind]) for kind in picture.kinds]
     elements, rows = legend(entries, MARGIN, width, below)
     return page("Plan", width + 2 * MARGIN, below + 20 * rows, [*out, *elements])

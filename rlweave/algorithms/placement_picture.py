@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.placement_report import Row, placement_rows
+from rlweave.algorithms.placement_report import placement_rows
 from rlweave.flow import ReportMetrics
 from rlweave.flow.drawing import FORMS, Arrow, OperatorBox, PlanPicture
 from rlweave.flow.operator import RunsAt
 
 #: The colour of each kind of process, as of the operators that run there.
 _PLACES: dict[str, RunsAt] = {"driver": "driver", "program": "driver", "learner's actor": "learner", "rank": "learner"}
+#: What goes against the order in which processes are drawn.
+_GO_BACK = ("weights", "priorities", "action", "actions")
 
 
 def draw_placement(config: TrainConfig, plan: ReportMetrics, agent: Any, form: str = "svg") -> str:
@@ -39,20 +41,28 @@ def draw_placement(config: TrainConfig, plan: ReportMetrics, agent: Any, form: s
                 box.small.append(f"{number} of them")
         box.small.append(f"{name} ({device})")
     picture = PlanPicture(list(processes.values()), explains_places=False)
-    for row in borders:
-        for place in row[:2]:
+    joined: dict[tuple[str, str, str], list[str]] = {}
+    for source, target, what, size, how, *_ in borders:  # of several shards, which are one box
+        sizes = joined.setdefault((_group(source), _group(target), f"{what}\n{how}"), [])
+        sizes += [size] * (size not in ("-", *sizes))
+    for (source, target, text), sizes in joined.items():
+        what, how = text.split("\n")
+        for place in (source, target):
             if place not in processes:  # the driver holds the plan, where it holds no fragment
                 processes[place] = OperatorBox(place, ["the plan"], _PLACES.get(place, "sources"))
                 picture.boxes.append(processes[place])
-        if row[0] == row[1]:
-            processes[row[0]].small.append(f"{row[2]}: {row[4]}")
-        else:
-            picture.arrows.append(_arrow(row))
+        if source == target:
+            processes[source].small.append(f"{what}: {how}")
+            continue
+        labels = [what, *([f"{' and '.join(sizes)} bytes"] if sizes else []), how]
+        picture.arrows.append(Arrow(source, target, labels, "message" if what in _GO_BACK else "stream"))
     return FORMS[form](picture)
 
 
-def _arrow(row: Row) -> Arrow:
-    source, target, what, size, how, *_ = row
-    bytes_each = [f"{size} bytes"] if size != "-" else []
-    goes_back = what in ("weights", "priorities", "action")  # against the order in which processes are drawn
-    return Arrow(source, target, [what, *bytes_each, how], "message" if goes_back else "stream")
+def _group(place: str) -> str:
+    """The process of a fragment that is one of several.
+
+    >>> _group("shard 1")
+    'shard'
+    """
+    return place.rstrip("0123456789 ")

@@ -46,6 +46,13 @@ def test_shards_and_the_driver_of_ape_x_are_joined():
     assert "priorities" in text
 
 
+def test_shards_of_parameters_are_one_box():
+    text = drawn("a3c", **{"placement": "parameter_server", "placement.shards": 2, "engine": "ray"})
+    assert text.count("[") == 2
+    (gradients,) = [line for line in text.splitlines() if "gradients" in line]
+    assert " and " in gradients
+
+
 @pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "fused"])
 def test_every_placement_has_a_picture(placement):
     algorithm = "a3c" if placement == "parameter_server" else "ppo"

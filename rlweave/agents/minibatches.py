@@ -65,6 +65,11 @@ class RowMinibatches(Component):
     def _shuffled_space(self, column: Any) -> Any:
         return IntBox(shape=(self.count, column.concrete_shape({})[self.axis] // self.count))
 
+    @graph_fn(differentiable=False)
+    def column_of_pass(self, column: Any, indices: Any) -> Any:
+        """A column of the rows by minibatches, (M, ...), of indices (M, size)."""
+        return ops.take(column, indices, axis=0)
+
     def take(self, rows: Any, indices: Any) -> Any:
         """The minibatch of some indices."""
         return graph.batch_rank(self._take_rows(rows, indices))
@@ -123,6 +128,11 @@ class SequenceMinibatches(RowMinibatches):
             "episode_start": batch["episode_start"],
             "initial_state": batch["initial_state"],
         }
+
+    @graph_fn(differentiable=False)
+    def column_of_pass(self, column: Any, indices: Any) -> Any:
+        """A column (T, B) of the rows by minibatches, (M, T, size), of indices (M, size)."""
+        return ops.permute_dims(ops.take(column, indices, axis=1), (1, 0, 2))
 
     def take(self, rows: Any, indices: Any) -> Any:
         """The columns of some environments, each with its initial state."""

@@ -18,7 +18,7 @@ from rlweave.graph import api
 from rlweave.graph.assembly import InputSpace
 from rlweave.settings.config import setting
 from rlweave.settings.ranges import POSITIVE
-from rlweave.spaces import IntBox
+from rlweave.spaces import FloatBox, IntBox, Tuple
 
 
 class PPOConfig(ActorCriticConfig, ReplicatedConfig):
@@ -101,13 +101,15 @@ class PPOGraph(ActorCriticGraph):
 
     @api
     def shuffled(self, rows: Any) -> Any:
-        """Indices (M, size) of the minibatches of a pass."""
-        return self.minibatches.shuffled(rows["log_probs"])
+        """Indices (M, size) of the minibatches of a pass, and moments (M,) of their advantages over ranks."""
+        indices = self.minibatches.shuffled(rows["log_probs"])
+        advantages = self.minibatches.column_of_pass(rows["advantages"], indices)
+        return indices, self.loss.moments_of_ranks(advantages)
 
     @api
-    def update_on(self, rows: Any, indices: Any) -> None:
-        """One optimizer step on the minibatch of some indices."""
-        self._step(self.minibatches.take(rows, indices))
+    def update_on(self, rows: Any, indices: Any, moments: Any) -> None:
+        """One optimizer step on the minibatch of some indices, whose advantages have some moments."""
+        self._step({**self.minibatches.take(rows, indices), "moments": moments})
 
     @api
     def end_update(self, batch: Any) -> None:
@@ -145,6 +147,7 @@ class PPOGraph(ActorCriticGraph):
             rows["value_targets"],
             entropies,
             rows["values"] if self.loss.value_clip is not None else None,
+            moments=rows.get("moments", ()),
         )
         graph.metrics(metrics)
         return loss
@@ -239,7 +242,9 @@ class PPO(ActorCriticAgent):
         steps, envs = self.config.rollout_steps, self.num_envs
         rows = self.rows_space(steps, envs)
         size = self.minibatch_class.pieces(steps, envs) // self.config.minibatches
-        parts = {"indices": IntBox(shape=(size,)), "shuffled.rows": rows, "update_on.rows": rows}
+        over_ranks = self.share is not None and self.config.normalize_advantages
+        moments = Tuple(FloatBox(), FloatBox()) if over_ranks else Tuple()
+        parts = {"indices": IntBox(shape=(size,)), "moments": moments, "shuffled.rows": rows, "update_on.rows": rows}
         return super().input_spaces() | parts
 
     def _update_on(self, batch: Batch) -> Metrics:
@@ -249,8 +254,10 @@ class PPO(ActorCriticAgent):
         rows, first = executor.begin_update(batch, as_numpy=False, with_metrics=True)
         found: dict[str, list[float]] = {}
         for _ in range(self.config.epochs):
-            for indices in executor.shuffled(rows):
-                for name, value in executor.update_on(rows, indices, with_metrics=True)[1].items():
+            indices, moments = executor.shuffled(rows)
+            for k in range(self.config.minibatches):
+                own = tuple(moment[k, ...] for moment in moments)
+                for name, value in executor.update_on(rows, indices[k], own, with_metrics=True)[1].items():
                     found.setdefault(name, []).append(value)
         executor.end_update(batch)
         return first | {name: float(np.mean(values)) for name, values in found.items()}

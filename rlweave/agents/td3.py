@@ -141,6 +141,7 @@ class DDPG(ContinuousAgent):
     """DDPG: one critic, whose gradient with respect to the action moves the policy at every update."""
 
     name: ClassVar[str] = "ddpg"
+    learns_in_ranks = True
     config_class = DDPGConfig
     config: DDPGConfig
 
@@ -168,6 +169,7 @@ class TD3(DDPG):
     """TD3: DDPG with twin critics, smoothed targets, and delayed updates of the policy."""
 
     name: ClassVar[str] = "td3"
+    learns_in_ranks = False  # the policy's delayed step is in a branch of the graph, where ranks cannot meet
     config_class = TD3Config
     config: TD3Config
 

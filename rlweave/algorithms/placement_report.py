@@ -96,8 +96,11 @@ def _device(config: TrainConfig, fragment: FragmentName, process: Process) -> st
         return "host"
     agent = getattr(config, "agent", None)
     acting = getattr(agent, "acting_backend", None) if fragment == "policy" and process != "program" else None
-    device = getattr(agent, "device", None) if acting is None and process != "worker" else None
-    return f"{acting or config.backend}" + (f": {device}" if device else "")
+    if acting is not None or process == "worker":
+        return str(acting or config.backend)
+    device, replicas = getattr(agent, "device", None), getattr(agent, "replicas", None)
+    number = len(replicas) if isinstance(replicas, list) else replicas
+    return config.backend + (f": {device}" if device else "") + (f", {number} devices" if replicas else "")
 
 
 def _stream(config: TrainConfig, fragment: FragmentName, process: Process) -> str:

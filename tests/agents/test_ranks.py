@@ -11,6 +11,7 @@ from rlweave.agents.impala import IMPALA
 from rlweave.agents.minibatches import RowMinibatches
 from rlweave.agents.ppo import PPO
 from rlweave.agents.sac import SAC
+from rlweave.agents.td3 import DDPG
 from rlweave.errors import ConfigError
 from rlweave.flow.collective import local_collectives, run_in_step
 from rlweave.graph import graph_fn
@@ -47,6 +48,7 @@ ON_POLICY = {
 }
 OFF_POLICY = {
     "dqn": (DQN, IntBox(3), {}),
+    "ddpg": (DDPG, FloatBox(-1.0, 1.0, shape=(2,)), {}),
     # next to no noise, which each rank draws for itself, and no optimizer that makes much of it
     "sac": (
         SAC,
@@ -151,6 +153,7 @@ def test_ranks_learn_from_parts_of_a_rollout_as_one_agent_from_all_of_it(name, b
     ("name", "backend", "sizes"),
     [
         ("dqn", "torch", (4, 12)),
+        ("ddpg", "torch", (4, 12)),
         ("sac", "torch", (8, 8)),
         pytest.param("dqn", "jax", (4, 12), marks=pytest.mark.slow),
     ],
@@ -185,6 +188,45 @@ def test_an_update_from_the_memories_of_all_ranks_keeps_them_equal():
     equal = {path: np.array_equal(first[path], second[path]) for path in first}
     assert all(equal[path] for path in first if "memory" not in path)
     assert not all(equal.values())
+
+
+def test_recurrent_ppo_in_ranks_has_whole_sequences_in_its_minibatches():
+    def make(envs):
+        config = {"network": [{"type": "gru", "units": 4}], "rollout_steps": 5, "epochs": 2, "minibatches": 1}
+        return PPO(OBSERVATIONS, IntBox(3), config, num_envs=envs, backend="torch", seed=3)
+
+    sizes = (1, 3)
+    whole = make(sum(sizes))
+    batch = whole.batch_space().sample((5, sum(sizes)), rng=np.random.default_rng(0))
+    batch |= {"rewards": np.tanh(batch["rewards"]), "log_probs": -1.0 - np.tanh(np.abs(batch["log_probs"]))}
+    for _ in range(UPDATES):
+        whole.learn(batch)
+    state = batch.pop("initial_state")
+    parts = [
+        {**columns, "initial_state": rows}
+        for columns, rows in zip(parts_of(batch, sizes, axis=1), parts_of(state, sizes, axis=0), strict=True)
+    ]
+    agents, _ = learn_in_ranks(make, parts, sizes)
+    check_equal(agents, whole)
+
+
+def test_ppo_sends_gradients_of_each_minibatch_and_moments_of_each_pass():
+    (one,) = local_collectives(1)
+    agent = make_on_policy("ppo", "torch", 2)
+    agent.join(one)
+    sent, reduce = [], one.all_reduce
+
+    def noted(tree, weight=None):
+        sent.append(sorted(tree) if isinstance(tree, dict) else [np.shape(leaf) for leaf in tree])
+        return reduce(tree, weight)
+
+    one.all_reduce = noted
+    batch = rollout(agent)
+    agent.learn(batch)
+    of_gradients = [names for names in sent if "ppo/policy/head/kernel" in names]
+    of_advantages = [shapes for shapes in sent if shapes == [(), (3,), (3,)]]
+    assert (len(of_gradients), len(of_advantages)) == (6, 2)
+    assert len(sent) == 10  # and the statistics of observations and rewards
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("jax", marks=pytest.mark.thorough)])

@@ -94,6 +94,11 @@ def rows_of(text, title):
     return [re.split("  +", line.strip()) for line in lines]
 
 
+def test_devices_of_one_process_are_with_its_fragment(rlweave):
+    told = rlweave("plan", "ppo", "--set", "agent.replicas=2", "--set", "agent.acting_backend=numpy").out
+    assert [row[3] for row in rows_of(told, "Placement local")] == ["host", "numpy", "jax, 2 devices"]
+
+
 def test_fragments_processes_and_borders_of_a_placement(rlweave):
     words = ["plan", "ppo", "--backend", "torch", "--set", "agent.acting_backend=numpy", "--num-envs", "4"]
     apart = rlweave(*words, "--placement", "environments_apart", "--set", "env_timeout=3").out

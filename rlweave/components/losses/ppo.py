@@ -83,6 +83,7 @@ class PPOLoss(Component):
         old_values: Any = None,
         mask: Any = None,
         count: Any = None,
+        moments: Any = (),
     ) -> Any:
         """The loss of a minibatch, of any leading ranks, (B,) or (T, B); all arguments have the same.
 
@@ -96,6 +97,7 @@ class PPOLoss(Component):
             old_values: By the value function at the time of acting; for `value_clip` only.
             mask: Bool; False items (padding) count nowhere. None: all count.
             count: Scalar: the absolute counter that a scheduled `clip` is a function of; for a schedule only.
+            moments: Mean and variance of the advantages of all ranks, scalars, see `moments_of_ranks`; (): those given.
 
         Returns:
             The loss, a scalar, and scalars by name: "policy_loss", "value_loss", "entropy", "approx_kl"
@@ -108,7 +110,7 @@ class PPOLoss(Component):
         self._check_given("count", count is not None, "a schedule as clip", not isinstance(self.clip, Constant))
         if self.normalize_advantages:
             # in a graph function of its own, as it sees the whole batch: replicas of the loss see parts of it
-            advantages = self._normalize(advantages, mask) if self.ranks is None else self._over_ranks(advantages, mask)
+            advantages = self._normalize_by(advantages, *moments) if moments else self._normalize(advantages, mask)
         return self._loss(log_probs, old_log_probs, advantages, values, returns, entropies, old_values, mask, count)
 
     def _check_given(self, name: str, given: bool, option: str, used: bool) -> None:
@@ -123,16 +125,20 @@ class PPOLoss(Component):
     def _normalize(self, advantages: Any, mask: Any) -> Any:
         return normalized(advantages, mask)
 
-    def _over_ranks(self, advantages: Any, mask: Any) -> Any:
-        """Advantages that are normalized by the moments of the batches of all ranks."""
-        _, center, variance = self.ranks.moments(*self._moments(advantages, mask))
-        return self._normalize_by(advantages, center, variance)
+    @api
+    def moments_of_ranks(self, advantages: Any) -> Any:
+        """Means and variances (M,) of the advantages of all ranks in M minibatches, of those of this one, (M, ...)."""
+        if self.ranks is None or not self.normalize_advantages:
+            return ()
+        _, center, variance = self.ranks.moments(*self._moments(advantages))
+        return center, variance
 
     @graph_fn(differentiable=False, mixes_batch=True, returns=3)
-    def _moments(self, advantages: Any, mask: Any) -> Any:
-        number = ops.sum(ops.astype(ops.ones_like(advantages) if mask is None else mask, "float32"))
-        center = mean(advantages, mask)
-        return number, center, mean(ops.square(advantages - center), mask)
+    def _moments(self, advantages: Any) -> Any:
+        each = ops.reshape(advantages, (advantages.shape[0], -1))
+        center = ops.mean(each, axis=1)
+        variance = ops.mean(ops.square(each - ops.expand_dims(center, 1)), axis=1)
+        return ops.asarray(float(each.shape[1]), "float32"), center, variance
 
     @graph_fn(differentiable=False)
     def _normalize_by(self, advantages: Any, center: Any, variance: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,6 +73,7 @@ class EnvironmentWorker(Worker):
         seed: From which seeds of replacements are derived.
     """
 
+    takes_weights: ClassVar[bool] = False
     env: VectorEnv
 
     def __init__(self, env: VectorEnv, seed: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +17,10 @@ from rlweave.algorithms.environment_worker import Offer
 from rlweave.algorithms.rollout_workers import AlternatingWorker
 from rlweave.flow import END, NOT_READY, Envelope, Operator, SampleBatch
 from rlweave.flow.codec import decode, encode
-from rlweave.flow.context import Context
 from rlweave.flow.envelope import ABSORBED, Pulled, Signal, merge
 from rlweave.flow.gather_modes import GatherAsync
 from rlweave.flow.operator import Port
+from rlweave.flow.plan_errors import failure
 from rlweave.tree import tree_map
 
 #: Numbers of the operator's outputs.
@@ -54,6 +55,7 @@ class Slot:
         """Oldest version of the weights that acted in the item under way."""
         self._acted = False
         self._steps = 0
+        """Environment steps that were counted and are in no item yet."""
 
     def take(self, offer: Offer) -> SampleBatch | None:
         """Takes in the step that led to what is offered; the item that is complete with it, if any.
@@ -68,7 +70,7 @@ class Slot:
             self.version, self._steps = None, 0
             return None
         item = self.worker.finish_step(result)
-        self._steps = 0 if item is not None else self._steps + int(np.count_nonzero(result.valid))
+        self._steps += int(np.count_nonzero(result.valid)) - (0 if item is None else item.num_steps)
         return item
 
     def acts(self, chosen: tuple[Any, dict[str, Any], Any], version: int) -> None:
@@ -99,7 +101,7 @@ class Slot:
 
 
 class Serve(Operator):
-    """Acts for workers that offer observations: the batch of an update's items on one output, answers on another.
+    """Acts for workers that offer observations: `ITEMS` is the output with what is learned from, `ANSWERS` has actions.
 
     Offers are collected until they have `batch_size` rows, or all workers that are there wait, or `wait` seconds have
     passed since the first of them. Then what the steps complete comes out, and is learned from; and only then the
@@ -154,10 +156,6 @@ class Serve(Operator):
         """The same of workers that wait for a round to be complete, with their items."""
         self.acted_rows = self.acted_batches = 0
 
-    def start(self, context: Context) -> None:
-        """Knows the time."""
-        self._clock = context.clock
-
     # -- moving --------------------------------------------------------------------------------------------------
 
     def pull(self, output: int = ITEMS) -> Pulled:
@@ -186,8 +184,7 @@ class Serve(Operator):
             item = self.take()
             if isinstance(item, Signal):
                 self.ended = item is END
-                whole = item is NOT_READY and self._offers and self._no_more_to_come()
-                return None if whole else item
+                return None if item is NOT_READY and (self._no_more_to_come() or self._round_is_whole()) else item
             if not self._offers:
                 self._first_at = self._now()
             self._offers.append(item)
@@ -195,11 +192,17 @@ class Serve(Operator):
         return None if len(self._offers) * self._rows >= self.batch_size else ABSORBED
 
     def _no_more_to_come(self) -> bool:
-        held = len(self._offers) + len(self._round)
-        return self._gather.source.waiting() <= held or self._time_is_over()
+        """Whether the offers that are here have waited long enough, or for all others that are under way."""
+        if not self._offers:
+            return False
+        if self.wait is not None and self._now() >= self._first_at + self.wait:
+            return True
+        return self._gather.source.waiting() <= len(self._offers) + len(self._round)
 
-    def _time_is_over(self) -> bool:
-        return self.wait is not None and self._now() >= self._first_at + self.wait
+    def _round_is_whole(self) -> bool:
+        """Whether all workers that are not given up have an item in the round."""
+        given_up = self._context.given_up[self._gather.source.group.key]
+        return bool(self._round) and len(self._round) >= len(self._slots) - sum(given_up)
 
     def _take_in(self) -> None:
         """Takes in the steps of a batch of offers, and makes the items that are complete."""
@@ -208,7 +211,10 @@ class Serve(Operator):
         for offer in offers:
             index = self._index(offer)
             slot = self._slots[index]
-            item = slot.take(offer.payload)
+            try:
+                item = slot.take(offer.payload)
+            except Exception as error:
+                raise failure(self.name, offer, error) from error
             if item is None:
                 self._to_act.append([index, offer])
                 continue
@@ -219,18 +225,12 @@ class Serve(Operator):
             else:
                 self._to_act.append([index, offer])
                 complete.append(made)
-        self._close_round()
+        if self._round_is_whole():
+            entries, self._round = sorted(self._round, key=itemgetter(0)), []
+            complete = [item for _, _, item in entries]
+            self._to_act += [[index, offer] for index, offer, _ in entries]
         self._made.extend(_in_one(complete, self.name))
-        self._to_act.sort(key=lambda entry: entry[0])
-
-    def _close_round(self) -> None:
-        """Makes the items of a round, once all workers that are not given up have theirs."""
-        there = len(self._slots) - sum(self._context.given_up[self._gather.source.group.key])
-        if not self._round or len(self._round) < there:
-            return
-        entries, self._round = sorted(self._round, key=lambda entry: entry[0]), []
-        self._made.extend(_in_one([item for _, _, item in entries], self.name))
-        self._to_act += [[index, offer] for index, offer, _ in entries]
+        self._to_act.sort(key=itemgetter(0))
 
     def _answers(self) -> Pulled:
         """Acts for the workers whose steps were taken in, after what these complete has been passed on."""
@@ -238,7 +238,18 @@ class Serve(Operator):
             return END if self.ended and not self._made else NOT_READY
         started = self._now()
         entries, self._to_act = self._to_act, []
-        slots = [self._slots[index] for index, _ in entries]
+        asked = merge([offer for _, offer in entries], None, self.name, self.acted_batches)
+        try:
+            answers = self._act([self._slots[index] for index, _ in entries])
+        except Exception as error:
+            raise failure(self.name, asked, error) from error
+        self.acted_batches += 1
+        self.acted_rows += len(entries) * self._rows
+        self.timer.seconds += self._now() - started
+        return asked.carrying(answers)
+
+    def _act(self, slots: Sequence[Slot]) -> list[Any]:
+        """Acts on the observations of some workers as one batch; the actions for each of them."""
         observations, states, starts = tree_map(_joined, *[slot.worker.act_on() for slot in slots])
         chosen = self.agent.act(observations, states, starts)
         actions = self.agent.env_actions(chosen[0])
@@ -247,10 +258,7 @@ class Serve(Operator):
             rows = slice(place * self._rows, (place + 1) * self._rows)
             slot.acts(_of_rows(chosen, rows), version)
             answers.append(_of_rows(actions, rows))
-        self.acted_batches += 1
-        self.acted_rows += len(slots) * self._rows
-        self.timer.seconds += self._now() - started
-        return merge([offer for _, offer in entries], answers, self.name, self.acted_batches - 1)
+        return answers
 
     def _index(self, offer: Envelope) -> int:
         found = self._context.worker_of(offer.source)

@@ -167,7 +167,8 @@ class LearnerOperator(Operator):
     def note(self) -> str:
         """The learner, and the workers that get its weights."""
         every = f" after every {self.publish_every} updates" if self.publish_every > 1 else ""
-        receivers = "nobody" if self.sends_to is None else f"{len(self.sends_to)} workers"
+        takes = self.sends_to is not None and self.sends_to.take_weights()
+        receivers = f"{len(self.sends_to)} workers" if self.sends_to is not None and takes else "nobody"
         name = "learner" if isinstance(self.learner, LearnerActor) else type(self.learner).__name__
         return f"{name}, sends weights to {receivers}{every}"
 

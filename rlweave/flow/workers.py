@@ -280,6 +280,10 @@ class WorkerGroup:
             else:
                 yield getattr(factory, "makes", None) or signature_of(factory).gives
 
+    def take_weights(self) -> bool:
+        """Whether weights may go to its workers: not to those whose class says ``takes_weights = False``."""
+        return any(getattr(kind, "takes_weights", True) for kind in self.kinds())
+
     def item_types(self) -> list[Any]:
         """Item type of each worker's ``sample``, as far as it is annotated."""
         return [Any if kind is Any else signature_of(_sample_of(kind)).gives for kind in self.kinds()]

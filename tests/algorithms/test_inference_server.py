@@ -11,7 +11,8 @@ from rlweave.algorithms.inference_server import ANSWERS, ITEMS, Rows, Serve
 from rlweave.algorithms.rollout_workers import TrajectoryWorker, TransitionWorker
 from rlweave.components import NStepAccumulator
 from rlweave.envs import make_env
-from rlweave.flow import FakeClock, LocalEngine, ParallelRollouts, ReportMetrics, Stream, Union, WorkerGroup
+from rlweave.errors import PlanError
+from rlweave.flow import NOT_READY, FakeClock, LocalEngine, ParallelRollouts, ReportMetrics, Stream, Union, WorkerGroup
 from tests.flow.fakes import SimulatedEngine
 
 STEPS = 4
@@ -208,6 +209,28 @@ def test_a_worker_that_is_given_up_is_rows_less_for_ever(in_rounds):
     assert make is not None
     assert set(later[-8:]) == {"parallel_rollouts/0", "parallel_rollouts/2"}
     assert agent.batches[-1] == [0, 1, 4, 5]
+
+
+def test_a_round_is_whole_when_the_last_one_missing_is_given_up():
+    agent, clock = Agent(), FakeClock()
+    engine = SimulatedEngine(clock, (1.0, 100.0, 1.0).__getitem__)
+    plan = served(agent, 3, 2, rule="replace", in_rounds=True).start(engine, clock)
+    engine.create_actors = lambda *_: 1 / 0
+    while len(serve_of(plan)._round) < 2:  # 0 and 2 wait for 1
+        if plan.pull() is NOT_READY:
+            plan.wait()
+    engine.crash(plan._context.actors(plan.graph.groups()[0])[1])
+    for call in (request.call for request in serve_of(plan)._gather._requested):
+        call.lose()
+    sources = [envelope.source for _, envelope in zip(range(4), plan.items(), strict=False)]
+    assert sources == ["parallel_rollouts/0", "parallel_rollouts/2"] * 2
+
+
+def test_what_fails_at_the_server_names_it_and_the_workers():
+    agent = Agent()
+    agent.act = lambda *_: 1 / 0
+    with pytest.raises(PlanError, match=r"(?s)'serve' failed: ZeroDivisionError.*parallel_rollouts/0#0, parallel_roll"):
+        next(served(agent, 2, 4).start().items())
 
 
 @pytest.mark.parametrize("in_rounds", [False, True])

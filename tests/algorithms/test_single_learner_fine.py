@@ -10,7 +10,9 @@ import pytest
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.errors import ConfigError
+from rlweave.flow import FailureRule
 from rlweave.runs.checkpoint import find_checkpoint
+from tests.algorithms.test_inference_server import serve_of
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, recurrent, state_of, trainers
 from tests.processes import gone_within
 
@@ -55,8 +57,8 @@ def test_with_whole_batches_it_is_the_training_of_one_process(trainers, algorith
         ("ppo", {"placement.server.batch_size": 1}),
         ("ppo", {**recurrent("ppo"), "placement.server.batch_size": 2}),
         ("dqn", {"placement.server.batch_size": 2}),
-        ("dqn", {"placement.workers": 1}),
-        ("impala", {"placement.server.batch_size": 2}),
+        pytest.param("dqn", {"placement.workers": 1}, marks=pytest.mark.thorough),
+        pytest.param("impala", {"placement.server.batch_size": 2}, marks=pytest.mark.thorough),
     ],
     ids=["ppo", "recurrent", "dqn", "one-worker", "impala"],
 )
@@ -114,12 +116,55 @@ def test_the_plan_shows_server_borders_and_batches():
     lines = {" ".join(line.split()) for line in text.splitlines()}
     assert "serve Offer SampleBatch , list driver batch_size=4, wait=0.5 s, in rounds" in lines
     assert "reply parallel_rollouts act 1 block" in lines
+    assert not any("parallel_rollouts weights" in line for line in lines)
     assert any(line.startswith("environments worker 2 host seed, environment replace, after 600 s") for line in lines)
     assert any(line.startswith("policy driver 1 ") for line in lines)
     assert f"worker driver Offer >= {2 * (4 * 4 + 8)} async 1 each 0 replace, after 600 s" in lines
     assert f"driver worker actions {2 * 4} reply 1 each 0 replace, after 600 s" in lines
     assert "single_learner_fine" not in spec.compose(config).draw("mermaid")
     assert "act" in spec.compose(config).draw("mermaid")
+
+
+class Mortal:
+    """Makes a worker that fails at some item, and cannot be made again."""
+
+    def __init__(self, factory, at):
+        self.factory, self.makes, self.at = factory, factory.makes, at
+        self.items = 0
+
+    def __call__(self):
+        if self.items:
+            raise ConnectionError("no machine is left")
+        worker = self.factory()
+        sample = worker.sample
+
+        def mortal():
+            self.items += 1
+            if self.items == self.at:
+                raise ConnectionError("the machine is gone")
+            return sample()
+
+        worker.sample = mortal
+        return worker
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_training_goes_on_without_a_worker_that_is_given_up(trainers, monkeypatch, algorithm):
+    monkeypatch.setattr("rlweave.algorithms.placement.worker_failure", lambda config: FailureRule("replace"))
+    monkeypatch.setattr("rlweave.flow.stream.FailureRule", lambda rule, timeout, *_: FailureRule(rule, timeout, 2, 0.0))
+    sets = {**COMMON, **FINE, "placement.workers": 4, "steps": 400}
+    trainer = trainers(algorithm, **sets)
+    group = trainer.parts.workers
+    group.factories[1] = Mortal(group.factories[1], at=30)
+    trainer.load_state_dict(trainer.state_dict())
+    rows = finish(trainer)
+    assert rows[-1]["env_steps_sampled"] >= 400
+    assert rows[-1]["failures/parallel_rollouts"] == 2
+    assert rows[-1]["updates"] > rows[len(rows) // 2]["updates"] > 0
+    assert 3.0 < rows[-1]["serve/batch"] < 4.0
+    slots = serve_of(trainer.plan)
+    collected = sum(slot._steps for slot in slots._slots) + sum(item.payload.num_steps for *_, item in slots._round)
+    assert trainer.agent.env_steps == trainer.env_steps + collected
 
 
 class Tells:

@@ -54,7 +54,7 @@ def test_with_whole_batches_it_is_the_training_of_one_process(trainers, algorith
 @pytest.mark.parametrize(
     ("algorithm", "sets"),
     [
-        ("ppo", {"placement.server.batch_size": 1}),
+        pytest.param("ppo", {"placement.server.batch_size": 1}, marks=pytest.mark.thorough),
         ("ppo", {**recurrent("ppo"), "placement.server.batch_size": 2}),
         ("dqn", {"placement.server.batch_size": 2}),
         pytest.param("dqn", {"placement.workers": 1}, marks=pytest.mark.thorough),

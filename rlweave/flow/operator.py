@@ -404,9 +404,8 @@ class Operator:
             For each kind of message: the receiver (workers, a memory, or any object), what is sent, how many may be
             under way to each receiver, and what happens when there are more.
         """
-        if self.sends_to is None or not self.sends_to.take_weights():
-            return []
-        return [(self.sends_to, "weights", "1", "the newest replace older ones")]
+        takes = self.sends_to is not None and self.sends_to.take_weights()
+        return [(self.sends_to, "weights", "1", "the newest replace older ones")] if takes else []
 
     def progress(self) -> str:
         """Further lines for the picture of a running plan."""

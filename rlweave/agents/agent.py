@@ -275,7 +275,7 @@ class Agent(ActsAndObserves, ModelExchange, KeepsMemory):
         if not self.learns_in_ranks:
             return "its update has no form for them", f"{other}; a2c, appo, ddpg, dqn, impala, ppo and sac have one"
         if self.replicas is not None:
-            return "replicas average gradients over devices of one process", "leave replicas or the ranks out"
+            return "replicas divide an update among devices of one process", "leave replicas or the ranks out"
         if self._executor is not None:
             return "its graph is built", "call join before build"
         return None

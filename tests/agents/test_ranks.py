@@ -275,7 +275,7 @@ def test_agents_that_cannot_learn_in_ranks_say_why():
             DQN(OBSERVATIONS, IntBox(3), {"network": [{"type": "gru", "units": 4}]}, backend="torch"),
             "counts by its steps that are not padding",
         ),
-        (DQN(OBSERVATIONS, IntBox(3), {"network": SMALL, "replicas": 1}, backend="torch"), "replicas average"),
+        (DQN(OBSERVATIONS, IntBox(3), {"network": SMALL, "replicas": 1}, backend="torch"), "replicas divide"),
         (A2C(OBSERVATIONS, IntBox(3), {"network": SMALL}, backend="torch").build(), "its graph is built"),
     ]
     for agent, why in cases:

@@ -29,58 +29,78 @@ def shard(graph: Graph, backend: Backend, place: str) -> None:
         BuildError: The batch has another number of rows than a multiple of the devices.
     """
     if any(isinstance(node, Gradients) for node in all_nodes(graph)):
-        inputs = [value for value in leaves_of(graph.inputs, Value) if _has_rows(value)]
-        split = {id(value): _rows_of(value, "", backend, place) for value in inputs}
+        _Sharding(backend, place).graph(graph)
+
+
+class _Sharding:
+    """One graph."""
+
+    def __init__(self, backend: Backend, place: str) -> None:
+        self.backend, self.place, self.count = backend, place, place.count(TOGETHER) + 1
+        #: Nodes that split rows.
+        self.made: set[int] = set()
+
+    def graph(self, graph: Graph) -> None:
+        """Splits inputs where they come in: one that no forward pass takes as it is may stay whole."""
+        users = {id(value): node.label for node in _forward(graph) for value in node.inputs()}
+        inputs = [value for value in leaves_of(graph.inputs, Value) if _axis(value) is not None]
+        split = {id(value): self._rows_of(value, users.get(id(value), "")) for value in inputs}
         for node in graph.nodes:
             replace_inputs(node, {key: node.result for key, node in split.items()})
         graph.nodes = [*split.values(), *graph.nodes]
-        _split_forward_passes(graph, backend, place)
+        self._block(graph)
+
+    def _block(self, graph: Graph) -> None:
+        """Splits what forward passes take from elsewhere, in a graph and its bodies."""
+        for node in graph.nodes:
+            for body in node.bodies.values():
+                self._block(body)
+        forward = {id(node) for node in _forward(graph)}
+        inside = {id(value) for node in graph.nodes if id(node) in forward for value in node.values()}
+        split: dict[int, Value] = {}
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            if id(node) in forward:
+                for value in node.inputs():
+                    known = id(value) in inside or id(value) in split or id(value.node) in self.made
+                    if not known and _axis(value) is not None:
+                        nodes.append(self._rows_of(value, node.label))
+                        split[id(value)] = nodes[-1].result
+                replace_inputs(node, split)
+            nodes.append(node)
+        graph.nodes = nodes
+
+    def _rows_of(self, value: Value, user: str) -> Node:
+        """A node that has each device hold its part of the rows of a value.
+
+        Args:
+            value: What has rows, in one axis or folded with others into one.
+            user: What needs them split; "": nothing, so that what cannot be split evenly is whole on each device.
+        """
+        axis, count, split, place = _axis(value), self.count, self.backend.split_rows, self.place
+        assert axis is not None
+        if user and (size := batch_size(value.space)) is not None:
+            check_rows(size, count, user, BuildError)
+
+        def rows(x: Any) -> Any:
+            if user:
+                check_rows(x.shape[axis], count, user)
+            return x if x.shape[axis] % count else split(x, axis, place)
+
+        of = value.name if value.node is None else value.node.label
+        node = Call(label=f"{of}.rows", function=rows, args=(value,), differentiable=False, plain=True)
+        node.result = Value(value.space, node, (), value.name)
+        self.made.add(id(node))
+        return node
 
 
-def _split_forward_passes(graph: Graph, backend: Backend, place: str) -> None:
-    for node in graph.nodes:
-        for body in node.bodies.values():
-            _split_forward_passes(body, backend, place)
-    path = {id(node) for gradient in gradients_of(graph.nodes) for node in gradient.path}
-    inside = {id(value) for node in graph.nodes if id(node) in path for value in node.values()}
-    split: dict[int, Value] = {}
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        if id(node) in path:
-            for value in node.inputs():
-                if _has_rows(value) and id(value) not in inside and id(value) not in split:
-                    nodes.append(_rows_of(value, node.label, backend, place))
-                    split[id(value)] = nodes[-1].result
-            replace_inputs(node, split)
-        nodes.append(node)
-    graph.nodes = nodes
-
-
-def _has_rows(value: Value) -> bool:
+def _axis(value: Value) -> int | None:
+    """The axis of its rows, if there is one."""
     axis = batch_axis(value.space)
-    return axis is not None and axis >= 0
+    return None if axis is None or axis < 0 else axis
 
 
-def _rows_of(value: Value, user: str, backend: Backend, place: str) -> Node:
-    """A node that has each device hold its part of the rows of a value.
-
-    Args:
-        value: What has rows, in one axis or folded with others into one.
-        user: What needs them split; "": nothing, so that what cannot be split evenly is whole on each device.
-        backend: Where they are.
-        place: The devices.
-    """
-    axis, count, split = batch_axis(value.space), place.count(TOGETHER) + 1, backend.split_rows
-    assert axis is not None
-    if user and (size := batch_size(value.space)) is not None:
-        check_rows(size, count, user, BuildError)
-
-    def rows(x: Any) -> Any:
-        if user:
-            check_rows(x.shape[axis], count, user)
-        return x if x.shape[axis] % count else split(x, axis, place)
-
-    of = value.name if value.node is None else value.node.label
-    node = Call(label=f"{of}.rows", function=rows, args=(value,), differentiable=False, plain=True)
-    node.result = Value(value.space, node, (), value.name)
-    return node
+def _forward(graph: Graph) -> list[Node]:
+    """The nodes of forward passes."""
+    path = {id(node) for gradient in gradients_of(graph.nodes) for node in gradient.path}
+    return [node for node in graph.nodes if id(node) in path]

@@ -1,10 +1,11 @@
-"""What the parts of a training cost on this machine: a short training in one process, timed part by part."""
+"""What the parts of a training cost on this machine: short trainings, in which every process times its own parts."""
 
 from __future__ import annotations
 
+import functools
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,33 +13,31 @@ from typing import Any, NamedTuple
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.placement import set_threads
 from rlweave.envs.seeding import derived_seed
-from rlweave.flow import LearnerActor, LocalEngine, Operator, ReportMetrics, Resources
-from rlweave.flow.costs import Costs, OperatorCosts, WeightCosts
+from rlweave.flow import Engine, LearnerActor, Operator, ReportMetrics, Resources
+from rlweave.flow.costs import Costs, MessageCosts, OperatorCosts, WeightCosts
+from rlweave.flow.engine import ANSWER_SECONDS, SystemClock, wait_for_all
 from rlweave.flow.envelope import Envelope, Pulled, stands_for
 from rlweave.flow.gather import Gather
-from rlweave.flow.sources import ReplaySource, ShardSource
+from rlweave.flow.sources import ReplaySource, RolloutSource, ShardSource
 from rlweave.flow.stand_ins import needs_costs, rows_of
+from rlweave.flow.workers import SourceActor
 
 #: Updates in which everything is compiled, and those that are measured at least.
-_WARM_UPDATES, _LEAST_UPDATES = 3, 5
-#: Methods of actors that are sent items, or parts of them.
-_SENT = ("update", "apply_gradients", "insert", "update_priorities")
-#: Names of what is no operator's.
-_READ, _WRITE = "weights/read", "weights/write"
+_WARM_UPDATES, _LEAST_UPDATES = 10, 5
+#: Names of what is no operator's: weights that are read, sent and taken over; calls, before the name of the method.
+_READ, _PUT, _WRITE, _CALL = "weights/read", "weights/put", "weights/write", "call/"
+#: Costs of messages that no short training tells: of a machine with two cores, and Ray 2.60.
+TYPICAL = MessageCosts(call=2e-4, result=2e-4, actor=3e-4, look=2e-6, latency=1e-4)
 
 
 class Tally:
-    """What was timed under one name: how often, how many rows, how many bytes, how long."""
+    """What was timed under one name: how often, how many rows, how long."""
 
     def __init__(self) -> None:
         self.items = self.rows = 0
         self.seconds = 0.0
         self.example: Any = None
         """The first result."""
-        self.sent: tuple[Any, ...] = ()
-        """What a method of another actor took first."""
-        self.by_reference = False
-        """Whether that does not pass through the driver."""
 
     @property
     def bytes(self) -> int:
@@ -48,9 +47,34 @@ class Tally:
         except Exception:
             return 0
 
-    def per_item(self) -> tuple[float, float]:
-        """Rows and seconds of an item."""
-        return self.rows / max(1, self.items), self.seconds / max(1, self.items)
+
+class Timed(NamedTuple):
+    """A `Tally` as plain numbers, which can be added and subtracted."""
+
+    items: float = 0
+    rows: float = 0
+    seconds: float = 0.0
+    bytes: int = 0
+
+    def since(self, other: Timed) -> Timed:
+        """What was timed since another one; what is so rare that nothing was since then, from the beginning."""
+        if self.items == other.items:
+            return self
+        return Timed(self.items - other.items, self.rows - other.rows, self.seconds - other.seconds, self.bytes)
+
+    def plus(self, other: Timed) -> Timed:
+        """Both together."""
+        added = (self.items + other.items, self.rows + other.rows, self.seconds + other.seconds)
+        return Timed(*added, max(self.bytes, other.bytes))
+
+    @property
+    def mean(self) -> float:
+        """Seconds of an item."""
+        return self.seconds / self.items if self.items else 0.0
+
+
+Told = tuple[float, dict[str, Timed]]
+"""Processor seconds of a process, and what was timed in it by name."""
 
 
 class Stopwatch:
@@ -60,17 +84,13 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self.tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, Tally] = {}
         self._inner = [0.0]
-
-    def of(self, name: str) -> Tally:
-        """What was timed under a name."""
-        return self.tallies.setdefault(name, Tally())
 
     @contextmanager
     def timing(self, name: str) -> Iterator[Tally]:
         """Times what happens inside, as one item."""
-        tally, began = self.of(name), time.process_time()
+        tally, began = self._tallies.setdefault(name, Tally()), time.process_time()
         self._inner.append(0.0)
         try:
             yield tally
@@ -80,7 +100,7 @@ class Stopwatch:
             tally.seconds += elapsed - self._inner.pop()
             self._inner[-1] += elapsed
 
-    def timed(self, name: str, function: Callable[..., Any], sent: bool = False) -> Callable[..., Any]:
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that is timed under a name; rows are those of its result, or else of its first argument."""
 
         def call(*arguments: Any) -> Any:
@@ -88,76 +108,22 @@ class Stopwatch:
                 result = function(*arguments)
                 _finish(result)
                 tally.rows += rows_of(result) or sum(map(rows_of, arguments[:1]))
-            if tally.items == 1:
-                tally.example, tally.sent = result, arguments if sent else ()
+            if tally.example is None:
+                tally.example = result
             return result
 
         return call
 
-
-class TimedEngine(LocalEngine):
-    """The local engine, where operators beside workers are timed.
-
-    Args:
-        stopwatch: Where times are kept.
-    """
-
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self._stopwatch = stopwatch
-
-    def create_actors(self, factories: Sequence[Callable[[], Any]], resources: Resources | None = None) -> list[Any]:
-        """Makes the objects."""
-        actors = super().create_actors(factories, resources)
-        for actor in actors:
-            stages = getattr(actor, "stages", ())
-            actor.stages = [(name, self._stopwatch.timed(name, operator)) for name, operator in stages]
-        return actors
+    def told(self) -> Told:
+        """What was timed so far."""
+        timed = {name: Timed(own.items, own.rows, own.seconds, own.bytes) for name, own in self._tallies.items()}
+        return time.process_time(), timed
 
 
-def _timed_object(made: Any, operator: str, stopwatch: Stopwatch) -> Any:
-    """A worker, shard, learner or memory whose methods are timed, as those of an operator or of the weights."""
-    names = {
-        "sample": operator, "update": operator, "apply_gradients": operator,
-        "insert": f"{operator}/insert", "update_priorities": f"{operator}/update_priorities",
-        "get_weights": _READ, "set_weights": _WRITE,
-    }  # fmt: skip
-    for method, name in names.items():
-        own = getattr(made, method, None)
-        if own is not None:
-            setattr(made, method, stopwatch.timed(name, own, method in _SENT))
-    return made
-
-
-def _time_parts(plan: ReportMetrics, stopwatch: Stopwatch) -> None:
-    """Has all parts of a plan, which has not been started, timed."""
-    for node in plan.graph.nodes:
-        if node.group is not None:
-            node.group.factories = [partial(_make_timed, make, node.name, stopwatch) for make in node.group.factories]
-        if isinstance(node.trains, LearnerActor):
-            node.trains.factory = partial(_make_timed, node.trains.factory, node.name, stopwatch)
-        elif node.trains is not None:
-            node.trains.get_weights = stopwatch.timed(_READ, node.trains.get_weights)  # type: ignore[method-assign]
-        if isinstance(node, ReplaySource):
-            node.memory.sample = stopwatch.timed(node.name, node.memory.sample)  # type: ignore[method-assign]
-        elif needs_costs(node) and node.beside is None and node.group is None:
-            _time_operator(node, stopwatch)
-
-
-def _make_timed(make: Callable[[], Any], operator: str, stopwatch: Stopwatch) -> Any:
-    return _timed_object(make(), operator, stopwatch)
-
-
-def _time_operator(node: Operator, stopwatch: Stopwatch) -> None:
-    own = node.process
-
-    def process(envelope: Envelope) -> Pulled:
-        with stopwatch.timing(node.name) as tally:
-            tally.rows += rows_of(envelope.payload)
-            item = own(envelope)
-            _finish(getattr(getattr(item, "payload", None), "metrics", None))
-        return item
-
-    node.work_as(process)
+@functools.cache
+def here() -> Stopwatch:
+    """The stopwatch of this process."""
+    return Stopwatch()
 
 
 def _finish(result: Any) -> None:
@@ -167,84 +133,236 @@ def _finish(result: Any) -> None:
             float(value)
 
 
-class Measured(NamedTuple):
-    """The costs of a training, without those of messages, and what is sent.
+# -- parts that are timed --------------------------------------------------------------------------------------------
 
-    Attributes:
-        costs: The costs.
-        item: An item of its workers.
-        weights: Those of its learner.
-        sent: Calls of other actors than workers, by name.
+
+def _timed_object(operator: str, make: Callable[[], Any]) -> Any:
+    """A worker, shard or learner in its process, whose methods are timed as those of an operator or of the weights."""
+    made = make()
+    names = {
+        "sample": operator, "update": operator, "apply_gradients": operator,
+        "insert": f"{operator}/insert", "update_priorities": f"{operator}/update_priorities",
+        "get_weights": _READ, "set_weights": _WRITE,
+    }  # fmt: skip
+    for method, name in names.items():
+        if hasattr(made, method):
+            setattr(made, method, here().timed(name, getattr(made, method)))
+    made.told_costs = here().told
+    return made
+
+
+class _TimedSource(SourceActor):
+    """The actor of a worker, where operators beside it are timed as well."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.stages = [(name, here().timed(name, operator)) for name, operator in self.stages]
+
+
+def _time_parts(plan: ReportMetrics) -> None:
+    """Has all parts of a plan, which has not been started, timed."""
+    for node in plan.graph.nodes:
+        if node.group is not None:
+            node.group.factories = [partial(_timed_object, node.name, make) for make in node.group.factories]
+        if isinstance(node, Gather) and node.stages:
+            node.source.group.actor_class = _TimedSource
+        if isinstance(node.trains, LearnerActor):
+            node.trains.factory = partial(_timed_object, node.name, node.trains.factory)
+        elif node.trains is not None:
+            node.trains.get_weights = here().timed(_READ, node.trains.get_weights)  # type: ignore[method-assign]
+        if isinstance(node, ReplaySource):
+            node.memory.sample = here().timed(node.name, node.memory.sample)  # type: ignore[method-assign]
+        elif needs_costs(node) and node.beside is None and node.group is None:
+            _time_operator(node)
+
+
+def _time_operator(node: Operator) -> None:
+    own = node.process
+
+    def process(envelope: Envelope) -> Pulled:
+        with here().timing(node.name) as tally:
+            tally.rows += rows_of(envelope.payload)
+            item = own(envelope)
+            _finish(getattr(getattr(item, "payload", None), "metrics", None))
+        return item
+
+    node.work_as(process)
+
+
+class TimedEngine:
+    """An engine, where calls are timed by method, and which asks its actors what they timed.
+
+    Args:
+        engine: Where actors live.
     """
 
-    costs: Costs
-    item: Any
-    weights: Any
-    sent: dict[str, Tally]
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.name, self.in_process = engine, engine.name, engine.in_process
+        self._actors: list[tuple[Any, tuple[str, ...]]] = []
+        """Each actor, and the call that asks it."""
+        self.wait, self.fetch, self.kill, self.capacity = engine.wait, engine.fetch, engine.kill, engine.capacity
+        self.put = here().timed(_PUT, engine.put)
+
+    def create_actors(self, factories: Sequence[Callable[[], Any]], resources: Resources | None = None) -> list[Any]:
+        """Makes actors."""
+        actors = self._engine.create_actors(factories, resources)
+        for factory, actor in zip(factories, actors, strict=True):
+            kind = getattr(factory, "func", None)
+            wraps = isinstance(kind, type) and issubclass(kind, SourceActor)
+            self._actors.append((actor, ("ask", "told_costs") if wraps else ("told_costs",)))
+        return actors
+
+    def call(self, actor: Any, method: str, *arguments: Any) -> Any:
+        """Starts a call."""
+        with here().timing(_CALL + method):
+            return self._engine.call(actor, method, *arguments)
+
+    def call_in_parts(self, actor: Any, method: str, parts: int, *arguments: Any) -> Any:
+        """Starts a call whose result comes in parts."""
+        with here().timing(_CALL + method):
+            return self._engine.call_in_parts(actor, method, parts, *arguments)
+
+    def told(self) -> list[Told]:
+        """What was timed so far, in the driver and in each actor; actors in the driver's process tell nothing."""
+        if self.in_process:
+            return [here().told()]
+        calls = [self._engine.call(actor, *question) for actor, question in self._actors]
+        wait_for_all(self._engine, SystemClock(), calls, ANSWER_SECONDS)
+        return [here().told(), *[call.result() for call in calls]]
 
 
-def measure_costs(algorithm: Algorithm, configs: Sequence[Any], seconds: float = 2.0) -> Measured:
-    """The costs of a training, of short trainings in this process.
+# -- measuring -------------------------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """What a training took.
+
+    Attributes:
+        parts: What was timed, by name, in all processes together.
+        driver: Processor seconds of the driver that were not timed.
+        actors: Those of all actors together.
+        calls: Calls that actors answered.
+        by_reference: Names of what is sent from actor to actor.
+        names: Of operators that need costs.
+    """
+
+    parts: Mapping[str, Timed]
+    driver: float
+    actors: float
+    calls: float
+    by_reference: set[str]
+    names: Sequence[str]
+
+    def of(self, name: str) -> Timed:
+        """What was timed under a name."""
+        return self.parts.get(name, Timed())
+
+
+def measure_costs(algorithm: Algorithm, configs: Sequence[Any], engine: Engine, seconds: float = 4.0) -> Costs:
+    """The costs of a training, of short trainings.
 
     Args:
         algorithm: The algorithm.
         configs: Settings of a training each, of different numbers of workers with agents of their own: an operator's
             time for a row is what it takes more where its items are larger.
-        seconds: Processor time of each training, after everything was compiled.
+        engine: Where workers live. In this process messages cost nothing, so that typical costs stand for them.
+        seconds: Length of each training, after everything was compiled.
 
     Raises:
         ConfigError: The settings contradict each other.
         PlanError: The training fails.
     """
-    runs = [_tallies(algorithm, config, seconds) for config in configs]
-    tallies = {
-        name: [run[name] for run in runs if name in run] for name in dict.fromkeys(n for run in runs for n in run)
-    }
-    read, write = tallies.pop(_READ, []), tallies.pop(_WRITE, [])
-    weights = WeightCosts(bytes=max((own.bytes for own in read), default=0), read=_mean(read), write=_mean(write))
-    costs = Costs(operators={name: _fitted(own) for name, own in tallies.items()}, weights=weights)
-    source = next(iter(tallies.values()))  # workers come first in a plan
-    sent = {name: own[0] for name, own in tallies.items() if own[0].sent}
-    return Measured(costs, source[0].example, read[0].example if read else None, sent)
+    runs = [_run(algorithm, config, engine, seconds) for config in configs]
+    all_of = functools.partial(_all_of, runs)
+    operators = {name: _fitted([run.of(name) for run in runs]) for name in _operators(runs)}
+    weights = WeightCosts(
+        bytes=all_of(_READ).bytes, write=all_of(_WRITE).mean,
+        read=(all_of(_READ).seconds + all_of(_PUT).seconds) / max(1, all_of(_READ).items),
+    )  # fmt: skip
+    if engine.in_process:
+        return Costs(operators=operators, weights=weights, messages=TYPICAL)
+    asking = all_of(_CALL + "next_items").plus(all_of(_CALL + "next_apart")).mean
+    for name in operators:
+        method = name.partition("/")[2] or "update"
+        if name not in runs[0].by_reference:
+            send = max(0.0, all_of(_CALL + method).mean - asking)
+            operators[name] = operators[name].model_copy(update={"send": send})
+    calls = sum(run.calls for run in runs)
+    messages = TYPICAL.model_copy(
+        update={
+            "call": asking,
+            "result": max(0.0, sum(run.driver for run in runs) / calls),
+            "actor": max(0.0, sum(run.actors for run in runs) / calls),
+        }
+    )
+    return Costs(operators=operators, weights=weights, messages=messages)
 
 
-def _tallies(algorithm: Algorithm, config: Any, seconds: float) -> dict[str, Tally]:
-    """What a short training takes, by the names of operators."""
+def _all_of(runs: Sequence[Run], name: str) -> Timed:
+    return functools.reduce(Timed.plus, (run.of(name) for run in runs))
+
+
+def _operators(runs: Sequence[Run]) -> list[str]:
+    """Names of operators, and of methods of their actors."""
+    timed = [name for run in runs for name in run.parts if not name.startswith(("weights/", _CALL))]
+    return list(dict.fromkeys([*runs[0].names, *timed]))
+
+
+def _run(algorithm: Algorithm, config: Any, engine: Engine, seconds: float) -> Run:
+    """A short training."""
     parts = algorithm.parts(config)
     plan = parts.plan()
-    stopwatch = Stopwatch()
-    _time_parts(plan, stopwatch)
+    _time_parts(plan)
     set_threads(config, parts.agent)
-    with plan.start(TimedEngine(stopwatch)):
+    timed = TimedEngine(engine)
+    with plan.start(timed):
         if parts.remote is not None:
             parts.remote.begin(plan)
         seeds = [(derived_seed(config.seed, f"measured worker {number}"),) for number in range(len(parts.workers))]
         plan.ask_workers("start", seeds)
         plan.advance(lambda counters: counters.updates >= _WARM_UPDATES)
-        stopwatch.tallies.clear()
-        begun, least = time.process_time(), plan.counters.updates + _LEAST_UPDATES
-        plan.advance(lambda counters: counters.updates >= least and time.process_time() - begun >= seconds)
+        before = timed.told()
+        until, least = time.perf_counter() + seconds, plan.counters.updates + _LEAST_UPDATES
+        plan.advance(lambda counters: counters.updates >= least and time.perf_counter() >= until)
+        after = timed.told()
+    return _between(before, after, plan)
+
+
+def _between(before: Sequence[Told], after: Sequence[Told], plan: ReportMetrics) -> Run:
+    """What the processes took from one moment to another; the driver is the first of them."""
+    parts: dict[str, Timed] = {}
+    rest = []
+    for (began, earlier), (ended, later) in zip(before, after, strict=True):
+        own = {name: timed.since(earlier.get(name, Timed())) for name, timed in later.items()}
+        spent = sum(timed.seconds - earlier.get(name, Timed()).seconds for name, timed in later.items())
+        rest.append(ended - began - spent)
+        for name, timed in own.items():
+            parts[name] = parts.get(name, Timed()).plus(timed)
+    answered = sum(
+        timed.items for name, timed in parts.items() if name.startswith(_CALL) and name != f"{_CALL}get_weights"
+    )
+    by_reference: set[str] = set()
     for node in plan.graph.nodes:
         if isinstance(node, Gather) and node.stages:  # what the last operator beside the workers makes is sent
-            stopwatch.of(node.source.name).example = stopwatch.of(node.stages[-1].name).example
-        if isinstance(node, ShardSource):
-            stopwatch.of(f"{node.name}/insert").by_reference = any(
-                stands_for(store.inputs[0].item_type) for store in node.stores
-            )
-    return {node.name: stopwatch.of(node.name) for node in plan.graph.nodes if needs_costs(node)} | stopwatch.tallies
+            source, last = node.source.name, node.stages[-1].name
+            parts[source] = parts[source]._replace(bytes=parts[last].bytes)
+        if isinstance(node, ShardSource) and any(stands_for(store.inputs[0].item_type) for store in node.stores):
+            by_reference.add(f"{node.name}/insert")
+        if isinstance(node, RolloutSource):
+            by_reference.add(node.name)  # nothing is sent to it
+    named = [node.name for node in plan.graph.nodes if needs_costs(node)]
+    here_only = {node.name for node in plan.graph.nodes if not isinstance(node.trains, LearnerActor)}
+    return Run(parts, rest[0], sum(rest[1:]), answered, by_reference | here_only, named)
 
 
-def _mean(tallies: Sequence[Tally]) -> float:
-    return sum(own.seconds for own in tallies) / max(1, sum(own.items for own in tallies))
-
-
-def _fitted(tallies: Sequence[Tally]) -> OperatorCosts:
+def _fitted(runs: Sequence[Timed]) -> OperatorCosts:
     """Costs for an item and for a row of it, as far as the runs tell them apart."""
-    (few, least), (many, most) = tallies[0].per_item(), tallies[-1].per_item()
+    few, many = runs[0], runs[-1]
+    rows = [own.rows / max(1, own.items) for own in (few, many)]
     per_row = 0.0
-    if many > 1.2 * few:
-        per_row = min(max(0.0, (most - least) / (many - few)), least / few if few else 0.0)
-    per_item = sum(own.seconds - per_row * own.rows for own in tallies) / max(1, sum(own.items for own in tallies))
+    if rows[1] > 1.2 * rows[0] > 0:
+        per_row = min(max(0.0, (many.mean - few.mean) / (rows[1] - rows[0])), few.mean / rows[0])
+    left = sum(own.seconds - per_row * own.rows for own in runs) / max(1, sum(own.items for own in runs))
     return OperatorCosts(
-        per_item=max(0.0, per_item), per_row=per_row, rows=round(few), bytes=max(own.bytes for own in tallies)
+        per_item=max(0.0, left), per_row=per_row, rows=round(rows[0]), bytes=max(own.bytes for own in runs)
     )

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.measured_costs import Measured, measure_costs
-from rlweave.algorithms.measured_messages import TYPICAL, Sent, WeightMessages, measure_messages, measure_sent
+from rlweave.algorithms.measured_costs import measure_costs
 from rlweave.algorithms.placement import check_engine, close_engine, make_engine
 from rlweave.errors import ConfigError
-from rlweave.flow import WorkerGroup
-from rlweave.flow.costs import Costs, MessageCosts
+from rlweave.flow import LocalEngine, WorkerGroup
+from rlweave.flow.costs import Costs
 from rlweave.flow.simulation import Prediction, simulate
 
 
@@ -37,16 +36,16 @@ def with_workers(config: TrainConfig, workers: int) -> Any:
     return config.model_copy(update={"engine": "ray", "placement": placement, "num_envs": envs})
 
 
-def measured(algorithm: Algorithm, config: TrainConfig, seconds: float = 2.0) -> Costs:
+def measured(algorithm: Algorithm, config: TrainConfig, seconds: float = 4.0) -> Costs:
     """The costs of a training on this machine.
 
-    Of short trainings with one and with two workers in this process; and of messages to an actor on Ray, for which
-    typical ones stand where Ray is not installed.
+    Of short trainings with one and with two workers on Ray; where Ray is not installed, in this process, and with
+    typical costs of messages.
 
     Args:
         algorithm: The algorithm.
         config: Its settings.
-        seconds: Processor time of each training.
+        seconds: Length of each training.
 
     Raises:
         ConfigError: It cannot be simulated as the settings say, or has a trainer of its own.
@@ -59,29 +58,14 @@ def measured(algorithm: Algorithm, config: TrainConfig, seconds: float = 2.0) ->
             received="make_parts or trainer, in place of an agent, a worker and a plan",
             fix="give a file with the costs: --costs FILE",
         )
-    found = measure_costs(algorithm, [with_workers(config, number) for number in (1, 2)], seconds)
+    configs = [with_workers(config, number) for number in (1, 2)]
     if importlib.util.find_spec("ray") is None:
-        return found.costs.model_copy(update={"messages": TYPICAL})
-    engine = make_engine(with_workers(config, 1))
+        return measure_costs(algorithm, configs, LocalEngine(), seconds)
+    engine = make_engine(configs[0])
     try:
-        messages, weights = measure_messages(engine, found.item, found.weights)
-        calls = measure_sent(engine, {name: own.sent for name, own in found.sent.items()})
+        return measure_costs(algorithm, configs, engine, seconds)
     finally:
         close_engine(engine)
-    return _with_messages(found, messages, weights, calls)
-
-
-def _with_messages(
-    found: Measured, messages: MessageCosts, weights: WeightMessages, calls: Mapping[str, Sent]
-) -> Costs:
-    """The costs of a training, with what it takes to send all that is sent."""
-    operators, own = dict(found.costs.operators), found.costs.weights
-    for name, sent in calls.items():
-        operator = operators[name]
-        send = 0.0 if found.sent[name].by_reference else sent.driver
-        operators[name] = operator.model_copy(update={"send": send, "per_item": operator.per_item + sent.actor})
-    own = own.model_copy(update={"read": own.read + weights.put, "write": own.write + weights.receive})
-    return found.costs.model_copy(update={"operators": operators, "messages": messages, "weights": own})
 
 
 def predicted(

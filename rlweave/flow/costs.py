@@ -34,7 +34,7 @@ class MessageCosts(Config):
     """The costs of a call of an actor, beside what its method does."""
 
     call: float = setting(0.0, "time of the driver to send a call", ge=0.0, unit="seconds")
-    result: float = setting(0.0, "time of the driver to receive a result", ge=0.0, unit="seconds")
+    result: float = setting(0.0, "time of the driver to receive a result, and to move items on", ge=0.0, unit="seconds")
     actor: float = setting(0.0, "time of the actor to receive a call and to answer", ge=0.0, unit="seconds")
     look: float = setting(
         0.0, "time of the driver for each call under way, whenever it looks which are done", ge=0.0, unit="seconds"

@@ -36,13 +36,13 @@ def test_a_plan_is_simulated_with_any_number_of_workers(simulated):
 
 
 def test_people_get_a_table_and_the_costs_that_they_can_change(simulated, tmp_path):
-    result = simulated("--simulate", "2,1024", "--costs", "costs.yaml", "--write-costs", "again.yaml")
+    result = simulated("--simulate", "2,256", "--costs", "costs.yaml", "--write-costs", "again.yaml")
     assert result.code == 0, result.err
     assert "each worker has 8 environments" in result.out
     lines = [line.split() for line in result.out.splitlines()]
     head = next(words for words in lines if words[:1] == ["workers"])
     assert head[:3] == ["workers", "machines", "steps/s"]
-    assert "1,024" in [words[0] for words in lines if words]
+    assert "256" in [words[0] for words in lines if words]
     assert "the driver, most of it train_one_step" in result.out
     written = (tmp_path / "again.yaml").read_text()
     assert written in result.out

@@ -18,7 +18,7 @@ from rlweave.flow.costs import Costs, MessageCosts, OperatorCosts, WeightCosts
 from rlweave.flow.engine import ANSWER_SECONDS, SystemClock, wait_for_all
 from rlweave.flow.envelope import Envelope, Pulled, stands_for
 from rlweave.flow.gather import Gather
-from rlweave.flow.sources import ReplaySource, RolloutSource, ShardSource
+from rlweave.flow.sources import ReplaySource, ShardSource
 from rlweave.flow.stand_ins import needs_costs, rows_of
 from rlweave.flow.workers import SourceActor
 
@@ -242,7 +242,7 @@ class Run(NamedTuple):
         driver: Processor seconds of the driver that were not timed.
         actors: Those of all actors together.
         calls: Calls that actors answered.
-        by_reference: Names of what is sent from actor to actor.
+        sent: Names of what the driver sends to actors.
         names: Of operators that need costs.
     """
 
@@ -250,7 +250,7 @@ class Run(NamedTuple):
     driver: float
     actors: float
     calls: float
-    by_reference: set[str]
+    sent: set[str]
     names: Sequence[str]
 
     def of(self, name: str) -> Timed:
@@ -282,11 +282,10 @@ def measure_costs(algorithm: Algorithm, configs: Sequence[Any], engine: Engine, 
     if engine.in_process:
         return Costs(operators=operators, weights=weights, messages=TYPICAL)
     asking = all_of(_CALL + "next_items").plus(all_of(_CALL + "next_apart")).mean
-    for name in operators:
-        method = name.partition("/")[2] or "update"
-        if name not in runs[0].by_reference:
-            send = max(0.0, all_of(_CALL + method).mean - asking)
-            operators[name] = operators[name].model_copy(update={"send": send})
+    for name in runs[0].sent & operators.keys():
+        methods = [name.partition("/")[2]] if "/" in name else ["update", "apply_gradients"]
+        sending = functools.reduce(Timed.plus, (all_of(_CALL + method) for method in methods)).mean
+        operators[name] = operators[name].model_copy(update={"send": max(0.0, sending - asking)})
     calls = sum(run.calls for run in runs)
     messages = TYPICAL.model_copy(
         update={
@@ -341,18 +340,19 @@ def _between(before: Sequence[Told], after: Sequence[Told], plan: ReportMetrics)
     answered = sum(
         timed.items for name, timed in parts.items() if name.startswith(_CALL) and name != f"{_CALL}get_weights"
     )
-    by_reference: set[str] = set()
+    sent: set[str] = set()
     for node in plan.graph.nodes:
         if isinstance(node, Gather) and node.stages:  # what the last operator beside the workers makes is sent
             source, last = node.source.name, node.stages[-1].name
             parts[source] = parts[source]._replace(bytes=parts[last].bytes)
-        if isinstance(node, ShardSource) and any(stands_for(store.inputs[0].item_type) for store in node.stores):
-            by_reference.add(f"{node.name}/insert")
-        if isinstance(node, RolloutSource):
-            by_reference.add(node.name)  # nothing is sent to it
+        if isinstance(node, ShardSource):
+            sent.add(f"{node.name}/update_priorities")
+            if not any(stands_for(store.inputs[0].item_type) for store in node.stores):  # those go from actor to actor
+                sent.add(f"{node.name}/insert")
+        if isinstance(node.trains, LearnerActor):
+            sent.add(node.name)
     named = [node.name for node in plan.graph.nodes if needs_costs(node)]
-    here_only = {node.name for node in plan.graph.nodes if not isinstance(node.trains, LearnerActor)}
-    return Run(parts, rest[0], sum(rest[1:]), answered, by_reference | here_only, named)
+    return Run(parts, rest[0], sum(rest[1:]), answered, sent, named)
 
 
 def _fitted(runs: Sequence[Timed]) -> OperatorCosts:

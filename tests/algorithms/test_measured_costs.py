@@ -25,7 +25,6 @@ def test_what_is_timed_inside_of_something_else_counts_there_alone(monkeypatch):
         watch.timed("inner", inner)(rows)
         watch.timed("inner", inner)(rows)
         now[0] += 0.25
-        return None
 
     watch.timed("outer", outer)(range(3))
     now[0] += 10.0

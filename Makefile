@@ -71,7 +71,8 @@ mutants: $(VENV)/.installed-dev  ## Slips in components and graphs that no test 
 bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a table each.
 	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole \
 	    cold_start act_latency serve_latency train_ppo_pong train_dqn_pong train_dqn_cartpole train_sac \
-	    flow_items flow_apex flow_impala flow_memory flow_recovery multi_learner single_learner_fine; do \
+	    flow_items flow_apex flow_impala flow_memory flow_recovery multi_learner single_learner_fine \
+	    parameter_server; do \
 	  $(BIN)/python benchmarks/$$script.py; \
 	done
 

@@ -156,7 +156,26 @@ class _TimedSource(SourceActor):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.stages = [(name, here().timed(name, operator)) for name, operator in self.stages]
+        self.stages = [(name, _TimedStage(name, operator)) for name, operator in self.stages]
+
+
+class _TimedStage:
+    """An operator beside a worker, which is timed.
+
+    Args:
+        name: Of the operator.
+        operator: The operator.
+    """
+
+    def __init__(self, name: str, operator: Operator) -> None:
+        self._operator, self._timed = operator, here().timed(name, operator)
+
+    def __call__(self, item: Any) -> Any:
+        """Transforms an item."""
+        return self._timed(item)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
 
 
 def _time_parts(plan: ReportMetrics) -> None:
@@ -309,6 +328,7 @@ def _operators(runs: Sequence[Run]) -> list[str]:
 
 def _run(algorithm: Algorithm, config: Any, engine: Engine, seconds: float) -> Run:
     """A short training."""
+    here.cache_clear()  # what another training took stands in the one before
     parts = algorithm.parts(config)
     plan = parts.plan()
     _time_parts(plan)

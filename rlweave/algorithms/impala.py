@@ -166,7 +166,9 @@ def impala_plan(
     learner_timeout: float,
 ) -> ReportMetrics:
     """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
-    batches = workers.rollouts().gather("async", rollouts_ahead).for_each(ConcatBatches(min_steps=batch_steps))
+    apart = isinstance(learner, LearnerActor) and not replay_proportion  # what is replayed is kept here
+    rollouts = workers.rollouts().gather("async", rollouts_ahead, by_reference=apart)
+    batches = rollouts.for_each(ConcatBatches(min_steps=batch_steps))
     if replay_proportion:
         batches = batches.for_each(MixInReplay(replay_capacity, replay_proportion, seed))
     queued = batches.queue(learner_queue, queue_policy)

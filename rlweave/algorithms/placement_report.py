@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rlweave.algorithms.placements import PLACEMENTS, FragmentName, Placement, P
 from rlweave.envs.batching import batch_codec
 from rlweave.envs.shared_batches import can_share
 from rlweave.errors import SpaceError
-from rlweave.flow import LearnerActor, Operator, ReportMetrics
+from rlweave.flow import ItemReference, LearnerActor, Operator, ReportMetrics
 from rlweave.flow.gather_modes import GatherAsync
 from rlweave.flow.item_types import type_name
 from rlweave.flow.parameter_shards import CALLS_AHEAD, ApplyAtShard
@@ -161,7 +162,13 @@ def _of_workers(config: TrainConfig, graph: PlanGraph, agent: Any) -> list[Row]:
                 lag, size, how = "0", _item_bytes(config, agent), "sync"
             if "shard" in places:
                 lag, size, rule = "-", "-", "the rule of its source"
-            rows.append((*places, type_name(port.item_type), size, how, str(edge_capacity(port, node)), lag, rule))
+            what = type_name(port.item_type)
+            if getattr(node, "by_reference", False):
+                what, size = f"reference to {what}", "-"
+            elif typing.get_origin(port.item_type) is ItemReference and places[1] == "learner's actor":
+                places, size = ("worker", places[1]), _item_bytes(config, agent)
+                what = type_name(typing.get_args(port.item_type)[0])
+            rows.append((*places, what, size, how, str(edge_capacity(port, node)), lag, rule))
     for message in messages_of(graph):
         if message.receiver is not None and message.receiver.runs_at != message.sender.runs_at and not message.stored:
             places = _place(message.sender), _place(message.receiver)

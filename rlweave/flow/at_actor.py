@@ -11,7 +11,7 @@ from rlweave.errors import PlanError
 from rlweave.flow.codec import decode, encode
 from rlweave.flow.context import Context
 from rlweave.flow.engine import ActorLost, ArgumentFailed, Call, LocalCall
-from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal
+from rlweave.flow.envelope import ABSORBED, END, NOT_READY, Envelope, Pulled, Signal, argument_of
 from rlweave.flow.plan_errors import failure
 from rlweave.flow.supervision import FailureRule, Supervisor
 
@@ -171,7 +171,8 @@ class AtActor(CallsLearner):
                 return ABSORBED
             self._started_at = self._now()
             self._record.busy = True
-            self.working = item, self._engine.call(self._record.actor, operator.method, item.payload)
+            call = self._engine.call(self._record.actor, operator.method, argument_of(item.payload))
+            self.working = item, call
             result = self._finish()
             # it has moved: what stands before it has room now, which the scheduler fills before it waits
             return ABSORBED if result is NOT_READY else result
@@ -188,6 +189,10 @@ class AtActor(CallsLearner):
             return NOT_READY
         try:
             answer = call.result()
+        except ArgumentFailed:  # the item was lost with the machine of its worker, and the learner is well
+            self.working = None
+            self._context.counters.lose(self._operator.name, 1)
+            return ABSORBED
         except Exception as error:
             return self._failed(item, error)
         self.working = None

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rlweave.flow.codec import saved_as
 from rlweave.flow.engine import Call
-from rlweave.flow.protocols import Episode, steps_of
+from rlweave.flow.protocols import Batch, Episode, steps_of
 
 
 @saved_as("signal")
@@ -262,6 +262,10 @@ class ItemReference(Generic[ItemT]):
             "a reference to an item means nothing in another process: send reference.fetch(), or give the reference to "
             "an actor by Engine.call(actor, method, reference.argument)"
         )
+
+
+#: A batch, or a reference to one.
+HeldBatch = TypeVar("HeldBatch", bound=Batch | ItemReference[Any])
 
 
 def described(item: Any) -> tuple[int, bool, int]:

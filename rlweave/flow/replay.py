@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 from rlweave.errors import ConfigError, PlanError
 from rlweave.flow.batch import SampleBatch
 from rlweave.flow.context import Context
 from rlweave.flow.engine import Call
-from rlweave.flow.envelope import END, NOT_READY, Envelope, ItemReference, Pulled, Signal
+from rlweave.flow.envelope import END, NOT_READY, Envelope, HeldBatch, Pulled, Signal
 from rlweave.flow.item_types import Signature
 from rlweave.flow.learner import TrainStats
 from rlweave.flow.operator import Graph, Operator, Port, check_input
-from rlweave.flow.protocols import Batch, BatchType, Memory, PrioritizedMemory, require, steps_of
+from rlweave.flow.protocols import BatchType, Memory, PrioritizedMemory, require, steps_of
 from rlweave.flow.shards import ReplayShards, ShardRecord
 from rlweave.flow.sources import ReplaySource, ShardSource
-
-Stored = TypeVar("Stored", bound=Batch | ItemReference[Any])
 
 
 class StoreToBuffer(Operator):
@@ -50,7 +48,7 @@ class StoreToBuffer(Operator):
 
     def signature(self) -> Signature:
         """What goes in comes out."""
-        takes = BatchType if self.sends_to is None else Stored
+        takes = BatchType if self.sends_to is None else HeldBatch
         return Signature(takes, takes)
 
     def __call__(self, batch: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from rlweave.flow.at_actor import AtActor, CallsLearner
 from rlweave.flow.context import Context
 from rlweave.flow.engine import Call
-from rlweave.flow.envelope import ABSORBED, UNKNOWN_VERSION, Envelope, Pulled
+from rlweave.flow.envelope import ABSORBED, UNKNOWN_VERSION, Envelope, HeldBatch, Pulled
 from rlweave.flow.gradients import Gradients
 from rlweave.flow.item_types import Signature, positive, snake_case
 from rlweave.flow.learner import LearnerActor, TrainStats
@@ -195,8 +195,8 @@ class TrainOneStep(LearnerOperator):
     """
 
     def signature(self) -> Signature:
-        """Takes batches."""
-        return Signature(BatchType, TrainStats)
+        """Takes batches; for a learner in an actor also references to them, whose items it gets from their makers."""
+        return Signature(HeldBatch if isinstance(self.learner, LearnerActor) else BatchType, TrainStats)
 
 
 class ApplyGradients(LearnerOperator):

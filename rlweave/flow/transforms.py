@@ -9,11 +9,11 @@ from typing import Any, ClassVar, TypeVar
 
 from rlweave.errors import PlanError, nearest
 from rlweave.flow.branching import Unite
-from rlweave.flow.envelope import ABSORBED, END, Envelope, Pulled, Signal, merge
+from rlweave.flow.envelope import ABSORBED, END, Envelope, HeldBatch, ItemReference, Pulled, Signal, merge
 from rlweave.flow.gather_modes import GatherSync
 from rlweave.flow.item_types import Signature, check_arguments, positive, signature_of, snake_case
 from rlweave.flow.operator import Operator, Port, check_input
-from rlweave.flow.protocols import BatchType, steps_of
+from rlweave.flow.protocols import steps_of
 
 Item = TypeVar("Item")
 
@@ -144,12 +144,17 @@ class ConcatBatches(Buffering):
         super().__init__(positive("min_steps", min_steps, "concat_batches"), steps_of)
 
     def merged(self, payloads: list[Any]) -> Any:
-        """The concatenated batch."""
-        return payloads[0].concat(payloads)
+        """The concatenated batch; a reference to one that is whole already stays a reference."""
+        if not isinstance(payloads[0], ItemReference):
+            return payloads[0].concat(payloads)
+        if len(payloads) == 1:
+            return payloads[0]
+        items = [reference.fetch() for reference in payloads]
+        return ItemReference.to(items[0].concat(items))
 
     def signature(self) -> Signature:
         """What goes in comes out."""
-        return Signature(BatchType, BatchType)
+        return Signature(HeldBatch, HeldBatch)
 
     def note(self) -> str:
         """The number of steps."""

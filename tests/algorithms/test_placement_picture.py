@@ -46,6 +46,23 @@ def test_shards_and_the_driver_of_ape_x_are_joined():
     assert "priorities" in text
 
 
+def test_rollouts_go_from_worker_to_learner_and_only_references_to_the_driver():
+    text = drawn("impala", **{"engine": "ray", "placement.workers": 2, "learner": "actor"})
+    boxes = {
+        line.split("[")[1].split('"')[1].split("<")[0]: line.split("[")[0].strip()
+        for line in text.splitlines()
+        if "[" in line
+    }
+    arrows = [line.strip() for line in text.splitlines() if "SampleBatch" in line]
+    (whole,) = [arrow for arrow in arrows if "reference" not in arrow]
+    assert whole.startswith(boxes["worker"])
+    assert whole.endswith(boxes["learner's actor"])
+    assert " bytes" in whole
+    (reference,) = [arrow for arrow in arrows if "reference" in arrow]
+    assert reference.endswith(boxes["driver"])
+    assert " bytes" not in reference
+
+
 def test_shards_of_parameters_are_one_box():
     text = drawn("a3c", **{"placement": "parameter_server", "placement.shards": 2, "engine": "ray"})
     assert text.count("[") == 2

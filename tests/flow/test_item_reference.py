@@ -65,7 +65,7 @@ def needs_rows(batch: SampleBatch) -> bool:
     [
         (lambda stream: stream.for_each(TrainOneStep(FakeLearner())), "train_one_step"),
         (lambda stream: stream.for_each(StoreToBuffer(FakeMemory())), "store_to_buffer"),
-        (lambda stream: stream.for_each(ConcatBatches(8)), "concat_batches"),
+        (lambda stream: stream.for_each(ConcatBatches(8)).for_each(TrainOneStep(FakeLearner())), "train_one_step"),
         (lambda stream: stream.queue(2).for_each(needs_rows), "needs_rows"),
         (lambda stream: stream.filter(needs_rows), "filter"),
         (lambda stream: stream.flatten(), "flatten"),
@@ -80,7 +80,7 @@ def test_who_needs_the_item_itself_is_refused_at_construction(
         compose(referred())
     text = str(refused.value)
     assert operator in text
-    assert any(producer in text for producer in ("gather_async", "queue", "union"))
+    assert any(producer in text for producer in ("gather_async", "queue", "union", "concat_batches"))
     assert "ItemReference[SampleBatch]" in text
     assert "leave by_reference=True out of the gather" in text
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from rlweave.errors import PlanError
 from rlweave.flow import (
     NOT_READY,
+    ConcatBatches,
     FakeClock,
     LearnerActor,
     LocalEngine,
@@ -19,6 +21,7 @@ from rlweave.flow import (
     TrainOneStep,
     WorkerGroup,
 )
+from rlweave.flow.engine import ArgumentFailed, LocalCall
 from tests.flow.conftest import Start
 from tests.flow.fakes import FakeLearner, FakeWorker, SimulatedEngine, workers
 
@@ -32,6 +35,55 @@ def test_it_trains_and_its_weights_reach_the_workers(start: Start) -> None:
     assert group[0].received == [0, 2, 4]
     assert plan.report().train_lag == {0: 3, 1: 3}
     assert plan.counters.trained_samples == 6 * 4
+
+
+@pytest.mark.parametrize("min_steps", [4, 8])
+def test_it_gets_items_from_their_makers(min_steps: int, start: Start) -> None:
+    """A batch of one item stays a reference; one of several is joined here. The learner trains on the same rows."""
+
+    def trained(by_reference: bool) -> list[Any]:
+        seen: list[Any] = []
+
+        class Sees(FakeLearner):
+            def update(self, batch: Any) -> Any:
+                seen.append({name: np.array(column) for name, column in batch.data.items()})
+                return super().update(batch)
+
+        group = workers(2)
+        items = ParallelRollouts(group).gather_async(by_reference=by_reference).for_each(ConcatBatches(min_steps))
+        plan = start(ReportMetrics(items.for_each(TrainOneStep(LearnerActor(Sees), group)), group))
+        assert [item.payload.num_steps for item in islice(plan.items(), 4)] == [min_steps] * 4
+        assert plan.counters.trained_samples == 4 * min_steps
+        return seen
+
+    for here, apart in zip(trained(False), trained(True), strict=True):
+        assert here.keys() == apart.keys()
+        for name, column in here.items():
+            np.testing.assert_array_equal(apart[name], column)
+
+
+class LosesArguments(LocalEngine):
+    """The items of some calls are lost with the machine of their worker."""
+
+    updates = 0
+
+    def call(self, actor: Any, method: str, *arguments: Any) -> Any:
+        if method == "update":
+            self.updates += 1
+            if self.updates in (2, 3):
+                return LocalCall(None, ArgumentFailed("an argument is lost"))
+        return super().call(actor, method, *arguments)
+
+
+def test_an_item_that_is_lost_with_its_worker_is_counted_and_the_learner_is_not_blamed() -> None:
+    group = workers(1)
+    items = ParallelRollouts(group).gather_async(by_reference=True)
+    plan = ReportMetrics(items.for_each(TrainOneStep(LearnerActor(FakeLearner), group)), group)
+    plan = plan.start(LosesArguments(), FakeClock())
+    assert [item.payload.version for item in islice(plan.items(), 3)] == [1, 2, 3]
+    assert plan.counters.lost_items == {"train_one_step": 2}
+    assert plan.counters.env_steps_sampled == plan.counters.trained_samples + 2 * 4
+    assert not plan.counters.failures
 
 
 def test_a_queue_keeps_the_rollouts_moving_while_it_trains() -> None:

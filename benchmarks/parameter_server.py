@@ -107,7 +107,7 @@ def by_hand(shards: int, seconds: float, warm_up: float) -> dict[str, float]:
 
     from rlweave.flow.parameter_shards import InParts
 
-    in_parts = InParts(*server._division())
+    in_parts = InParts(*server.division())
     holders = [Shard.remote(factory) for factory in server.factories]
     workers = [Worker.remote(own, number, in_parts) for number, own in enumerate(server.workers.factories)]
     under_way = {}

@@ -14,6 +14,7 @@ from rlweave.algorithms.placement import RolloutWorkers, place
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
 from rlweave.flow import AverageGradients, ComputeGradients, LearnerActor, ReportMetrics, Resources, Stream, WorkerGroup
+from rlweave.flow.item_types import signature_of
 from rlweave.flow.parameter_shards import ApplyAtShard, InParts
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def parameter_server_parts(config: Any, algorithm: Algorithm) -> Parts:
         ConfigError: There are more shards than variables, or a setting has no meaning here.
     """
     _check(config)
-    agent, workers = place(config, functools.partial(_make_agent, algorithm), gradient_worker)
+    assert algorithm.worker is not None
+    computes = getattr(signature_of(algorithm.worker).gives, "computes_gradients", False)
+    make_worker = algorithm.worker if computes else gradient_worker
+    agent, workers = place(config, functools.partial(_make_agent, algorithm), make_worker)
     agent.build()
     assert isinstance(workers, WorkerGroup)
     server = ParameterServer(config, agent, workers)
@@ -76,7 +80,7 @@ class ParameterServer:
         """The plan: each worker's gradients by themselves, or the means of rounds, through all shards."""
         config, workers = self.config, RolloutWorkers(self.workers, self.config)
         computed = workers.rollouts().par_for_each(ComputeGradients(None, getattr(config, "microbatch_size", None)))
-        in_parts = InParts(*self._division())
+        in_parts = InParts(*self.division())
         stream: Stream
         if config.gather == "sync" or isinstance(config, RolloutTrainConfig):  # an update is of all workers
             stream = computed.per_worker_shares().for_each(AverageGradients()).for_each(in_parts)
@@ -89,7 +93,7 @@ class ParameterServer:
             stream.on_error(config.placement.shard_failure, config.worker_timeout)
         return ReportMetrics(stream, workers)
 
-    def _division(self) -> tuple[list[list[str]], float | None]:
+    def division(self) -> tuple[list[list[str]], float | None]:
         """The paths of each shard, and the norm to clip to before; a single shard clips by itself."""
         paths = [list(factory.values) for factory in self.factories]
         return paths, self.agent.make_root().optimizer.max_grad_norm if len(paths) > 1 else None
@@ -117,6 +121,13 @@ def _check(config: Any) -> None:
             where="agent.normalize_observations",
             received="true, with placement parameter_server",
             fix="leave it out, or use another placement",
+        )
+    if getattr(config.agent, "replicas", None) is not None:
+        raise ConfigError(
+            "each worker computes gradients of its own rollouts, on one device",
+            where="agent.replicas",
+            received=f"{config.agent.replicas}, with placement parameter_server",
+            fix="leave it out, and choose the number of workers",
         )
     if isinstance(config.agent.device, dict):
         raise ConfigError(

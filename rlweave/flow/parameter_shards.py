@@ -89,30 +89,31 @@ class ShardCalls(CallsLearner):
         if self._is_full() or self._is_late():
             self._settle()
         if (self._is_down() and not self._restarted()) or self._is_full():
-            self._blocked_in_step = self._context.turn.number
+            return self._not_ready()
+        if operator.gates and not operator.gates_open():
             return NOT_READY
         item = operator.take()
+        if item is END:
+            self._settle()
+            return self._not_ready() if self.under_way or self._is_down() else operator.at_end()
         if isinstance(item, Signal):
-            if item is not END:
-                return item
-            self.drain()
-            return operator.at_end()
+            return item
         operator.timer.items += 1
         if not operator.admits(item):
             return ABSORBED
         started = self._now()
-        self.under_way.append(
-            UnderWay(
-                item,
-                self._engine.call(self._record.actor, operator.method, piece_of(item.payload, operator.number)),
-                started,
-            )
-        )
+        piece = piece_of(item.payload, operator.number)
+        call = self._engine.call(self._record.actor, operator.method, piece)
+        self.under_way.append(UnderWay(item, call, started))
         operator.sent(item)
         if self._engine.in_process:
             self._settle()
         operator.timer.seconds += self._now() - started
         return item
+
+    def _not_ready(self) -> Pulled:
+        self._blocked_in_step = self._context.turn.number
+        return NOT_READY
 
     def _is_full(self) -> bool:
         return len(self.under_way) >= CALLS_AHEAD

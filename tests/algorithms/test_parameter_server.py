@@ -197,6 +197,7 @@ def test_a_shard_that_fails_ends_the_training_and_the_last_checkpoint_is_whole(t
         ("a3c", {"placement.shards": 2}, "placement local has no shards of the parameters", "placement.shards"),
         ("a2c", {**SHARDS, "agent.normalize_observations": True}, "no observations to keep", "agent.normalize_obs"),
         ("a3c", {**SHARDS, "agent.device": {"policy": "cpu"}}, "could be on different devices", "agent.device"),
+        ("a2c", {**SHARDS, "agent.replicas": 2}, "each worker computes gradients", "agent.replicas"),
         ("a3c", {**SHARDS, "gather": "sync", "max_lag": 1}, "no weight lag to bound", "max_lag"),
     ],
 )

@@ -138,6 +138,15 @@ def test_workers_do_not_wait_for_a_shard_and_few_enough_updates_are_under_way_to
     assert clock.now() <= 1.0 + 5.0 * (20 - CALLS_AHEAD) + 1e-6
 
 
+def test_the_end_comes_when_all_updates_have_arrived() -> None:
+    clock = FakeClock()
+    engine = SimulatedEngine(clock, lambda index: 1.0 if index < 2 else 3.0)
+    plan = server(computing(2, items=3), shards()).start(engine, clock)
+    assert len(list(plan.items())) == 6
+    assert clock.now() >= 1.0 + 6 * 3.0
+    assert plan.report().metrics == {"apply_gradients/loss": 4.0}
+
+
 def test_the_norm_is_that_of_all_parts_together() -> None:
     values = {"a": np.array([3.0], np.float32), "b": np.array([0.0], np.float32), "c": np.array([4.0], np.float32)}
     for most, scale in ((None, 1.0), (10.0, 1.0), (2.5, 0.5)):

@@ -15,7 +15,7 @@ from rlweave.backends.torch_.runtime import TorchBackend
 from rlweave.errors import BuildError
 from rlweave.settings.config import describe_settings
 from rlweave.spaces import Dict, FloatBox, IntBox
-from tests.agents.rollouts import SMALL, rollout, transitions
+from tests.agents.rollouts import SMALL, transitions
 
 OBSERVATIONS = FloatBox(shape=(3,))
 BOX = FloatBox(-1.0, 1.0, shape=(2,))
@@ -57,13 +57,13 @@ def make(name, backend, **more):
 
 
 def batch_for(name, backend):
-    agent = make(name, backend)  # of somebody else: acting draws random numbers
+    agent = make(name, backend)
     if not isinstance(agent, ON_POLICY):
         return transitions(agent, 8)
-    if not agent.recurrent:
-        return rollout(agent)
     batch = agent.batch_space().sample((6, 4), rng=np.random.default_rng(0))
-    return {**batch, "rewards": np.tanh(batch["rewards"]), "log_probs": -1.0 - np.tanh(np.abs(batch["log_probs"]))}
+    # by a policy that is nearly the one that learns: one of three actions
+    log_probs = -np.log(3.0) + 0.1 * np.tanh(batch["log_probs"])
+    return {**batch, "rewards": np.tanh(batch["rewards"]), "log_probs": log_probs.astype(np.float32)}
 
 
 def check_equal(one, many, batch, updates=3):
@@ -85,9 +85,9 @@ def check_equal(one, many, batch, updates=3):
     ("name", "backend"),
     [
         *((name, "torch") for name in CASES if name not in ("td3", "recurrent dqn")),
-        *((name, "jax") for name in ("a2c", "dqn")),
+        ("dqn", "jax"),
         pytest.param("ppo", "jax", marks=pytest.mark.slow),
-        *(pytest.param(name, "jax", marks=pytest.mark.thorough) for name in CASES if name not in ("a2c", "dqn", "ppo")),
+        *(pytest.param(name, "jax", marks=pytest.mark.thorough) for name in CASES if name not in ("dqn", "ppo")),
     ],
 )
 def test_replicas_learn_as_one_device(name, backend):

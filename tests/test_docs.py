@@ -214,6 +214,32 @@ def test_the_commands_that_look_at_plans(name, tmp_path, monkeypatch, capsys):
             assert "report_metrics" in capsys.readouterr().out or (tmp_path / words[-1]).exists()
 
 
+def table_rows(text):
+    """The cells of the lines that begin with a number of workers."""
+    return [re.split("  +", line.strip()) for line in text.splitlines() if re.match(r" *\d[\d,]*  ", line)]
+
+
+@pytest.mark.parametrize(
+    ("number", "algorithm", "workers"),
+    [
+        (0, "ppo", "2,16"),
+        (1, "impala", "2,16"),
+        pytest.param(2, "ape-x", "2,16", marks=pytest.mark.thorough),
+        pytest.param(3, "dqn", "2,16", marks=pytest.mark.thorough),
+        pytest.param(0, "ppo", "2,16,256,4096", marks=[pytest.mark.thorough, pytest.mark.slow]),
+        pytest.param(1, "impala", "2,16,256,4096", marks=[pytest.mark.thorough, pytest.mark.slow]),
+    ],
+)
+def test_the_tables_of_how_trainings_scale(number, algorithm, workers, monkeypatch, capsys):
+    shown = re.findall(r"```text\n(.*?)```", (PLAN_PAGES / "scale.md").read_text(encoding="utf-8"), re.DOTALL)[number]
+    costs = str(PLAN_PAGES / "costs" / f"{algorithm}.yaml")
+    words = ["rlweave", "plan", algorithm, "--simulate", workers, "--cores", "16", "--costs", costs]
+    run_command(words, monkeypatch)
+    printed = table_rows(capsys.readouterr().out)
+    assert printed == table_rows(shown)[: len(printed)]
+    assert len(printed) == len(workers.split(","))
+
+
 @pytest.mark.long(minutes=0.5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cluster.md", "failures.md", "staleness.md"])

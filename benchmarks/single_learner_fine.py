@@ -3,9 +3,9 @@
     python benchmarks/single_learner_fine.py
     BENCHMARK_CLOCK=cpu python benchmarks/single_learner_fine.py     # processor time of the server's process
 
-Two workers step 16 environments each, whose observations are pictures as large as Pong's (84 x 84, four frames) and
-cost nothing else. The server acts for one worker while the other steps (batches of 16), and collects rollouts that
-nobody learns from. The network alone acts on a batch of 16 that is there. Rounds alternate.
+Two workers step 32 environments each, whose observations are pictures as large as Pong's (84 x 84, four frames) and
+cost nothing else. The server acts for one worker while the other steps (batches of 32), and collects rollouts that
+nobody learns from. The network alone acts on a batch of 32 that is there. Rounds alternate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlweave.algorithms.single_learner_fine import ServedWorkers, single_learner
 from rlweave.flow import ReportMetrics
 from rlweave.flow.ray_engine import RayEngine
 
-WORKERS, ENVIRONMENTS, BAR = 2, 16, 0.8
+WORKERS, ENVIRONMENTS, BAR = 2, 32, 0.8
 ENV = "rlweave-benchmarks/Pictures-v0"
 
 
@@ -51,7 +51,7 @@ def main():
     """Prints a table, and one JSON object as the last line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--batches", type=int, default=100, help="batches in a round")
+    parser.add_argument("--batches", type=int, default=60, help="batches in a round")
     parser.add_argument("--backend", default="torch")
     options = parser.parse_args()
     gymnasium.register(ENV, Pictures)

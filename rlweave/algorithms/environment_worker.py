@@ -27,7 +27,7 @@ class Offer:
         rewards: float32 (B,); None where all episodes begin with these observations, without a step before.
         terminated: As in `StepResult`, like all that follow.
         truncated: bool (B,).
-        next_observations: Nested (B, ...).
+        next_observations: Nested (B, ...); None where no episode ended, so that they are the observations.
         valid: bool (B,).
         episode_start: bool (B,).
     """
@@ -43,21 +43,16 @@ class Offer:
     @classmethod
     def of(cls, result: StepResult) -> Offer:
         """The offer after a step."""
-        return cls(
-            result.observations,
-            result.rewards,
-            result.terminated,
-            result.truncated,
-            result.next_observations,
-            result.valid,
-            result.episode_start,
-        )
+        following = None if result.next_observations is result.observations else result.next_observations
+        flags = result.terminated, result.truncated
+        return cls(result.observations, result.rewards, *flags, following, result.valid, result.episode_start)
 
     def result(self) -> StepResult | None:
         """The step; None where there is none. Infos and episodes stay with the worker."""
         if self.rewards is None:
             return None
-        step = self.rewards, self.terminated, self.truncated, self.next_observations, self.valid, self.episode_start
+        following = self.observations if self.next_observations is None else self.next_observations
+        step = self.rewards, self.terminated, self.truncated, following, self.valid, self.episode_start
         return StepResult(self.observations, *step, (), ())
 
     def state_dict(self) -> dict[str, Any]:

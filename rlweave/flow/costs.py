@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rlweave.errors import PlanError, nearest
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from rlweave.errors import ConfigError, PlanError
 from rlweave.settings.config import Config, setting
 
 
@@ -64,18 +67,46 @@ class Costs(Config):
     messages: MessageCosts = setting(MessageCosts(), "costs of calls of actors")
     network: NetworkCosts = setting(NetworkCosts(), "costs of messages between machines")
 
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Makes them from plain data.
+
+        Raises:
+            ConfigError: For an unknown key, a wrong type, or a value out of range.
+        """
+        operators = data.get("operators")
+        for name, own in operators.items() if isinstance(operators, Mapping) else ():
+            try:
+                OperatorCosts.from_data(own or {})
+            except ConfigError as error:
+                raise ConfigError(
+                    error.what, where=f"costs of {name!r}", received=error.received, fix=error.fix
+                ) from error
+        return super().from_data(data)
+
     def of(self, operator: str) -> OperatorCosts:
         """The costs of an operator.
 
         Raises:
             PlanError: There are none.
         """
-        found = self.operators.get(operator)
-        if found is None:
+        self.check([operator])
+        return self.operators[operator]
+
+    def check(self, operators: Sequence[str]) -> None:
+        """Checks that the costs of operators are known.
+
+        Raises:
+            PlanError: Names those whose costs are not.
+        """
+        missing = [name for name in operators if name not in self.operators]
+        if missing:
+            names = ", ".join(map(repr, missing))
             raise PlanError(
-                f"the costs of {operator!r} are not known",
-                where=f"operator {operator!r}",
+                f"the costs of {names} are not known",
+                where="costs",
                 received=f"costs of {', '.join(map(repr, self.operators)) or 'nothing'}",
-                fix=f"add them: operators: {{{operator}: {{per_item: SECONDS}}}} ({nearest(operator, self.operators)})",
+                fix="add them: operators: {"
+                + ", ".join(f"{name}: {{per_item: SECONDS}}" for name in missing)
+                + "}; or leave the file out, and they are measured",
             )
-        return found

@@ -213,9 +213,7 @@ def stand_in(graph: PlanGraph, engine: SimulatedEngine) -> None:
 
 def _check_names(graph: PlanGraph, costs: Costs) -> None:
     names = {node.name for node in graph.nodes}
-    for node in graph.nodes:
-        if needs_costs(node):
-            costs.of(node.name)
+    costs.check([node.name for node in graph.nodes if needs_costs(node)])
     for name in costs.operators:
         if name.partition("/")[0] not in names:
             raise PlanError(

@@ -80,7 +80,7 @@ def test_costs_of_another_algorithm_are_refused(rlweave, tmp_path):
     acting = ["--set", "agent.acting_backend=numpy"]
     result = rlweave("plan", "dqn", "--backend", "torch", *acting, "--simulate", "2", "--costs", "costs.yaml")
     assert result.code == 1
-    assert "the costs of 'store_to_buffer' are not known" in result.err
+    assert "the costs of 'store_to_buffer', 'replay' are not known" in result.err
 
 
 def test_an_algorithm_with_a_trainer_of_its_own_is_not_measured(rlweave):

@@ -246,11 +246,11 @@ def test_functions_of_users_are_not_called():
 
 
 def test_what_cannot_be_simulated_says_why():
-    with pytest.raises(PlanError, match="the costs of 'concat_batches' are not known"):
+    with pytest.raises(PlanError, match="costs of 'concat_batches', 'train_one_step' are not known"):
         simulate(rounds(1), Costs.from_data({"operators": {"parallel_rollouts": {}}}), 2)
     with pytest.raises(PlanError, match="costs of 'concat', which the plan does not have"):
         simulate(rounds(1), Costs.from_data({"operators": {**costs().to_data()["operators"], "concat": {}}}), 2)
     with pytest.raises(PlanError, match="holds more cores than a machine has"):
         simulate(rounds(1, cpus=3.0), costs(), 2)
-    with pytest.raises(ConfigError, match="operators"):
+    with pytest.raises(ConfigError, match="per_itme.*\n.*costs of 'parallel_rollouts'"):
         Costs.from_data({"operators": {"parallel_rollouts": {"per_itme": 1.0}}})

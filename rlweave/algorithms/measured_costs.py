@@ -35,7 +35,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.items = self.rows = 0
-        self.seconds = 0.0
+        self.seconds = self.wall = 0.0
         self.example: Any = None
         """The first result."""
 
@@ -49,28 +49,45 @@ class Tally:
 
 
 class Timed(NamedTuple):
-    """A `Tally` as plain numbers, which can be added and subtracted."""
+    """A `Tally` as plain numbers, which can be added and subtracted.
+
+    Attributes:
+        items: How often.
+        rows: How many.
+        seconds: Processor time, of all threads.
+        wall: Time that passed.
+        bytes: Size of a result.
+    """
 
     items: float = 0
     rows: float = 0
     seconds: float = 0.0
+    wall: float = 0.0
     bytes: int = 0
 
     def since(self, other: Timed) -> Timed:
         """What was timed since another one; what is so rare that nothing was since then, from the beginning."""
         if self.items == other.items:
             return self
-        return Timed(self.items - other.items, self.rows - other.rows, self.seconds - other.seconds, self.bytes)
+        return Timed(*(own - before for own, before in zip(self[:4], other[:4], strict=True)), self.bytes)
 
     def plus(self, other: Timed) -> Timed:
         """Both together."""
-        added = (self.items + other.items, self.rows + other.rows, self.seconds + other.seconds)
+        added = (own + more for own, more in zip(self[:4], other[:4], strict=True))
         return Timed(*added, max(self.bytes, other.bytes))
+
+    @property
+    def alone(self) -> float:
+        """The time that it takes where nobody else works.
+
+        Time passes while others have the processor, and processor time counts several threads that compute at once.
+        """
+        return min(self.seconds, self.wall)
 
     @property
     def mean(self) -> float:
         """Seconds of an item."""
-        return self.seconds / self.items if self.items else 0.0
+        return self.alone / self.items if self.items else 0.0
 
 
 Told = tuple[float, dict[str, Timed]]
@@ -78,27 +95,26 @@ Told = tuple[float, dict[str, Timed]]
 
 
 class Stopwatch:
-    """Processor time of this process by name; what is timed inside of something else counts there alone.
-
-    Processor time, because others may use the machine as well.
-    """
+    """Times of this process by name; what is timed inside of something else counts there alone."""
 
     def __init__(self) -> None:
         self._tallies: dict[str, Tally] = {}
-        self._inner = [0.0]
+        self._inner = [(0.0, 0.0)]
 
     @contextmanager
     def timing(self, name: str) -> Iterator[Tally]:
         """Times what happens inside, as one item."""
-        tally, began = self._tallies.setdefault(name, Tally()), time.process_time()
-        self._inner.append(0.0)
+        tally, began = self._tallies.setdefault(name, Tally()), (time.process_time(), time.perf_counter())
+        self._inner.append((0.0, 0.0))
         try:
             yield tally
         finally:
-            elapsed = time.process_time() - began
+            elapsed = time.process_time() - began[0], time.perf_counter() - began[1]
+            inner, outer = self._inner.pop(), self._inner.pop()
             tally.items += 1
-            tally.seconds += elapsed - self._inner.pop()
-            self._inner[-1] += elapsed
+            tally.seconds += elapsed[0] - inner[0]
+            tally.wall += elapsed[1] - inner[1]
+            self._inner.append((outer[0] + elapsed[0], outer[1] + elapsed[1]))
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that is timed under a name; rows are those of its result, or else of its first argument."""
@@ -116,7 +132,9 @@ class Stopwatch:
 
     def told(self) -> Told:
         """What was timed so far."""
-        timed = {name: Timed(own.items, own.rows, own.seconds, own.bytes) for name, own in self._tallies.items()}
+        timed = {
+            name: Timed(own.items, own.rows, own.seconds, own.wall, own.bytes) for name, own in self._tallies.items()
+        }
         return time.process_time(), timed
 
 
@@ -296,7 +314,7 @@ def measure_costs(algorithm: Algorithm, configs: Sequence[Any], engine: Engine, 
     operators = {name: _fitted([run.of(name) for run in runs]) for name in _operators(runs)}
     weights = WeightCosts(
         bytes=all_of(_READ).bytes, write=all_of(_WRITE).mean,
-        read=(all_of(_READ).seconds + all_of(_PUT).seconds) / max(1, all_of(_READ).items),
+        read=(all_of(_READ).alone + all_of(_PUT).alone) / max(1, all_of(_READ).items),
     )  # fmt: skip
     if engine.in_process:
         return Costs(operators=operators, weights=weights, messages=TYPICAL)
@@ -382,7 +400,7 @@ def _fitted(runs: Sequence[Timed]) -> OperatorCosts:
     per_row = 0.0
     if rows[1] > 1.2 * rows[0] > 0:
         per_row = min(max(0.0, (many.mean - few.mean) / (rows[1] - rows[0])), few.mean / rows[0])
-    left = sum(own.seconds - per_row * own.rows for own in runs) / max(1, sum(own.items for own in runs))
+    left = sum(own.alone - per_row * own.rows for own in runs) / max(1, sum(own.items for own in runs))
     return OperatorCosts(
         per_item=max(0.0, left), per_row=per_row, rows=round(rows[0]), bytes=max(own.bytes for own in runs)
     )

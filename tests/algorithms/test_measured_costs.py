@@ -14,6 +14,7 @@ from rlweave.flow import LocalEngine
 def test_what_is_timed_inside_of_something_else_counts_there_alone(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "process_time", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0] * 2)
     watch = Stopwatch()
 
     def inner(rows):
@@ -30,19 +31,28 @@ def test_what_is_timed_inside_of_something_else_counts_there_alone(monkeypatch):
     now[0] += 10.0
     cpu, told = watch.told()
     assert cpu == 14.75
-    assert told["outer"][:3] == (1, 3, 0.75)
-    assert told["inner"][:3] == (2, 6, 4.0)
+    assert told["outer"][:4] == (1, 3, 0.75, 1.5)
+    assert told["inner"][:4] == (2, 6, 4.0, 8.0)
+    assert told["inner"].mean == 2.0, "others may have had the processor meanwhile"
+
+
+def timed(items, rows, seconds):
+    return Timed(items, rows, seconds, wall=2 * seconds)
+
+
+def test_several_threads_at_once_take_the_time_that_passes():
+    assert Timed(10, 10, seconds=4.0, wall=2.0).mean == 0.2
 
 
 def test_items_of_two_sizes_tell_the_cost_of_a_row():
     seconds = {100: 0.03, 200: 0.05}
-    found = _fitted([Timed(10, 10 * rows, 10 * own, 7) for rows, own in seconds.items()])
+    found = _fitted([Timed(10, 10 * rows, 10 * own, 10 * own, 7) for rows, own in seconds.items()])
     assert found.per_row == pytest.approx(0.0002)
     assert found.per_item == pytest.approx(0.01)
     assert (found.rows, found.bytes) == (100, 7)
-    alike = _fitted([Timed(10, 1000, 0.3), Timed(30, 3000, 1.1)])
+    alike = _fitted([timed(10, 1000, 0.3), timed(30, 3000, 1.1)])
     assert (alike.per_row, alike.per_item) == (0.0, pytest.approx(1.4 / 40))
-    smaller = _fitted([Timed(10, 1000, 0.3), Timed(10, 2000, 0.2)])
+    smaller = _fitted([timed(10, 1000, 0.3), timed(10, 2000, 0.2)])
     assert (smaller.per_row, smaller.per_item) == (0.0, pytest.approx(0.025)), "costs do not shrink with rows"
 
 

@@ -69,12 +69,13 @@ class Timed(NamedTuple):
         """What was timed since another one; what is so rare that nothing was since then, from the beginning."""
         if self.items == other.items:
             return self
-        return Timed(*(own - before for own, before in zip(self[:4], other[:4], strict=True)), self.bytes)
+        seconds, wall = self.seconds - other.seconds, self.wall - other.wall
+        return Timed(self.items - other.items, self.rows - other.rows, seconds, wall, self.bytes)
 
     def plus(self, other: Timed) -> Timed:
         """Both together."""
-        added = (own + more for own, more in zip(self[:4], other[:4], strict=True))
-        return Timed(*added, max(self.bytes, other.bytes))
+        seconds, wall, size = self.seconds + other.seconds, self.wall + other.wall, max(self.bytes, other.bytes)
+        return Timed(self.items + other.items, self.rows + other.rows, seconds, wall, size)
 
     @property
     def alone(self) -> float:

@@ -72,7 +72,7 @@ bench: $(VENV)/.installed-bench  ## Speed against hand-written code and peers; a
 	for script in graph_update graph_act act_throughput graph_build graph_scaling train_fused train_ppo_cartpole \
 	    cold_start act_latency serve_latency train_ppo_pong train_dqn_pong train_dqn_cartpole train_sac \
 	    flow_items flow_apex flow_impala flow_memory flow_recovery multi_learner single_learner_fine \
-	    parameter_server replicas; do \
+	    parameter_server replicas simulate; do \
 	  $(BIN)/python benchmarks/$$script.py; \
 	done
 

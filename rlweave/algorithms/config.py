@@ -84,8 +84,10 @@ class TrainConfig(Config):
         "local", "Ray cluster: local starts one on this machine; auto or host:port joins a running one"
     )
     worker_cpus: float = setting(1.0, "cores that each worker holds on Ray", ge=0.0, unit="cores")
-    worker_failure: Literal["stop", "replace"] = setting(
-        "stop", "what happens when a worker fails on Ray: stop ends the training, replace restarts the worker in place"
+    worker_failure: Literal["stop", "replace", "shrink"] = setting(
+        "stop",
+        "what happens when a worker fails on Ray: stop ends the training, replace restarts the worker in place, shrink "
+        "goes on with the others",
     )
     worker_timeout: float = setting(600.0, "time without an answer after which a worker hangs", gt=0.0, unit="seconds")
     object_store_mb: int = setting(256, "shared memory of a local Ray cluster", ge=80, unit="MiB")

@@ -178,7 +178,10 @@ def worker_seed(config: TrainConfig, number: int) -> int:
 
 def worker_failure(config: TrainConfig) -> FailureRule:
     """The rule for workers that fail. Workers in this process cannot be restarted."""
-    return FailureRule("stop" if config.engine == "local" else config.worker_failure, config.worker_timeout)
+    rule = "stop" if config.engine == "local" else config.worker_failure
+    if rule == "shrink":
+        return FailureRule("replace", config.worker_timeout, attempts=1)  # which gives up a worker at its first failure
+    return FailureRule(rule, config.worker_timeout)
 
 
 def worker_resources(config: TrainConfig) -> Resources:
@@ -313,7 +316,8 @@ class RolloutWorkers(WorkerGroup):
 
     def rollouts(self) -> Rollouts:
         """The workers' items as a parallel stream, with the failure rule of the settings."""
-        return Rollouts(ParallelRollouts(self).on_error(self.failure.on_error, self.failure.timeout), self)
+        rule = self.failure
+        return Rollouts(ParallelRollouts(self).on_error(rule.on_error, rule.timeout, rule.attempts), self)
 
 
 class Rollouts(Stream):

@@ -3,14 +3,15 @@
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rlweave.algorithms.config import resolve_config
+from rlweave.algorithms.placement import worker_failure
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.errors import ConfigError
-from rlweave.flow import FailureRule
 from rlweave.runs.checkpoint import find_checkpoint
 from tests.algorithms.test_inference_server import serve_of
 from tests.algorithms.test_trainer import assert_same_state, cut, finish, make, recurrent, state_of, trainers
@@ -150,8 +151,8 @@ class Mortal:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_training_goes_on_without_a_worker_that_is_given_up(trainers, monkeypatch, algorithm):
-    monkeypatch.setattr("rlweave.algorithms.placement.worker_failure", lambda config: FailureRule("replace"))
-    monkeypatch.setattr("rlweave.flow.stream.FailureRule", lambda rule, timeout, *_: FailureRule(rule, timeout, 2, 0.0))
+    rule = worker_failure(SimpleNamespace(engine="ray", worker_failure="shrink", worker_timeout=60.0))
+    monkeypatch.setattr("rlweave.algorithms.placement.worker_failure", lambda config: rule)
     sets = {**COMMON, **FINE, "placement.workers": 4, "steps": 400}
     trainer = trainers(algorithm, **sets)
     group = trainer.parts.workers
@@ -159,7 +160,7 @@ def test_a_training_goes_on_without_a_worker_that_is_given_up(trainers, monkeypa
     trainer.load_state_dict(trainer.state_dict())
     rows = finish(trainer)
     assert rows[-1]["env_steps_sampled"] >= 400
-    assert rows[-1]["failures/parallel_rollouts"] == 2
+    assert rows[-1]["failures/parallel_rollouts"] == 1
     assert rows[-1]["updates"] > rows[len(rows) // 2]["updates"] > 0
     assert 3.0 < rows[-1]["serve/batch"] < 4.0
     slots = serve_of(trainer.plan)
@@ -189,7 +190,7 @@ def telling(trainer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["replace"])
+@pytest.mark.parametrize("rule", ["replace", "shrink"])
 def test_on_ray_workers_import_no_framework_and_one_that_is_killed_is_rows_less(trainers, ray_engine, rule):
     sets = {**COMMON, **FINE, **recurrent("ppo"), "steps": 1200, "worker_cpus": 0.5, "object_store_mb": 80}
     local = trainers("ppo", **{**sets, "placement.name": "local", "placement.workers": 1})
@@ -203,6 +204,7 @@ def test_on_ray_workers_import_no_framework_and_one_that_is_killed_is_rows_less(
     os.kill(pids[1], signal.SIGKILL)
     last = list(rows)[-1]
     assert last["env_steps_sampled"] == trainer.agent.env_steps == trainer.plan.counters.env_steps_sampled
-    assert last["replacements/parallel_rollouts"] == last["lost_items/parallel_rollouts"] == 1
+    assert last["failures/parallel_rollouts"] == last["lost_items/parallel_rollouts"] == 1
+    assert trainer.plan.counters.replacements == ({"parallel_rollouts": 1} if rule == "replace" else {})
     trainer.close()
     assert not gone_within(pids, 10.0)

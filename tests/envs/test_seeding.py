@@ -55,6 +55,15 @@ def test_all_kinds_seed_their_environments_alike() -> None:
     assert first_observations(3, 2, num_envs=3) == expected[:3], "the number of siblings does not matter"
 
 
+def test_parts_of_the_environments_of_a_worker_have_their_seeds() -> None:
+    expected = first_observations(3, 2, 4)
+    for kind in ("sync", "async"):
+        with make_env("CartPole-v1", 2, kind, seed=3, worker=2) as env:
+            env.first = 2
+            assert [row.tobytes() for row in env.reset()] == expected[2:]
+    assert len({vector_seed(3, worker, first) for worker in range(2) for first in range(4)}) == 8
+
+
 def test_a_native_vector_environment_gets_a_seed_of_each_worker() -> None:
     rows = [row for w in range(4) for row in first_observations(0, w, vectorization="vector_entry_point")]
     assert len(set(rows)) == 32

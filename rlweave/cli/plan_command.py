@@ -67,7 +67,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="With --simulate: print one JSON object.")] = False,
 ) -> None:
     """Shows the dataflow plan of an algorithm: what runs where, what flows, how much of it. Nothing is started."""
-    if [explain, draw or out is not None, simulate is not None].count(True) > 1:
+    if [explain, draw or processes or out is not None, simulate is not None].count(True) > 1:
         raise ConfigError(
             "one thing at a time",
             received="two of --explain, --draw and --simulate",

@@ -152,6 +152,7 @@ def test_settings_change_the_plan(rlweave):
     ("words", "message"),
     [
         (["ppo", "--explain", "--draw"], "one thing at a time"),
+        (["ppo", "--explain", "--processes"], "one thing at a time"),
         (["ppo", "--backend", "numpy", "-o", "no/such/directory/plan.svg"], "cannot write the picture"),
         (["counting"], "give the Algorithm an agent, a worker and a plan"),
         (["ppo", "--backend", "numpy", "--engine", "ray", "--workers", "3"], "cannot be divided evenly"),

@@ -62,7 +62,7 @@ def test_options_of_the_command_line_exist(fixes):
     known = {
         name for command in commands for option in command.params for name in (*option.opts, *option.secondary_opts)
     }
-    named = [(where, option) for where, text in fixes for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)]
+    named = [(where, option) for where, text in fixes for option in re.findall(r"(?<![\w=-])--[a-z][a-z-]*", text)]
     assert len(named) > 10
     assert [one for one in named if one[1] not in known] == []
 

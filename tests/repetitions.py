@@ -75,4 +75,16 @@ REPETITIONS = (
     "tests/extras/test_pbt.py::test_cut_and_resumed_equals_uncut[dqn",
     "tests/zoo/test_zoo.py::test_every_kind_of_leaf_at_once_on_jax[dqn-True",
     f"{AGENTS}fused_ppo.py::test_two_iterations_are_one_and_one[jax",
+    # Fused on JAX: one iteration of PPO and DQN; several of them, and other observations, on torch.
+    f"{AGENTS}fused_ppo.py::test_other_observations[environment0",
+    f"{AGENTS}fused_ppo.py::test_backends_agree[False-jax",
+    f"{AGENTS}fused_dqn.py::test_two_iterations_are_one_and_one[jax",
+    f"{AGENTS}impala.py::test_an_update_is_that_of_the_paper[none-tensorflow",
+    f"{AGENTS}ppo.py::test_the_ratio_is_one_at_the_first_minibatch_of_every_update[numpy-tensorflow",
+    f"{ALGORITHMS}action_spaces.py::test_environments_get_actions_of_the_whole_space[a2c",
+    f"{ALGORITHMS}action_spaces.py::test_environments_get_actions_of_the_whole_space[appo",
+    f"{ALGORITHMS}action_spaces.py::test_environments_get_actions_of_the_whole_space[ape-x",
+    f"{ALGORITHMS}alternating_sampling.py::test_a_cut_run_equals_an_uncut_one[dqn-local",
+    f"{ALGORITHMS}alternating_sampling.py::test_a_cut_run_equals_an_uncut_one[ppo-single_learner_coarse-2",
+    "tests/backends/test_random.py::test_permutation[portable-tensorflow",
 )

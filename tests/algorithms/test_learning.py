@@ -20,7 +20,7 @@ MINUTES = {
 #: One backend here or none, all in `make learning`: plans whose agents are the same on all backends as others', and
 #: further tasks of algorithms that have others on each backend. PPO and DQN learn CartPole or GridWorld on all of them,
 #: and masked recall, which takes a memory; IMPALA learns CartPole. MAML learns sine waves (`SHORTENED`), and its
-#: gradients on the plane, too, are compared with finite differences. TD3's graph is DDPG's, and each learns on one.
+#: gradients on the plane, too, are compared with finite differences. SAC, TD3, DDPG share a graph: each on one.
 HERE = {
     "ape-x-cartpole": ("jax",),
     "es-cartpole": ("jax",),
@@ -33,6 +33,7 @@ HERE = {
     "ppo-catch": ("torch",),
     "sac-inverted-pendulum": (),
     "td3-inverted-pendulum": (),
+    "sac-pendulum": ("jax",),
     "td3-pendulum": ("jax",),
     "ddpg-pendulum": ("torch",),
     "maml-point": (),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rlweave.algorithms.config import TrainConfig
-from rlweave.algorithms.placement_report import placement_rows
+from rlweave.algorithms.placement_report import Row, placement_rows
 from rlweave.flow import ReportMetrics
 from rlweave.flow.drawing import FORMS, Arrow, OperatorBox, PlanPicture
 from rlweave.flow.operator import RunsAt
@@ -29,34 +30,43 @@ def draw_placement(config: TrainConfig, plan: ReportMetrics, agent: Any, form: s
         The text of the picture.
     """
     _, fragments, borders = placement_rows(config, plan, agent)
-    processes: dict[str, OperatorBox] = {}
-    for name, where, number, device, *_ in fragments:
-        process, _, aside = where.partition(" (")
-        box = processes.get(process)
-        if box is None:
-            box = processes[process] = OperatorBox(process, [], _PLACES.get(process, "sources"))
-            if aside:
-                box.small.append(aside.removesuffix(")"))
-            if number != "1":
-                box.small.append(f"{number} of them")
-        box.small.append(f"{name} ({device})")
-    picture = PlanPicture(list(processes.values()), explains_places=False)
-    joined: dict[tuple[str, str, str], list[str]] = {}
-    for source, target, what, size, how, *_ in borders:  # of several shards, which are one box
-        sizes = joined.setdefault((_group(source), _group(target), f"{what}\n{how}"), [])
-        sizes += [size] * (size not in ("-", *sizes))
-    for (source, target, text), sizes in joined.items():
-        what, how = text.split("\n")
+    boxes = _processes(fragments)
+    picture = PlanPicture([], explains_places=False)
+    for (source, target, what, how), sizes in _crossings(borders).items():
         for place in (source, target):
-            if place not in processes:  # the driver holds the plan, where it holds no fragment
-                processes[place] = OperatorBox(place, ["the plan"], _PLACES.get(place, "sources"))
-                picture.boxes.append(processes[place])
+            if place not in boxes:  # the driver holds the plan, where it holds no fragment
+                boxes[place] = OperatorBox(place, ["the plan"], _PLACES.get(place, "sources"))
         if source == target:
-            processes[source].small.append(f"{what}: {how}")
+            boxes[source].small.append(f"{what}: {how}")
             continue
         labels = [what, *([f"{' and '.join(sizes)} bytes"] if sizes else []), how]
         picture.arrows.append(Arrow(source, target, labels, "message" if what in _GO_BACK else "stream"))
+    picture.boxes += boxes.values()
     return FORMS[form](picture)
+
+
+def _processes(fragments: Sequence[Row]) -> dict[str, OperatorBox]:
+    """A box for each process, with its fragments."""
+    boxes: dict[str, OperatorBox] = {}
+    for name, where, number, device, *_ in fragments:
+        process, _, aside = where.partition(" (")
+        box = boxes.get(process)
+        if box is None:
+            box = boxes[process] = OperatorBox(process, [], _PLACES.get(process, "sources"))
+            box.small += [aside.removesuffix(")")] if aside else []
+            box.small += [f"{number} of them"] if number != "1" else []
+        box.small.append(f"{name} ({device})")
+    return boxes
+
+
+def _crossings(borders: Sequence[Row]) -> dict[tuple[str, str, str, str], list[str]]:
+    """Sizes in bytes of what crosses, by source, target, what and how; those of several shards together."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for source, target, what, size, how, *_ in borders:
+        sizes = found.setdefault((_group(source), _group(target), what, how), [])
+        if size not in ("-", *sizes):
+            sizes.append(size)
+    return found
 
 
 def _group(place: str) -> str:

@@ -22,7 +22,7 @@ MINUTES = {
 #: and masked recall, which takes a memory; IMPALA learns CartPole. MAML learns sine waves (`SHORTENED`), and its
 #: gradients on the plane, too, are compared with finite differences. SAC, TD3, DDPG share a graph: each on one.
 HERE = {
-    "ape-x-cartpole": ("jax",),
+    "ape-x-cartpole": ("torch",),
     "es-cartpole": ("jax",),
     "impala-cartpole": ("torch",),
     "appo-cartpole": ("jax",),

@@ -2,7 +2,7 @@
 
 Four tasks that differ in what costs: CartPole (nothing), Pong (the network), CartPole whose step sleeps 5 ms (the
 environment), and Catch, whose environments can be part of the program. All learn. `auto` chooses first, in its usual
-time; then each fixed placement is measured for longer, in pieces that alternate, and the ratio is that of the choice to
+time; then each fixed placement is measured for longer, and the ratio is that of the choice to
 the fastest. On Ray (`--engine ray`) placements with workers are measured, too.
 
     python benchmarks/auto_placement.py [--engine ray] [--seconds 20] [--tasks cartpole pong sleep catch]

@@ -6,12 +6,12 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from rlweave.algorithms.placements import AUTO_PLACEMENT, PLACEMENTS, Placement
 from rlweave.algorithms.trainer import PlanTrainer
-from rlweave.errors import ConfigError, EnvError
+from rlweave.errors import BackendError, ConfigError, EnvError, PlanError
 from rlweave.flow import Counters
 from rlweave.flow.plan_graph import table
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: A placement is not measured further once another one is this much faster.
 _FAR_BEHIND = 2.0
-#: Into how many pieces the time of each placement is divided; pieces of all placements alternate.
+#: Into how many pieces the time of each placement is divided.
 _PIECES = 3
 
 
@@ -108,7 +108,7 @@ def _cores() -> int:
 
 
 def measure(algorithm: Algorithm, configs: list[Any], seconds: float) -> list[Measurement]:
-    """Trains in each placement for a while, with updates, by turns.
+    """Trains in each placement for a while, with updates; one after the other, as each takes the cores for itself.
 
     Args:
         algorithm: What is trained.
@@ -118,30 +118,31 @@ def measure(algorithm: Algorithm, configs: list[Any], seconds: float) -> list[Me
     found = [Measurement(config) for config in configs]
     if len(found) == 1:
         return found
-    with ExitStack() as opened:
-        trainers = []
-        for own in found:
-            try:
-                trainer = algorithm.make_trainer(_in_short(own.config), None)
-            except (ConfigError, EnvError) as error:
-                own.refusal = error.what
-                continue
-            opened.callback(trainer.close)
-            if not isinstance(trainer, PlanTrainer):
+    for own in found:
+        try:
+            trainer = algorithm.make_trainer(_in_short(own.config), None)
+        except (BackendError, ConfigError, EnvError, PlanError) as error:
+            own.refusal = error.what
+            continue
+        with closing(trainer):
+            if isinstance(trainer, PlanTrainer):
+                _measure(own, trainer, seconds, max(other.speed for other in found))
+            else:
                 own.limit = "not measured: its trainer runs no plan"
-                continue
-            _advance(trainer, lambda counters: counters.updates > 0)  # compiles what is compiled
-            trainers.append((own, trainer, _busy(trainer)))
-        for _ in range(_PIECES):
-            best = max((own.speed for own, *_ in trainers), default=0.0)
-            for own, trainer, _ in trainers:
-                if own.speed * _FAR_BEHIND >= best:
-                    _measure_piece(own, trainer, seconds / _PIECES)
-        for own, trainer, before in trainers:
-            busy = _busy(trainer)
-            name = max(busy, key=lambda operator: busy[operator] - before[operator])
-            own.limit = f"{name}, {(busy[name] - before[name]) / own.seconds:.0%} of the time"
     return found
+
+
+def _measure(own: Measurement, trainer: PlanTrainer, seconds: float, best: float) -> None:
+    """Trains for some seconds after the first update; for a part of them where another placement is far ahead."""
+    _advance(trainer, lambda counters: counters.updates > 0)  # compiles what is compiled
+    before = _busy(trainer)
+    for _ in range(_PIECES):
+        _measure_piece(own, trainer, seconds / _PIECES)
+        if own.speed * _FAR_BEHIND < best:
+            break
+    busy = _busy(trainer)
+    name = max(busy, key=lambda operator: busy[operator] - before[operator])
+    own.limit = f"{name}, {(busy[name] - before[name]) / own.seconds:.0%} of the time"
 
 
 def _busy(trainer: PlanTrainer) -> dict[str, float]:

@@ -128,3 +128,25 @@ def test_ctrl_c_ends_the_measurement():
             rlweave.train("a2c", InterruptedCartPole, placement="auto", agent={"network": NETWORK}, **SMALL)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_training_is_closed_before_the_next_one_is_made():
+    """Those on Ray hold cores, which the next one needs."""
+    open_ones, most = [], []
+
+    class Opened:
+        def __init__(self):
+            open_ones.append(self)
+            most.append(len(open_ones))
+
+        def close(self):
+            open_ones.remove(self)
+
+    class Algorithm:
+        def make_trainer(self, config, run):
+            return Opened()
+
+    found = auto_placement.measure(Algorithm(), [config_of("ppo")] * 3, 1.0)
+    assert most == [1, 1, 1]
+    assert not open_ones
+    assert all("runs no plan" in own.limit for own in found)

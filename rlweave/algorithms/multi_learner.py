@@ -105,7 +105,8 @@ class Ranks:
             meetings: list[Any] = list(local_collectives(size, self.config.placement.rank_timeout))
         else:
             meetings = [self._first(plan).open()] * size
-        plan.ask_workers("join", [(met, rank, size) for rank, met in enumerate(meetings)], self.there)
+        steps = plan.counters.env_steps_sampled
+        plan.ask_workers("join", [(met, rank, size, steps) for rank, met in enumerate(meetings)], self.there)
 
     def _first(self, plan: ReportMetrics) -> AsOne:
         return AsOne(plan, self.there[:1])

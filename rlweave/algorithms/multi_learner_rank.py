@@ -121,13 +121,14 @@ class Rank:
         host = self.host or socket.gethostbyname(socket.gethostname())
         return f"{host}:{port}"
 
-    def join(self, meeting: Any, rank: int, size: int) -> None:
+    def join(self, meeting: Any, rank: int, size: int, env_steps: int) -> None:
         """Meets the other ranks, and takes over what the first of them has learned.
 
         Args:
             meeting: The address where they meet, or the collective itself.
             rank: Its number among those that are there.
             size: How many they are.
+            env_steps: Environment steps that all have taken; a rank that was lost has not taken those of its round.
         """
         if isinstance(meeting, str):
             from rlweave.flow.collective_gloo import GlooCollective
@@ -147,6 +148,7 @@ class Rank:
             self._begin_plan()
         else:
             self.agent.share.collective = meeting
+        self.agent.env_steps = env_steps
         agree(meeting, self.config.to_data())
         self.agent.set_weights(meeting.broadcast(self.learned_state()))
 

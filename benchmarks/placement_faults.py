@@ -82,12 +82,12 @@ DRIVERS = {
 
 
 def processes_of(role, trainer):
-    """Process numbers of a role, and what an error calls each."""
+    """Process numbers of a role, and what errors call each."""
     if role == "environment":
         return {process.pid: "environment" for process in trainer.parts.workers[0].env._processes}
     if role.startswith("rank"):
         pids = trainer.plan.ask_workers("process")
-        return {pid: f"parallel_rollouts/{rank}" for rank, pid in enumerate(pids)}
+        return {pid: f"parallel_rollouts/{rank}|rank {rank} did not take part" for rank, pid in enumerate(pids)}
     if role.startswith("shard"):
         pids = [trainer.plan.ask_learner(shard, "process") for shard in trainer.parts.remote.shards]
         return {pid: f"apply_gradients{'-1' if shard else ''}" for shard, pid in enumerate(pids)}
@@ -193,8 +193,8 @@ def kill_in_training(role, number, directory):
         if replaced != 1:
             found.append(f"{replaced} were replaced or given up")
     except RlweaveError as error:
-        if goes_on or names[victim] not in str(error):
-            found.append(f"it ended: {error}")
+        if goes_on or not any(name in str(error) for name in names[victim].split("|")):
+            found.append(f"it ended: {error}; {error.__cause__}")
     finally:
         processes += [own for own in below(psutil.Process()) if is_ours(own)]
         trainer.close()

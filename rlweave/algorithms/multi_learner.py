@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlweave.agents.agent import AUTO
@@ -15,8 +16,9 @@ from rlweave.algorithms.parts import Parts
 from rlweave.algorithms.placement import worker_resources
 from rlweave.algorithms.placements import PlacementConfig
 from rlweave.errors import ConfigError, PlanError
-from rlweave.flow import ParallelRollouts, ReportMetrics, Stream, TrainOneStep, WorkerGroup
+from rlweave.flow import LostRankError, ParallelRollouts, ReportMetrics, Stream, TrainOneStep, WorkerGroup
 from rlweave.flow.collective import local_collectives
+from rlweave.flow.engine import ActorLost
 from rlweave.flow.gather_modes import GatherSync
 from rlweave.flow.spread import AsOne
 
@@ -41,10 +43,8 @@ def multi_learner_parts(config: Any, algorithm: Algorithm) -> Parts:
     if isinstance(agent, ReplayAgent):
         agent.has_memory = False  # each rank has a part of it
     shrinks = placement.rank_failure == "shrink"
-    host = "127.0.0.1" if config.address == "local" else ""
     factories = [
-        RankFactory(own, number, algorithm, shrinks, placement.rank_timeout, host)
-        for number in range(placement.learners)
+        RankFactory(own, number, algorithm, shrinks, placement.rank_timeout) for number in range(placement.learners)
     ]
     ranks = Ranks(agent, WorkerGroup(factories, worker_resources(config)), config)
     return Parts(agent, ranks.group, ranks.compose, ranks)
@@ -91,6 +91,13 @@ class Ranks:
     def begin(self, plan: ReportMetrics) -> None:
         """Has the ranks that are there meet."""
         self._plan = plan
+        for _ in self.group.factories:  # a rank may be lost while they meet
+            with self._survived():
+                self._meet(plan)
+                return
+        self._meet(plan)
+
+    def _meet(self, plan: ReportMetrics) -> None:
         answers = plan.ask_workers("is_there")
         self.there = [number for number, answer in enumerate(answers) if answer]
         if not self.there:
@@ -104,17 +111,34 @@ class Ranks:
         if self.config.engine == "local":
             meetings: list[Any] = list(local_collectives(size, self.config.placement.rank_timeout))
         else:
-            meetings = [self._first(plan).open()] * size
+            machines = plan.ask_workers("machine", members=self.there)
+            meetings = [AsOne(plan, self.there[:1]).open(len(set(machines)) > 1)] * size
         steps = plan.counters.env_steps_sampled
         plan.ask_workers("join", [(met, rank, size, steps) for rank, met in enumerate(meetings)], self.there)
 
-    def _first(self, plan: ReportMetrics) -> AsOne:
-        return AsOne(plan, self.there[:1])
+    @contextlib.contextmanager
+    def _survived(self) -> Iterator[None]:
+        """Passes over the loss of a rank where the group is to shrink: the plan finds it at the next round."""
+        try:
+            yield
+        except PlanError as error:
+            if self.config.placement.rank_failure != "shrink" or not isinstance(
+                error.__cause__, ActorLost | LostRankError
+            ):
+                raise
 
     def fetch(self, plan: ReportMetrics) -> None:
-        """Brings the agent here to what the ranks have learned."""
-        self.agent.set_weights(self._first(plan).learned_state())
-        self.agent.load_counters(self._first(plan).counters())
+        """Brings the agent here to what the ranks have learned: between two rounds, all the same."""
+        for number in self.there[:-1]:
+            with self._survived():
+                self._fetch_from(AsOne(plan, [number]))
+                return
+        self._fetch_from(AsOne(plan, self.there[-1:]))
+
+    def _fetch_from(self, rank: AsOne) -> None:
+        learned, counters = rank.learned_state(), rank.counters()
+        self.agent.set_weights(learned)
+        self.agent.load_counters(counters)
 
     def push(self, plan: ReportMetrics) -> None:
         """Brings the ranks to what the agent here has learned."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,16 +82,13 @@ class Rank:
         algorithm: What is trained.
         shrinks: Whether it goes on where another rank is lost.
         timeout: Seconds that a rank may be late.
-        host: Name of this machine, for the other ranks.
     """
 
     shares_weights = True
 
-    def __init__(
-        self, config: Any, number: int, algorithm: Algorithm, shrinks: bool, timeout: float, host: str
-    ) -> None:
+    def __init__(self, config: Any, number: int, algorithm: Algorithm, shrinks: bool, timeout: float) -> None:
         self.config, self.number, self.algorithm = config, number, algorithm
-        self.shrinks, self.timeout, self.host = shrinks, timeout, host
+        self.shrinks, self.timeout = shrinks, timeout
         workers = config.placement.workers
         agent, made = place(config, algorithm.make_agent, algorithm.worker, first=number * workers)  # type: ignore[arg-type]
         self.agent: Agent = agent
@@ -112,13 +110,24 @@ class Rank:
         """Whether it works."""
         return not self._failed
 
-    @spread("all")
-    def open(self) -> str:
-        """Begins the place where ranks of other processes meet; its address."""
-        from rlweave.flow.collective_gloo import open_store  # needed between processes only
+    def machine(self) -> tuple[str, int]:
+        """What tells its machine from others."""
+        return socket.gethostname(), uuid.getnode()
 
-        self._store, port = open_store(timeout=self.timeout)
-        host = self.host or socket.gethostbyname(socket.gethostname())
+    @spread("all")
+    def open(self, apart: bool) -> str:
+        """Begins the place where ranks of other processes meet.
+
+        Args:
+            apart: Whether ranks are on several machines; otherwise none but this one can connect.
+
+        Returns:
+            Its address.
+        """
+        from rlweave.flow.collective_gloo import LOOPBACK, open_store  # needed between processes only
+
+        self._store, port = open_store("0.0.0.0" if apart else LOOPBACK, timeout=self.timeout)
+        host = socket.gethostbyname(socket.gethostname()) if apart else LOOPBACK
         return f"{host}:{port}"
 
     def join(self, meeting: Any, rank: int, size: int, env_steps: int) -> None:
@@ -197,12 +206,21 @@ class Rank:
             )
         report = self.plan.report()
         self._episodes += report.episodes
+        if not (self._checked or self._is_alone()):
+            self._check_or_note()
         if self._is_alone():
-            return RankReport(steps, interrupted=True)
-        if not self._checked:
-            self._check_equal()
+            return RankReport(steps, samples, gradient_steps, interrupted=True)
         metrics = {name.partition("/")[2]: float(value) for name, value in report.metrics.items()}
         return RankReport(steps, samples, gradient_steps, metrics)
+
+    def _check_or_note(self) -> None:
+        """As `_check_equal`; where another rank is lost meanwhile, it is left to the next update."""
+        try:
+            self._check_equal()
+        except LostRankError as error:
+            if not self.shrinks:
+                raise
+            self._lost = error
 
     def _check_equal(self) -> None:
         """Checks after the first update that it is one of all ranks; an agent may move weights in ways of its own.

@@ -25,10 +25,16 @@ _GRACE_SECONDS = 2.0
 """How long those that are left wait for each other's word, to know who is lost."""
 
 
-def open_store(port: int = 0, timeout: float = TIMEOUT_SECONDS) -> tuple[Any, int]:
+LOOPBACK = "127.0.0.1"
+"""The address at which only this machine's processes can connect."""
+
+
+def open_store(host: str = LOOPBACK, port: int = 0, timeout: float = TIMEOUT_SECONDS) -> tuple[Any, int]:
     """Begins the place where ranks find each other, in the process of rank 0.
 
     Args:
+        host: The address that it listens at: `LOOPBACK` where all ranks are on this machine; ``"0.0.0.0"``, which is
+            all addresses, where they are on several.
         port: Where it listens; 0: a free one.
         timeout: Seconds that a rank may be late.
 
@@ -38,16 +44,24 @@ def open_store(port: int = 0, timeout: float = TIMEOUT_SECONDS) -> tuple[Any, in
     Raises:
         BackendError: The port is taken.
     """
+    listening = socket.socket()  # torch itself would listen at all addresses
     try:
-        store = dist.TCPStore("0.0.0.0", port, None, True, _time(timeout), wait_for_workers=False)
-    except (RuntimeError, ValueError) as error:
+        listening.bind((host, port))
+        listening.listen()
+        port = listening.getsockname()[1]
+        descriptor = listening.detach()  # the store's from here on
+        store = dist.TCPStore(
+            host, port, None, True, _time(timeout), wait_for_workers=False, master_listen_fd=descriptor
+        )
+    except (RuntimeError, ValueError, OSError, OverflowError) as error:
+        listening.close()
         raise BackendError(
             "the ranks have no place to meet",
             where="rank 0, which the others connect to",
-            received=f"port {port}: {_first_line(error)}",
+            received=f"{host}:{port}: {_first_line(error)}",
             fix="choose another port; 0 takes a free one",
         ) from error
-    return store, int(store.port)
+    return store, port
 
 
 class GlooCollective(ArrayCollective):
@@ -75,7 +89,11 @@ class GlooCollective(ArrayCollective):
         missing = self._missing("here", timeout)
         if missing:
             raise lost(rank, dict.fromkeys(missing, "it did not come"), timeout)
-        self._group: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", self._store), rank, size, _time(timeout))
+        how: Any = _time(timeout)
+        if self._store.host == LOOPBACK:  # gloo itself would listen at the address of this machine's name
+            how = dist.ProcessGroupGloo._Options()
+            how._timeout, how._devices = _time(timeout), [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
+        self._group: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", self._store), rank, size, how)
 
     def _sum(self, x: np.ndarray) -> np.ndarray:
         self._run(lambda group: group.allreduce([torch.from_numpy(x)]))

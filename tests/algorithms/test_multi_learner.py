@@ -96,19 +96,19 @@ def test_schedules_and_updates_are_those_of_one_learner(trainers):
     assert ranked.agent.config.lr == alone.agent.config.lr
 
 
-def failing(monkeypatch, at):
-    """Has rank 1 fail in one of its rounds."""
-    rounds = []
-    one_round = Rank._round
+def failing(monkeypatch, at, method="_round"):
+    """Has rank 1 fail in one of its calls of a method, by default in one of its rounds."""
+    calls = []
+    original = getattr(Rank, method)
 
     def run(self):
         if self.number == 1:
-            rounds.append(1)
-            if len(rounds) == at:
+            calls.append(1)
+            if len(calls) == at:
                 raise ZeroDivisionError("broke")
-        return one_round(self)
+        return original(self)
 
-    monkeypatch.setattr(Rank, "_round", run)
+    monkeypatch.setattr(Rank, method, run)
 
 
 def test_a_rank_that_fails_ends_the_training_and_is_named(trainers, monkeypatch):
@@ -142,8 +142,11 @@ def test_an_agent_that_moves_weights_past_the_ranks_is_found_after_the_first_upd
         finish(trainer)
 
 
-def test_the_others_go_on_without_a_rank_that_fails_where_the_group_is_to_shrink(trainers, monkeypatch, tmp_path):
-    failing(monkeypatch, at=3)
+@pytest.mark.parametrize(("at", "method"), [(3, "_round"), (1, "_check_equal")])
+def test_the_others_go_on_without_a_rank_that_fails_where_the_group_is_to_shrink(
+    trainers, monkeypatch, tmp_path, at, method
+):
+    failing(monkeypatch, at, method)
     sets = {**SETS, "num_envs": 6, "placement.learners": 3, "placement.rank_failure": "shrink", "evaluate_every": 0}
     trainer = trainers("a2c", tmp_path / "run", checkpoint_every=0, **sets)
     rows = finish(trainer)
@@ -152,6 +155,7 @@ def test_the_others_go_on_without_a_rank_that_fails_where_the_group_is_to_shrink
     assert trainer.plan.counters.env_steps_sampled >= 400
     learned = [own for own in trainer.plan.ask_workers("learned_state") if own]
     trainer.model()
+    assert trainer.agent.env_steps == trainer.plan.counters.env_steps_sampled  # not the steps of the one that was lost
     for path, value in learned[0].items():
         np.testing.assert_array_equal(learned[2][path], value, err_msg=path)
         np.testing.assert_array_equal(trainer.agent.state_dict()[path], value, err_msg=path)
@@ -240,13 +244,14 @@ def test_on_ray_a_run_resumes_and_the_group_shrinks_where_a_rank_is_killed(train
     shrink = {"placement.rank_failure": "shrink", "placement.rank_timeout": 60}
     shrinks = trainers("a2c", steps=2_000, checkpoint_every=0, **RAY, **shrink)
     shrinks.run_to(100)
-    kill_one(shrinks)
+    kill_one(shrinks, 0)
+    shrinks.model()  # of another rank than the first, which is not missed yet
     assert finish(shrinks)[-1]["train_one_step/ranks"] < 2
     assert shrinks.env_steps >= 2_000
 
 
-def kill_one(trainer):
-    """Kills the process of rank 1; the processes of all."""
+def kill_one(trainer, rank=1):
+    """Kills the process of a rank; the processes of all."""
     pids = trainer.plan.ask_workers("process")
-    os.kill(pids[1], signal.SIGKILL)
+    os.kill(pids[rank], signal.SIGKILL)
     return pids

@@ -1,5 +1,8 @@
 """Collectives in threads and over gloo: sums, means, what is refused, and ranks that are lost."""
 
+import contextlib
+import os
+import socket
 import threading
 
 import numpy as np
@@ -11,9 +14,9 @@ from rlweave.flow.collective import LostRankError, agree, local_collectives, run
 gloo = pytest.importorskip("rlweave.flow.collective_gloo", exc_type=BackendError)
 
 
-def by_gloo(size, timeout=60.0):
+def by_gloo(size, timeout=60.0, host=gloo.LOOPBACK):
     """Collectives over gloo, whose ranks are threads of this process."""
-    store, port = gloo.open_store(timeout=timeout)
+    store, port = gloo.open_store(host, timeout=timeout)
     made = [None] * size
 
     def join(rank):
@@ -151,12 +154,32 @@ def test_a_rank_that_fails_ends_the_wait_of_all_others_and_its_error_is_the_one_
         assert found[0].received == "rank 1: ValueError: no such environment"
 
 
+@pytest.mark.parametrize("host", [gloo.LOOPBACK, "0.0.0.0"])
+def test_gloo_listens_at_other_addresses_than_loopback_only_where_it_is_told_to(host):
+    before = listening()
+    made = by_gloo(2, host=host)
+    addresses = {address for address, _ in listening() - before}
+    assert None not in made
+    assert host in addresses
+    assert addresses == {host} or host != gloo.LOOPBACK
+
+
+def listening():
+    """Addresses and ports at which this process listens."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as own:
+            if own.family != socket.AF_UNIX and own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                found.add(own.getsockname()[:2])
+    return found
+
+
 def test_gloo_names_a_peer_that_does_not_come_a_port_that_is_taken_and_an_address_where_nobody_is():
     store, port = gloo.open_store()
     with pytest.raises(LostRankError, match="rank 1 did not take part"):
         gloo.GlooCollective(0, 2, store, timeout=0.01)
     with pytest.raises(BackendError, match="the ranks have no place to meet") as caught:
-        gloo.open_store(port)
+        gloo.open_store(port=port)
     assert str(port) in caught.value.received
     del store
     with pytest.raises(BackendError, match="rank 0 cannot be reached"):

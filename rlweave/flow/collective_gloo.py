@@ -89,11 +89,12 @@ class GlooCollective(ArrayCollective):
         missing = self._missing("here", timeout)
         if missing:
             raise lost(rank, dict.fromkeys(missing, "it did not come"), timeout)
+        gloo: Any = dist.ProcessGroupGloo  # its hints lack the options
         how: Any = _time(timeout)
         if self._store.host == LOOPBACK:  # gloo itself would listen at the address of this machine's name
-            how = dist.ProcessGroupGloo._Options()
-            how._timeout, how._devices = _time(timeout), [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
-        self._group: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", self._store), rank, size, how)
+            how, at_loopback = gloo._Options(), gloo.create_device(hostname=LOOPBACK)
+            how._timeout, how._devices = _time(timeout), [at_loopback]
+        self._group: Any = gloo(dist.PrefixStore("gloo", self._store), rank, size, how)
 
     def _sum(self, x: np.ndarray) -> np.ndarray:
         self._run(lambda group: group.allreduce([torch.from_numpy(x)]))

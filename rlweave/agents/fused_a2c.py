@@ -17,6 +17,3 @@ class FusedA2C(FusedOnPolicyAgent, A2C):
     """A2C on environments that are components; see `FusedAgent`."""
 
     graph_class: ClassVar[type[ActorCriticGraph]] = FusedA2CGraph
-
-    def learned_per_iteration(self) -> dict[str, int]:
-        return {"gradient_steps": 1, "trained_samples": self.steps_per_iteration}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from rlweave import graph, ops
+from rlweave import graph
 from rlweave.agents.dqn import DQN, DQNGraph
 from rlweave.agents.fused_replay import FusedReplayAgent, FusedReplayGraph
+from rlweave.components.exploration import EpsilonOfSteps
 from rlweave.components.schedules import Schedule, make_schedule
-from rlweave.graph import graph_fn
-
-_LAST = 2**31 - 1
 
 
 class FusedDQNGraph(FusedReplayGraph, DQNGraph):
@@ -23,21 +21,10 @@ class FusedDQNGraph(FusedReplayGraph, DQNGraph):
 
     def __init__(self, epsilon: Schedule, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.epsilon = epsilon
-
-    def create_variables(self) -> None:
-        """How many environment steps there have been, for the schedule; the count stops where int32 ends."""
-        self.env_steps = self.variable("env_steps", (), 0, trainable=False, dtype="int32")
+        self.epsilon = EpsilonOfSteps(epsilon, self.environment.num_envs)
 
     def explore(self, observations: Any) -> Any:
-        return self.act(observations, graph.batch_rank(self._epsilon()))[0]
-
-    @graph_fn(differentiable=False)
-    def _epsilon(self) -> Any:
-        """The present share of random actions, (N,); counts the steps."""
-        steps, more = self.env_steps.value, self.environment.num_envs
-        self.env_steps.assign(ops.where(steps > _LAST - more, _LAST, steps + more))
-        return ops.broadcast_to(self.epsilon.in_graph(steps, ops), (more,))
+        return self.act(observations, graph.batch_rank(self.epsilon.next()))[0]
 
 
 class FusedDQN(FusedReplayAgent, DQN):

@@ -1,18 +1,17 @@
-"""On-policy agents whose environments are in the graph: rollouts and the updates on them are one call."""
+"""Agents of rollouts whose environments are in the graph: rollouts and the updates on them are one call."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rlweave import graph
-from rlweave.agents.actor_critic import ActorCriticAgent
-from rlweave.agents.actor_critic_graph import ActorCriticGraph
 from rlweave.agents.fused import FusedAgent
+from rlweave.agents.rollout_agent import RolloutAgent
 from rlweave.envs.in_graph import EnvironmentStepper, GraphEnvironment
-from rlweave.graph import api
+from rlweave.graph import Component, api
 
 
-class FusedOnPolicyGraph(ActorCriticGraph):
+class FusedOnPolicyGraph(Component):
     """The environments' side of a component graph; stands before the algorithm's own graph among the base classes.
 
     Args:
@@ -20,6 +19,10 @@ class FusedOnPolicyGraph(ActorCriticGraph):
         rollout_steps: Steps of each environment between two updates.
         arguments: Those of the algorithm's graph.
     """
+
+    acting: Any
+    normalization: Any
+    update: Any
 
     def __init__(self, environment: GraphEnvironment, rollout_steps: int, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -51,7 +54,7 @@ class FusedOnPolicyGraph(ActorCriticGraph):
         return graph.scan(iteration, (), length=iterations)[1]
 
 
-class FusedOnPolicyAgent(FusedAgent, ActorCriticAgent):
+class FusedOnPolicyAgent(FusedAgent, RolloutAgent):
     """The environments' side of an on-policy agent; see `FusedAgent`. An iteration is a rollout with its update."""
 
     def graph_arguments(self) -> dict[str, Any]:
@@ -61,3 +64,6 @@ class FusedOnPolicyAgent(FusedAgent, ActorCriticAgent):
     @property
     def steps_per_iteration(self) -> int:
         return int(self.config.rollout_steps * self.num_envs)
+
+    def learned_per_iteration(self) -> dict[str, int]:
+        return self.learned_from(self.steps_per_iteration)

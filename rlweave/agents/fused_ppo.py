@@ -17,8 +17,3 @@ class FusedPPO(FusedOnPolicyAgent, PPO):
     """PPO on environments that are components; see `FusedAgent`."""
 
     graph_class: ClassVar[type[ActorCriticGraph]] = FusedPPOGraph
-
-    def learned_per_iteration(self) -> dict[str, int]:
-        config = self.config
-        used = self.steps_per_iteration // config.minibatches * config.minibatches
-        return {"gradient_steps": config.epochs * config.minibatches, "trained_samples": config.epochs * used}

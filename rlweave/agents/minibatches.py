@@ -122,9 +122,10 @@ class SequenceMinibatches(RowMinibatches):
 
     def arranged(self, columns: Any, batch: Any) -> Any:
         """What is learned from: the columns, with what the memory starts from."""
+        constants = {name: graph.stop_gradient(columns[name]) for name in ("values",) if name in columns}
         return {
             **columns,
-            "values": graph.stop_gradient(columns["values"]),
+            **constants,
             "episode_start": batch["episode_start"],
             "initial_state": batch["initial_state"],
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlweave.agents.appo import APPO, APPOConfig
-from rlweave.agents.ppo import fill_minibatches
+from rlweave.agents.epochs import fill_minibatches
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.impala import OffPolicyTrainConfig, agent_num_envs, checked, impala_plan
 from rlweave.algorithms.rollout_workers import trajectory_worker

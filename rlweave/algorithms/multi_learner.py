@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlweave.agents.agent import AUTO
-from rlweave.agents.ppo import PPOConfig, fill_minibatches
+from rlweave.agents.epochs import EpochsConfig, fill_minibatches
 from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.algorithms.environments import make_training_env
 from rlweave.algorithms.multi_learner_rank import RankFactory, RankReport
@@ -156,7 +156,7 @@ def rank_config(config: Any) -> Any:
     learners, own = config.placement.learners, config.agent
     _check(config)
     update: dict[str, Any] = {}
-    if isinstance(own, PPOConfig):  # as many minibatches as one learner of all environments would have
+    if isinstance(own, EpochsConfig):  # as many minibatches as one learner of all environments would have
         own = fill_minibatches(own, config.num_envs)
     if hasattr(own, "batch_size"):
         update = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
+from rlweave.agents.epochs import fill_minibatches
+from rlweave.agents.ppo import PPO, PPOConfig
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import RolloutTrainConfig, TrainConfig
 from rlweave.algorithms.learners import AgentLearner

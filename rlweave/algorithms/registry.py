@@ -29,6 +29,7 @@ _BUILT_IN = {
     "dqn": "rlweave.algorithms.dqn:dqn",
     "impala": "rlweave.algorithms.impala:impala",
     "ppo": "rlweave.algorithms.ppo:ppo",
+    "pqn": "rlweave.algorithms.pqn:pqn",
     "sac": "rlweave.algorithms.sac:sac",
     "td3": "rlweave.algorithms.td3:td3",
 }

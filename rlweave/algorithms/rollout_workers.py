@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from rlweave.agents.actor_critic import ActorCriticAgent, with_initial_state
 from rlweave.agents.agent import Agent
 from rlweave.agents.elements import stack
 from rlweave.agents.replay_agent import ReplayAgent
+from rlweave.agents.rollout_agent import RolloutAgent, with_initial_state
 from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.components.memories.trajectory_columns import TrajectoryColumns
 from rlweave.envs import StepResult, VectorEnv
@@ -233,9 +233,9 @@ class TrajectoryWorker(AlternatingWorker):
         steps: Length T of a rollout.
     """
 
-    def __init__(self, agent: ActorCriticAgent, env: VectorEnv, steps: int) -> None:
+    def __init__(self, agent: RolloutAgent, env: VectorEnv, steps: int) -> None:
         super().__init__(agent, env)
-        self.agent: ActorCriticAgent = agent
+        self.agent: RolloutAgent = agent
         self.steps = steps
         self._columns = TrajectoryColumns(steps, env.num_envs)
 
@@ -271,7 +271,7 @@ class TrajectoryWorker(AlternatingWorker):
         return SampleBatch(with_initial_state(rollout), "trajectories", timeless)
 
 
-def trajectory_worker(config: Any, agent: ActorCriticAgent, env: VectorEnv) -> TrajectoryWorker:
+def trajectory_worker(config: Any, agent: RolloutAgent, env: VectorEnv) -> TrajectoryWorker:
     """A worker that collects rollouts of the agent's length."""
     return TrajectoryWorker(agent, env, config.agent.rollout_steps)
 

@@ -9,12 +9,13 @@ from rlweave.components.deterministic_policy import DeterministicPolicy, NoisyAc
 from rlweave.components.distributions import Bernoulli, Categorical, Normal
 from rlweave.components.encoders import ObservationEncoder
 from rlweave.components.exploration import EpsilonGreedy, ape_x_epsilons
-from rlweave.components.layers import Activation, Concat, Dense, Flatten
+from rlweave.components.layers import Activation, Concat, Dense, Flatten, LayerNorm
 from rlweave.components.losses import (
     ActorCriticLoss,
     CriticLoss,
     DQNLoss,
     PPOLoss,
+    QLambdaLoss,
     SequenceDQNLoss,
     SoftPolicyLoss,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "HashText",
     "Joint",
     "KerasModule",
+    "LayerNorm",
     "NStepAccumulator",
     "Network",
     "NoisyAction",
@@ -82,6 +84,7 @@ __all__ = [
     "PPOLoss",
     "Policy",
     "PrioritizedReplay",
+    "QLambdaLoss",
     "QPolicy",
     "RMSProp",
     "RecurrentLayer",

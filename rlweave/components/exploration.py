@@ -14,6 +14,8 @@ from rlweave.graph import Component, api, graph_fn, register
 from rlweave.settings.ranges import AT_LEAST_ONE, NOT_NEGATIVE, PROBABILITY
 from rlweave.spaces import BoolBox, Space
 
+_LAST_INT32 = 2**31 - 1
+
 
 @register("epsilon_greedy")
 class EpsilonGreedy(Component):
@@ -99,6 +101,32 @@ class EpsilonGreedy(Component):
 
     def _typed(self, path: str, actions: Any) -> Any:
         return ops.astype(actions, "bool") if path in self.booleans else actions
+
+
+class EpsilonOfSteps(Component):
+    """The share of random actions of a schedule over environment steps, which it counts.
+
+    Args:
+        epsilon: The schedule.
+        num_envs: Environments, which all step at once.
+        scope: Name within the owner.
+    """
+
+    def __init__(self, epsilon: ScheduleLike, num_envs: int, scope: str = "epsilon") -> None:
+        super().__init__(scope)
+        self.epsilon, self.num_envs = make_schedule(epsilon), num_envs
+        PROBABILITY.check_schedule("epsilon", self.epsilon, scope)
+
+    def create_variables(self) -> None:
+        """How many environment steps there have been; the count stops where int32 ends."""
+        self.env_steps = self.variable("env_steps", (), 0, trainable=False, dtype="int32")
+
+    @graph_fn(differentiable=False)
+    def next(self) -> Any:
+        """The present share, (num_envs,); counts a step of each environment."""
+        steps, last = self.env_steps.value, _LAST_INT32
+        self.env_steps.assign(ops.where(steps > last - self.num_envs, last, steps + self.num_envs))
+        return ops.broadcast_to(self.epsilon.in_graph(steps, ops), (self.num_envs,))
 
 
 def ape_x_epsilons(num_workers: int, base: float = 0.4, alpha: float = 7.0) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Layers without structure of their own: dense, activation, flatten, concat."""
+"""Layers without structure of their own: dense, activation, flatten, concat, layer normalization."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rlweave.components.initializers import InitializerSpec, make_initializer
 from rlweave.errors import BuildError, SpecError, nearest
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.graph.ir import Value
+from rlweave.settings.ranges import POSITIVE
 from rlweave.spaces import Box, Dict, Tuple
 
 # fmt: off
@@ -237,3 +238,38 @@ class Concat(Component):
     def call(self, inputs: Any) -> Any:
         """Joins arrays (..., F_i), nested in dicts and tuples, to (..., sum of F_i)."""
         return ops.concat([inputs[path] for path in sorted(inputs)], axis=-1)
+
+
+@register("layer_norm")
+class LayerNorm(Component):
+    """Layer normalization (Ba et al. 2016, https://arxiv.org/abs/1607.06450): each row by its own mean and deviation.
+
+    Args:
+        epsilon: Added to the variance.
+        scope: Name within the owner.
+    """
+
+    def __init__(self, epsilon: float = 1e-5, scope: str = "layer-norm") -> None:
+        super().__init__(scope)
+        POSITIVE.check("epsilon", epsilon, scope)
+        self.epsilon = epsilon
+
+    def create_variables(self, inputs: Any) -> None:
+        """Gain and bias, (F,) each."""
+        space = float_features(inputs, self.path)
+        if not space.shape:
+            raise BuildError(
+                "layer normalization needs a feature axis",
+                where=self.path,
+                received=repr(space),
+                fix="put a layer with more than one unit in front",
+            )
+        self.gain = self.variable("gain", (space.shape[-1],), 1.0)
+        self.bias = self.variable("bias", (space.shape[-1],), 0.0)
+
+    @graph_fn
+    def call(self, inputs: Any) -> Any:
+        """Normalizes along the last axis; (..., F) to (..., F)."""
+        centered = inputs - ops.mean(inputs, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+        return centered / ops.sqrt(variance + self.epsilon) * self.gain.value + self.bias.value

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from rlweave.agents.agent import AUTO, Agent, AgentConfig
 from rlweave.agents.dqn import DQN, DQNConfig
+from rlweave.agents.epochs import fill_minibatches
 from rlweave.agents.policy_agents import PolicyAgents
-from rlweave.agents.ppo import PPO, PPOConfig, fill_minibatches
+from rlweave.agents.ppo import PPO, PPOConfig
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.dqn import GraphLearner, dqn_branch

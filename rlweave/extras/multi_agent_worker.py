@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from rlweave.agents.actor_critic import with_initial_state
 from rlweave.agents.agent import Agent
 from rlweave.agents.dqn import DQN
 from rlweave.agents.policy_agents import PolicyAgents
 from rlweave.agents.ppo import PPO
 from rlweave.agents.replay_agent import STEP_KEYS
+from rlweave.agents.rollout_agent import with_initial_state
 from rlweave.agents.stepping import rows_from
 from rlweave.algorithms.worker import Worker, load_own_agent_state, own_agent_state
 from rlweave.envs.agent_groups import AgentGroup, GroupStep

@@ -23,7 +23,7 @@ SMALL_CONV = [{"type": "conv2d", "filters": 4, "kernel_size": 3, "activation": "
 
 
 def rollout(agent, seed=0):
-    """A batch (T, B, ...) as PPO takes it, with actions of the agent itself."""
+    """A batch (T, B, ...) as PPO and PQN take it, with actions of the agent itself."""
     rng = np.random.default_rng(seed)
     steps, envs = agent.config.rollout_steps, agent.num_envs
     space = agent.observation_space.with_batch_rank().with_time_rank()
@@ -33,7 +33,7 @@ def rollout(agent, seed=0):
         "observations": observations,
         "next_observations": next_observations,
         "actions": stacked([actions for actions, _, _ in rows]),
-        "log_probs": np.stack([extra["log_probs"] for _, extra, _ in rows]),
+        **{name: np.stack([extra[name] for _, extra, _ in rows]) for name in rows[0][1]},
         "rewards": rng.normal(size=(steps, envs)).astype(np.float32),
         "terminated": rng.random((steps, envs)) < 0.1,
         "truncated": rng.random((steps, envs)) < 0.1,

@@ -14,6 +14,7 @@ from rlweave.agents.fused_dqn import FusedDQN
 from rlweave.agents.fused_ppo import FusedPPO
 from rlweave.agents.impala import IMPALA
 from rlweave.agents.ppo import PPO
+from rlweave.agents.pqn import PQN
 from rlweave.components.action_boundary import to_environment
 from rlweave.envs.in_graph import GraphEnvironment
 from rlweave.extras.es_agent import ES
@@ -30,8 +31,9 @@ ROWS = 1000
 
 def make(kind, backend="numpy", network=FEED_FORWARD, space=None):
     """An agent of which only acting is built, and Gymnasium's space of its actions."""
-    whole = SPACES[COUNTABLE if issubclass(kind, DQN) else EVERYTHING] if space is None else space
+    whole = SPACES[COUNTABLE if issubclass(kind, (DQN, PQN)) else EVERYTHING] if space is None else space
     settings = {DQN: {"epsilon": 1.0}, ApeX: {"epsilon_base": 1.0}, PPO: {"minibatches": 1}, APPO: {"minibatches": 1}}
+    settings[PQN] = {"epsilon": 1.0, "minibatches": 1}
     settings = {"network": network, **settings.get(kind, {})}
     agent = kind(OBSERVATIONS, from_gymnasium(whole), settings, backend=backend, seed=0)
     # the others of evolution strategies write
@@ -50,7 +52,7 @@ def environments_actions(agent, whole, **options):
 @pytest.mark.parametrize(
     ("kind", "backend", "network"),
     [
-        *((kind, "numpy", FEED_FORWARD) for kind in (PPO, A2C, A3C, IMPALA, APPO, DQN, ApeX, ES)),
+        *((kind, "numpy", FEED_FORWARD) for kind in (PPO, A2C, A3C, IMPALA, APPO, DQN, PQN, ApeX, ES)),
         *((kind, "onnx", FEED_FORWARD) for kind in (PPO, DQN, ES)),
         *((kind, backend, RECURRENT) for kind in (PPO, DQN) for backend in ("numpy", "onnx")),
         pytest.param(MAML, "torch", FEED_FORWARD, marks=pytest.mark.slow),  # it adapts where it acts

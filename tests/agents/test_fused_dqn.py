@@ -115,7 +115,7 @@ def test_steps_are_counted_and_the_target_follows(backend):
             np.testing.assert_array_equal(value, online)
         if path.startswith("dqn/policy"):
             assert not np.array_equal(value, start[path]), f"{path} did not learn"
-    assert weights["dqn/env_steps"] == agent.env_steps
+    assert weights["dqn/epsilon/env_steps"] == agent.env_steps
     assert weights["dqn/memory/filled"] == agent.env_steps - 2 * 4  # all but those of the first, unfilled window
     if backend == "jax":
         source = agent.executor.program("train", {"iterations": agent.iterations_per_call}).source
@@ -125,9 +125,9 @@ def test_steps_are_counted_and_the_target_follows(backend):
 def test_the_count_of_steps_stops_where_int32_ends():
     agent = made("torch")
     for before, after in ((2**31 - 9, 2**31 - 1), (2**31 - 1, 2**31 - 1), (2**31 - 10, 2**31 - 2)):
-        agent.executor.set_weights({"dqn/env_steps": np.int32(before)})
+        agent.executor.set_weights({"dqn/epsilon/env_steps": np.int32(before)})
         agent.executor.collect(steps=2)
-        assert agent.executor.get_weights()["dqn/env_steps"] == after
+        assert agent.executor.get_weights()["dqn/epsilon/env_steps"] == after
 
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
@@ -136,7 +136,7 @@ def test_one_step_transitions_need_no_window(backend):
     assert agent.steps_of_next_call() == 5 * 4 + agent.iterations_per_call * agent.steps_per_iteration
     agent.train()
     weights = agent.executor.get_weights()
-    assert weights["dqn/memory/filled"] == agent.env_steps == weights["dqn/env_steps"]
+    assert weights["dqn/memory/filled"] == agent.env_steps == weights["dqn/epsilon/env_steps"]
 
 
 def test_rounds_are_whole():

@@ -10,6 +10,7 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.impala import IMPALA
 from rlweave.agents.minibatches import RowMinibatches
 from rlweave.agents.ppo import PPO
+from rlweave.agents.pqn import PQN
 from rlweave.agents.sac import SAC
 from rlweave.agents.td3 import DDPG
 from rlweave.errors import ConfigError
@@ -40,11 +41,16 @@ class APPOInOrder(APPO):
     minibatch_class = InOrder
 
 
+class PQNInOrder(PQN):
+    minibatch_class = InOrder
+
+
 ON_POLICY = {
     "a2c": (A2C, {}),
     "ppo": (PPOInOrder, {"epochs": 2, "minibatches": 3, "normalize_rewards": True, "value_clip": 0.1}),
     "impala": (IMPALA, {}),
     "appo": (APPOInOrder, {"epochs": 2, "minibatches": 3}),
+    "pqn": (PQNInOrder, {"epochs": 2, "minibatches": 3}),
 }
 OFF_POLICY = {
     "dqn": (DQN, IntBox(3), {}),
@@ -60,7 +66,9 @@ OFF_POLICY = {
 
 def make_on_policy(name, backend, envs):
     kind, settings = ON_POLICY[name]
-    config = {"network": SMALL, "rollout_steps": 6, "max_grad_norm": 0.05, "normalize_observations": True, **settings}
+    config = {"network": SMALL, "rollout_steps": 6, "max_grad_norm": 0.05, **settings}
+    if "normalize_observations" in kind.config_class.model_fields:
+        config["normalize_observations"] = True
     return kind(OBSERVATIONS, IntBox(3), config, num_envs=envs, backend=backend, seed=3)
 
 
@@ -123,6 +131,7 @@ def check_equal(agents, whole, different=("carried", "memory", "_error")):
         ("ppo", "torch", (1, 2, 1)),
         ("impala", "torch", (1, 3)),
         ("appo", "torch", (1, 3)),
+        ("pqn", "torch", (1, 3)),
         pytest.param("ppo", "jax", (2, 2), marks=pytest.mark.thorough),
         pytest.param("a2c", "tensorflow", (1, 3), marks=pytest.mark.thorough),
     ],
@@ -143,7 +152,7 @@ def test_ranks_learn_from_parts_of_a_rollout_as_one_agent_from_all_of_it(name, b
     shares = np.array(sizes) / sum(sizes)
     for own in metrics:
         assert own["gradient_norm"] == pytest.approx(alone["gradient_norm"], rel=1e-4)
-    for metric in ("policy_loss", "value_loss", "entropy"):
+    for metric in ("loss", "mean_q") if name == "pqn" else ("policy_loss", "value_loss", "entropy"):
         mean = sum(share * own[metric] for share, own in zip(shares, metrics, strict=True))
         assert mean == pytest.approx(alone[metric], rel=1e-4, abs=1e-6), metric
     assert sum(own["trained_samples"] for own in metrics) == alone["trained_samples"]

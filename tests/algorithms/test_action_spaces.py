@@ -31,6 +31,7 @@ SETTINGS = {
     "a3c": ON_POLICY,
     "impala": ON_POLICY,
     "appo": {**ON_POLICY, "agent.epochs": 1},
+    "pqn": {**ON_POLICY, "env": COUNTABLE, "agent.epochs": 1, "agent.epsilon": 1.0},
     "dqn": {**Q_LEARNING, "agent.epsilon": 1.0},
     "ape-x": {**Q_LEARNING, "agent.epsilon_base": 1.0},
     "sac": {

@@ -35,6 +35,7 @@ SETTINGS = {
     "multi-agent": {**COMMON, "env": "rlweave/MultiCartPole-v0", "backend": "torch", "steps": 64, "steps_per_item": 8},
     "pbt": {**COMMON, "env": "CartPole-v1", "backend": "torch"},
     "ppo": MINIBATCHES,
+    "pqn": MINIBATCHES,
     "sac": FLOATS,
     "td3": FLOATS,
 }
@@ -65,8 +66,8 @@ REFUSED = {
 }
 #: Those that take seconds: programs of torch, and processes for algorithms whose like is tested among the fast ones.
 SLOW = {
-    *((name, "fused") for name in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3")),
-    *((name, "environments_apart") for name in ("a2c", "appo", "ddpg", "es", "impala", "td3")),
+    *((name, "fused") for name in ("a2c", "ddpg", "dqn", "ppo", "pqn", "sac", "td3")),
+    *((name, "environments_apart") for name in ("a2c", "appo", "ddpg", "es", "impala", "pqn", "td3")),
 }
 PAIRS = [
     pytest.param(algorithm, placement, marks=[pytest.mark.slow] * ((algorithm, placement) in SLOW))

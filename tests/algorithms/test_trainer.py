@@ -49,6 +49,15 @@ SETTINGS = {
         "agent.epsilon": {"type": "linear", "start": 1.0, "end": 0.1, "steps": 400},
         "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
     },
+    "pqn": {
+        "num_envs": 2,
+        "steps": 600,
+        "agent.rollout_steps": 16,
+        "agent.epochs": 2,
+        "agent.minibatches": 2,
+        "agent.epsilon": {"type": "linear", "start": 1.0, "end": 0.1, "steps": 400},
+        "agent.lr": {"type": "linear", "start": 1e-2, "end": 0.0},
+    },
     "impala": {
         "num_envs": 2,
         "steps": 600,
@@ -372,6 +381,8 @@ def test_workers_that_cannot_be_are_refused(sets, text):
         pytest.param("ddpg", "torch", "onnx", marks=pytest.mark.slow),
         *(pytest.param(n, "torch", "onnx", marks=pytest.mark.thorough) for n in ("sac", "td3")),
         *((n, "tensorflow", None) for n in CONTINUOUS),
+        ("pqn", "torch", "numpy"),
+        pytest.param("pqn", "jax", None, marks=pytest.mark.thorough),
     ],
 )
 def test_a_cut_run_equals_an_uncut_one(trainers, tmp_path, algorithm, backend, acting):
@@ -468,7 +479,7 @@ def test_evaluation_carries_recurrent_state_and_starts_it_anew(trainers):
                 assert actions[0] == played[t, column]
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", pytest.param("pqn", marks=pytest.mark.slow)])
 def test_a_cut_run_equals_an_uncut_one_where_environments_are_in_the_graph(trainers, tmp_path, algorithm):
     """No episode begins anew at a checkpoint: the environments are part of the state."""
     sets = {"backend": "torch", "placement": "fused"}

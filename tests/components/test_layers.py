@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from rlweave.backends import is_installed
-from rlweave.components import Activation, Concat, Dense, Flatten
+from rlweave.components import Activation, Concat, Dense, Flatten, LayerNorm
 from rlweave.components.layers import ACTIVATIONS
-from rlweave.errors import BuildError, SpecError
+from rlweave.errors import BuildError, ConfigError, SpecError
 from rlweave.graph import Component, to_spec
 from rlweave.spaces import Dict, FloatBox, IntBox, Tuple
 from rlweave.testing import ComponentTest
@@ -164,3 +164,21 @@ def test_a_spec_makes_an_equal_layer_and_is_not_changed():
     test = ComponentTest(Component.from_spec(to_spec(layer)), {"inputs": VECTORS})
     kernel = test.variables()["kernel"]
     np.testing.assert_allclose(kernel.T @ kernel, 4 * np.eye(3), atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_layer_norm_oracle(backend):
+    space = FloatBox(shape=(3,), add_batch_rank=True, add_time_rank=True)
+    test = ComponentTest(LayerNorm(epsilon=0.5), {"inputs": space}, backend)
+    gain, bias = np.array([1.0, 2.0, -1.0], np.float32), np.array([0.0, 0.5, 1.0], np.float32)
+    test.executor.set_weights({"layer-norm/gain": gain, "layer-norm/bias": bias})
+    x = test.sample("inputs", (4, 6))
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 0.5) * gain + bias
+    test.test("call", x, expected=expected)
+
+
+def test_layer_norm_refuses_what_has_no_features():
+    with pytest.raises(BuildError, match="needs a feature axis"):
+        ComponentTest(LayerNorm(), {"inputs": FloatBox(add_batch_rank=True)}, "numpy")
+    with pytest.raises(ConfigError, match="epsilon"):
+        LayerNorm(epsilon=0.0)

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlweave.agents.actor_critic import ActorCriticAgent
+from rlweave.agents.rollout_agent import RolloutAgent
 from rlweave.spaces.gymnasium_spaces import from_gymnasium
 from rlweave.tree import flatten_tree
 from tests.mutants.registry import AGENTS
@@ -13,7 +13,7 @@ ENVIRONMENTS, EPISODE = 2, 9
 
 
 def make(cls, mutant, env):
-    arguments = {"num_envs": ENVIRONMENTS} if issubclass(cls, ActorCriticAgent) else {}
+    arguments = {"num_envs": ENVIRONMENTS} if issubclass(cls, RolloutAgent) else {}
     spaces = from_gymnasium(env.observation_space), from_gymnasium(env.action_space)
     return cls(*spaces, mutant.settings, backend="torch", seed=0, **arguments).build()
 

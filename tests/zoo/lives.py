@@ -14,6 +14,7 @@ from rlweave.agents.dqn import DQN
 from rlweave.agents.elements import stack
 from rlweave.agents.impala import IMPALA
 from rlweave.agents.ppo import PPO
+from rlweave.agents.pqn import PQN
 from rlweave.agents.sac import SAC
 from rlweave.agents.stepping import rows_from
 from rlweave.agents.td3 import DDPG, TD3
@@ -63,6 +64,7 @@ KINDS: dict[str, Kind] = {
     "a3c": Kind(A3C, ROLLOUT),
     "impala": Kind(IMPALA, ROLLOUT),
     "appo": Kind(APPO, SEVERAL_EPOCHS),
+    "pqn": Kind(PQN, {**SEVERAL_EPOCHS, "epsilon": 0.5}, COUNTABLE),
     "dqn": Kind(DQN, {**REPLAY, **SEQUENCES, "epsilon": 0.5}, COUNTABLE, options={}),
     "ape-x": Kind(ApeX, {"batch_size": 4, "learning_starts": 4, "n_step": 1}, COUNTABLE, recurrent=False, options={}),
     "sac": Kind(SAC, REPLAY, FLOATS, recurrent=False, options={}),

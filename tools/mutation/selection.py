@@ -93,6 +93,8 @@ ALSO: dict[str, tuple[str, ...]] = {
         "agents/test_replay_agent.py",
     ),
     _AGENTS + "fused_dqn.py": ("agents/test_replay_agent.py",),
+    _AGENTS + "epochs.py": ("agents/test_ppo.py", "agents/test_pqn.py", "agents/test_ranks.py"),
+    _AGENTS + "rollout_agent.py": ("agents/test_ppo.py", "agents/test_a2c.py", "agents/test_pqn.py"),
     _AGENTS + "fused_on_policy.py": ("agents/test_actor_critic_graph.py", "agents/test_fused_ppo.py"),
     _AGENTS + "fused_replay.py": ("agents/test_fused_dqn.py", "agents/test_continuous.py"),
     _AGENTS + "minibatches.py": ("agents/test_ppo.py", "agents/test_recurrent_ppo.py", "agents/test_appo.py"),

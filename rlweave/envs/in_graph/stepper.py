@@ -25,8 +25,8 @@ class EnvironmentStepper(Component):
     Args:
         environment: The environments to step.
         policy: Has `act(observations, recurrent_state, episode_start)`, which returns actions, their log-probabilities
-            and the state after the step, and `env_actions(actions)`; owned elsewhere. The state of a recurrent one,
-            which has a `recurrent_space`, stays here from one rollout to the next.
+            (() if nothing asks for them) and the state after the step, and `env_actions(actions)`; owned elsewhere. The
+            state of a recurrent one, which has a `recurrent_space`, stays here from one rollout to the next.
         steps: Length T of a rollout.
         preprocessor: Has `call(observations)`, which the policy's inputs go through. Owned elsewhere.
         scope: Name within the owner.
@@ -99,7 +99,9 @@ class EnvironmentStepper(Component):
         carried = self._carried()
         actions, log_probs, after = self.policy.act(seen, *carried)
         taken = self.environment.step(self.policy.env_actions(actions))
-        row = {"observations": observations, "actions": actions, "log_probs": log_probs, **taken}
+        row = {"observations": observations, "actions": actions, **taken}
+        if not isinstance(log_probs, tuple):
+            row["log_probs"] = log_probs
         if not carried:
             return row
         self._keep(after, taken["terminated"], taken["truncated"])

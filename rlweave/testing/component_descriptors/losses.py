@@ -114,6 +114,38 @@ add(
     differentiated={"sequence_loss": _first},
     constants={"sequence_loss": _SEQUENCE_TARGETS},
 )
+
+
+def _q_lambda_losses(q_values: Space, actions: Space, targets: Space) -> dict[str, Space]:
+    q_values, actions, targets = (space.with_batch_rank().with_time_rank() for space in (q_values, actions, targets))
+    flags = dict.fromkeys(("terminated", "truncated"), SEQUENCE_FLAGS)
+    own = {"actions": actions, "targets": targets, "rewards": SEQUENCE, **flags}
+    return {**dict.fromkeys(("q_values", "q_next"), q_values), **own}
+
+
+add(
+    "q-lambda-loss",
+    c.QLambdaLoss,
+    lambda: c.QLambdaLoss(),
+    _q_lambda_losses(FloatBox(shape=(3,)), IntBox(3), FloatBox()),
+    gradients=("loss",),  # targets are constants
+    differentiated={"loss": _first},
+    constants={"loss": ("targets",)},
+    scale_laws=(ScaleLaw("targets", ("rewards", "q_next"), power=1.0),),
+)
+add(
+    "q-lambda-loss-components",
+    c.QLambdaLoss,
+    lambda: c.QLambdaLoss(0.9, 0.5),
+    _q_lambda_losses(
+        Dict(a=FloatBox(shape=(2, 3)), b=FloatBox(shape=(2,))),
+        Dict(a=IntBox(3, shape=(2,)), b=BoolBox()),
+        Dict(a=FloatBox(shape=(2,)), b=FloatBox()),
+    ),
+    gradients=("loss",),
+    differentiated={"loss": _first},
+    constants={"loss": ("targets",)},
+)
 _PPO_CONSTANTS = ("old_log_probs", "advantages", "returns", "old_values")
 _PPO_INPUTS: dict[str, Space] = {
     "log_probs": floats(low=-2.0, high=-0.5),

@@ -23,6 +23,7 @@ add(
     {"inputs": FloatBox(shape=(4,), add_batch_rank=True, add_time_rank=True)},
 )
 add("activation", c.Activation, lambda: c.Activation("elu"), {"inputs": FEATURES})
+add("layer-norm", c.LayerNorm, lambda: c.LayerNorm(), {"inputs": FEATURES})
 add("flatten", c.Flatten, lambda: c.Flatten(), {"inputs": floats(2, 3)})
 add("concat", c.Concat, lambda: c.Concat(), {"inputs": Dict(b=floats(2), a=Tuple(floats(1), floats(3)))})
 add(

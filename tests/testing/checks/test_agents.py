@@ -277,6 +277,7 @@ MORE_AGENTS = [
     ("appo", "CartPole-v1"),
     ("td3", "Pendulum-v1"),
     ("ddpg", "Pendulum-v1"),
+    ("pqn", "CartPole-v1"),
     ("ppo", "Pendulum-v1"),
     ("dqn", "rlweave/GridWorld-v0"),
 ]
@@ -314,6 +315,7 @@ def test_no_false_alarm_on_functions_of_agents_of_the_library(algorithm, env):
         ("ppo", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}),
         pytest.param("dqn", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}, marks=THOROUGH),
         pytest.param("ppo", "rlweave/MaskedRecall-v0", {}, marks=THOROUGH),
+        pytest.param("pqn", "CartPole-v1", {"network": [{"type": "lstm", "units": 8}]}, marks=THOROUGH),
         ("dqn", "rlweave/MaskedRecall-v0", {}),
         pytest.param(
             "ppo",

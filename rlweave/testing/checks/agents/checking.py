@@ -8,6 +8,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from rlweave.agents.agent import Agent
+from rlweave.agents.rollout_agent import RolloutAgent
 from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import resolve_config
 from rlweave.algorithms.environments import making_options
@@ -66,7 +67,7 @@ def check_agent(
     def make(seed: int) -> Agent:
         with envs(seed) as made:
             spaces = made.observation_space, made.action_space
-        arguments: dict[str, Any] = {"num_envs": ENVIRONMENTS} if agent.on_policy else {}
+        arguments: dict[str, Any] = {"num_envs": ENVIRONMENTS} if issubclass(agent, RolloutAgent) else {}
         return agent(*spaces, {**small, **(settings or {}), **FIXED}, backend=learns_on, seed=seed, **arguments)
 
     return _check(f"{agent.__name__} in {_name(env)} on {learns_on}", make, envs, functions)

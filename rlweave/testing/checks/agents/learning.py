@@ -9,6 +9,7 @@ import numpy as np
 
 from rlweave.agents.agent import Agent
 from rlweave.agents.replay_agent import ReplayAgent
+from rlweave.agents.rollout_agent import RolloutAgent
 from rlweave.spaces import Box
 from rlweave.testing.checks.agents.subject import AgentSubject
 from rlweave.testing.checks.findings import Cause, Finding
@@ -150,7 +151,7 @@ def _another(subject: AgentSubject, path: str, array: np.ndarray) -> np.ndarray:
 def rewards_count(subject: AgentSubject) -> Iterator[Finding]:
     """Rewards that are changed in the batch change what is learned: all, and each one, of a last step, too."""
     updates = Updates(subject)
-    rewards = updates.flat["rewards"]
+    rewards, in_rollouts = updates.flat["rewards"], isinstance(subject.unbuilt, RolloutAgent)
     changed = rewards + 1.0 + np.arange(rewards.size, dtype=np.float32).reshape(rewards.shape)
     if same(updates.learned(), updates.learned(rewards=changed)):
         yield _unseen(subject, "rewards", Cause.REWARD_IGNORED, "see what becomes of them on the way to the loss")
@@ -160,9 +161,9 @@ def rewards_count(subject: AgentSubject) -> Iterator[Finding]:
         plain = updates.learned(**ends)
         for row in range(min(len(rewards), SINGLE)):
             other = rewards.copy()
-            other[(row, row % rewards.shape[1]) if subject.unbuilt.on_policy else row] += 1.0
+            other[(row, row % rewards.shape[1]) if in_rollouts else row] += 1.0
             if same(plain, updates.learned(**ends, rewards=other)):
-                seen = f"the reward of {'step' if subject.unbuilt.on_policy else 'row'} {row} of a batch was changed, "
+                seen = f"the reward of {'step' if in_rollouts else 'row'} {row} of a batch was changed, "
                 seen += f"where all were {end or 'neither terminated nor truncated'}, and the update was the same"
                 fix = "every step has a reward, the last one of an episode, too: only the value after it falls away"
                 yield Finding("rewards count", f"{subject.descriptor.name}.learn", seen, Cause.REWARD_IGNORED, fix)

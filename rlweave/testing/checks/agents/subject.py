@@ -11,6 +11,7 @@ import numpy as np
 
 from rlweave.agents.agent import Agent
 from rlweave.agents.replay_agent import ReplayAgent
+from rlweave.agents.rollout_agent import RolloutAgent
 from rlweave.extensions.eager import EagerExecutor
 from rlweave.graph import GraphExecutor
 from rlweave.spaces import Dim
@@ -136,7 +137,7 @@ class AgentSubject(Subject):
     @cached_property
     def observations_vary(self) -> bool:
         """Whether the batches have more than one observation: not those of a bandit."""
-        leading = 2 if self.unbuilt.on_policy else 1
+        leading = 2 if isinstance(self.unbuilt, RolloutAgent) else 1
         first, second = (tree_leaves(batch["observations"]) for batch in self.batches)
         for one, two in zip(first, second, strict=True):
             rows = [np.reshape(x, (int(np.prod(x.shape[:leading])), -1)) for x in (one, two) if np.size(x)]

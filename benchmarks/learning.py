@@ -194,6 +194,10 @@ TASKS = {
         "dqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
         clear=("best_evaluation_return", 499.0),
     ),
+    "pqn-cartpole": Task(
+        "pqn", "CartPole-v1", 60_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
+        clear=("best_evaluation_return", 499.0),
+    ),
     "a2c-cartpole": Task(
         "a2c", "CartPole-v1", 300_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 450.0,
         clear=("best_evaluation_return", 499.0), backends=("jax",),

@@ -28,7 +28,7 @@ from rlweave.spaces import Dict, FloatBox, Space
 from rlweave.tree import flatten_tree
 
 #: What the paper has between two dense layers.
-_NORMALIZED = [{"type": "layer_norm"}, {"type": "activation", "activation": "relu"}]
+_NORMALIZED: list[dict[str, Any]] = [{"type": "layer_norm"}, {"type": "activation", "activation": "relu"}]
 
 
 class PQNConfig(EpochsConfig):

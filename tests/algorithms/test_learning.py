@@ -27,6 +27,7 @@ HERE = {
     "impala-cartpole": ("torch",),
     "appo-cartpole": ("jax",),
     "dqn-cartpole": (),
+    "pqn-cartpole": ("torch",),
     "a2c-masked-recall": (),
     "impala-masked-recall": (),
     "ppo-pendulum": ("jax",),
@@ -97,6 +98,7 @@ def test_a_threshold_is_no_formality(task):
     untrained = {
         "ppo-cartpole": 25.0,
         "dqn-cartpole": 25.0,
+        "pqn-cartpole": 25.0,
         "a2c-cartpole": 25.0,
         "a3c-cartpole": 25.0,
         "ape-x-cartpole": 25.0,

@@ -66,11 +66,11 @@ SERVER = {**RAY, "placement.name": "single_learner_fine", "placement.workers": 2
 #: Algorithm, settings, and whether the training goes on.
 ROLES = {
     "environment": ("a2c", {"placement": "environments_apart"}, True),
-    "worker": ("a2c", {**SERVER, "worker_failure": "replace"}, True),
+    "worker": ("a2c", {**SERVER, "placement.on_error": "replace"}, True),
     "rank-stop": ("a2c", RANKS, False),
-    "rank-shrink": ("a2c", {**RANKS, "placement.rank_failure": "shrink"}, True),
+    "rank-shrink": ("a2c", {**RANKS, "placement.on_error": "shrink"}, True),
     "shard-stop": ("a3c", SHARDS, False),
-    "shard-replace": ("a3c", {**SHARDS, "placement.workers": 2, "placement.shard_failure": "replace"}, True),
+    "shard-replace": ("a3c", {**SHARDS, "placement.workers": 2, "placement.on_error": "replace"}, True),
 }
 DRIVERS = {
     "driver-environments_apart": ("a2c", {"placement": "environments_apart"}),

@@ -6,9 +6,9 @@ Precedence: defaults < tuned settings for the environment < config file < option
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
-from rlweave.algorithms.placements import PlacementConfig, spell_out
+from rlweave.algorithms.placements import OnError, PlacementConfig, spell_out
 from rlweave.backends import best_backend, get_backend, is_installed, offer_of
 from rlweave.errors import BackendError, ConfigError
 from rlweave.plugins import import_modules
@@ -19,6 +19,9 @@ from rlweave.settings.sources import Settings, merge_settings, nest
 
 class TrainConfig(Config):
     """Settings that all algorithms share; each algorithm adds a section `agent`."""
+
+    renamed: ClassVar[Mapping[str, str]] = dict.fromkeys(("worker_failure", "learner_failure"), "placement.on_error")
+    default_on_error: ClassVar[OnError] = "stop"
 
     imports: list[str] = setting(
         [], "modules to import first: components, environments and algorithms that they register can be named"
@@ -84,11 +87,6 @@ class TrainConfig(Config):
         "local", "Ray cluster: local starts one on this machine; auto or host:port joins a running one"
     )
     worker_cpus: float = setting(1.0, "cores that each worker holds on Ray", ge=0.0, unit="cores")
-    worker_failure: Literal["stop", "replace", "shrink"] = setting(
-        "stop",
-        "what happens when a worker fails on Ray: stop ends the training, replace restarts the worker in place, shrink "
-        "goes on with the others",
-    )
     worker_timeout: float = setting(600.0, "time without an answer after which a worker hangs", gt=0.0, unit="seconds")
     object_store_mb: int = setting(256, "shared memory of a local Ray cluster", ge=80, unit="MiB")
     seed: int = setting(0, "seed of weights, exploration and environments", ge=0)
@@ -145,6 +143,11 @@ class TrainConfig(Config):
         "classes as module:Class, made without arguments, that the training calls; see docs/python.md",
     )
     tensorboard: bool | None = setting(None, "write TensorBoard events; null: when tensorboardX is installed")
+
+    @property
+    def on_error(self) -> OnError:
+        """What happens when a process of the training fails."""
+        return self.placement.on_error or self.default_on_error
 
     @property
     def has_remote_actors(self) -> bool:

@@ -9,6 +9,7 @@ from rlweave.algorithms.algorithm import Algorithm
 from rlweave.algorithms.config import TrainConfig
 from rlweave.algorithms.learners import AgentLearner
 from rlweave.algorithms.placement import RolloutWorkers
+from rlweave.algorithms.placements import OnError
 from rlweave.algorithms.rollout_workers import trajectory_worker
 from rlweave.envs import VectorEnv
 from rlweave.errors import ConfigError
@@ -37,11 +38,6 @@ class OffPolicyTrainConfig(TrainConfig):
         "where the learner runs: here, in the driver; actor, in an actor of its own (on Ray: a process)",
     )
     learner_cpus: float = setting(0.0, "cores that a learner in an actor holds on Ray", ge=0.0, unit="cores")
-    learner_failure: Literal["stop", "replace"] = setting(
-        "stop",
-        "what happens when a learner in an actor fails: stop ends the training, replace restarts it in place, from the "
-        "last snapshot of its state",
-    )
     learner_timeout: float = setting(
         600.0, "when a learner in an actor counts as hanging: longer than its first update", gt=0.0, unit="seconds"
     )
@@ -133,12 +129,12 @@ def checked(config: ConfigT) -> ConfigT:
             received=f"{config.learner_cpus:g} with learner here",
             fix="--set learner=actor gives it a process; or leave learner_cpus out",
         )
-    if config.learner_failure == "replace" and config.learner == "here":
+    if config.on_error == "shrink" and config.learner == "actor":
         raise ConfigError(
-            "a learner in the driver's process cannot be restarted",
-            where="learner_failure",
-            received="replace with learner here",
-            fix="--set learner=actor gives it a process; or leave learner_failure out",
+            "without the learner nothing goes on",
+            where="placement.on_error",
+            received="shrink with learner actor",
+            fix="--set placement.on_error=replace, or stop; or leave learner out",
         )
     if config.rollouts_ahead > 1 and config.gather == "sync":
         raise ConfigError(
@@ -162,7 +158,7 @@ def impala_plan(
     learner_queue: int,
     queue_policy: Literal["block", "drop_oldest", "drop_newest"],
     broadcast_interval: int,
-    learner_failure: Literal["stop", "replace"],
+    on_error: OnError,
     learner_timeout: float,
 ) -> ReportMetrics:
     """Rollouts as they come, some replayed ones mixed in, through a bounded queue to the learner."""
@@ -173,7 +169,9 @@ def impala_plan(
         batches = batches.for_each(MixInReplay(replay_capacity, replay_proportion, seed))
     queued = batches.queue(learner_queue, queue_policy)
     train = queued.for_each(TrainOneStep(learner, workers, publish_every=broadcast_interval))
-    return ReportMetrics(train.on_error(learner_failure, learner_timeout), workers)
+    if isinstance(learner, LearnerActor):
+        train.on_error(on_error, learner_timeout)
+    return ReportMetrics(train, workers)
 
 
 impala = Algorithm(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rlweave.agents.agent import AUTO
 from rlweave.agents.epochs import EpochsConfig, fill_minibatches
 from rlweave.agents.replay_agent import ReplayAgent
 from rlweave.algorithms.environments import make_training_env
@@ -34,7 +33,7 @@ def multi_learner_parts(config: Any, algorithm: Algorithm) -> Parts:
         algorithm: What is trained.
 
     Raises:
-        ConfigError: What it learns from cannot be divided among them, or a setting belongs to other placements.
+        ConfigError: What it learns from cannot be divided among them.
     """
     own = rank_config(config)
     placement = config.placement
@@ -42,7 +41,7 @@ def multi_learner_parts(config: Any, algorithm: Algorithm) -> Parts:
         agent = algorithm.make_agent(config, env, config.seed)
     if isinstance(agent, ReplayAgent):
         agent.has_memory = False  # each rank has a part of it
-    shrinks = placement.rank_failure == "shrink"
+    shrinks = config.on_error == "shrink"
     factories = [
         RankFactory(own, number, algorithm, shrinks, placement.rank_timeout) for number in range(placement.learners)
     ]
@@ -69,7 +68,7 @@ class Ranks:
         """The plan in the driver: rounds of one update each, of which all ranks report."""
         reports = ParallelRollouts(self.group)
         timeout = self.config.worker_timeout
-        if self.config.placement.rank_failure == "shrink":
+        if self.config.on_error == "shrink":
             reports.on_error("replace", timeout, attempts=1)  # which gives up a rank at its first failure
         else:
             reports.on_error("stop", timeout)
@@ -122,9 +121,7 @@ class Ranks:
         try:
             yield
         except PlanError as error:
-            if self.config.placement.rank_failure != "shrink" or not isinstance(
-                error.__cause__, ActorLost | LostRankError
-            ):
+            if self.config.on_error != "shrink" or not isinstance(error.__cause__, ActorLost | LostRankError):
                 raise
 
     def fetch(self, plan: ReportMetrics) -> None:
@@ -151,10 +148,9 @@ def rank_config(config: Any) -> Any:
     """The settings of one rank: its share of environments and batches.
 
     Raises:
-        ConfigError: Something cannot be divided, or a setting has no meaning here.
+        ConfigError: Something cannot be divided.
     """
     learners, own = config.placement.learners, config.agent
-    _check(config)
     update: dict[str, Any] = {}
     if isinstance(own, EpochsConfig):  # as many minibatches as one learner of all environments would have
         own = fill_minibatches(own, config.num_envs)
@@ -184,30 +180,3 @@ def _share(number: int, parts: int, where: str, what: str) -> int:
             fix=f"--set {where}={-(-number // parts) * parts}",
         )
     return number // parts
-
-
-def _check(config: Any) -> None:
-    """Refuses settings that have no meaning with several learners."""
-    settings: Mapping[str, tuple[Any, str]] = {
-        "microbatch_size": (None, "micro-batches give gradients, which ranks do not average"),
-        "learner": ("here", "each learner is in the process of its rank"),
-        "broadcast_interval": (1, "workers act on the weights of their own learner"),
-    }
-    for name, (usual, why) in settings.items():
-        value = getattr(config, name, usual)
-        if value != usual:
-            raise ConfigError(why, where=name, received=f"{value}, with placement multi_learner", fix="leave it out")
-    if config.agent.acting_backend == AUTO:
-        raise ConfigError(
-            "the fastest acting backend is measured in the driver, but each rank has an agent of its own",
-            where="agent.acting_backend",
-            received=f"{AUTO!r} with placement multi_learner",
-            fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
-        )
-    if isinstance(getattr(config.agent, "priority_beta", None), Mapping):
-        raise ConfigError(
-            "each rank has a memory of its own, whose insertions are not those of all",
-            where="agent.priority_beta",
-            received="a schedule over inserted transitions, with placement multi_learner",
-            fix="choose a number",
-        )

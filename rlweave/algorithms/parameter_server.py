@@ -29,9 +29,8 @@ def parameter_server_parts(config: Any, algorithm: Algorithm) -> Parts:
         algorithm: What is trained.
 
     Raises:
-        ConfigError: There are more shards than variables, or a setting has no meaning here.
+        ConfigError: There are more shards than variables.
     """
-    _check(config)
     assert algorithm.worker is not None
     computes = getattr(signature_of(algorithm.worker).gives, "computes_gradients", False)
     make_worker = algorithm.worker if computes else gradient_worker
@@ -90,7 +89,7 @@ class ParameterServer:
             stream = stream.for_each(ApplyAtShard(shard, number, workers))
             if number:
                 stream.named(f"apply_gradients-{number}")
-            stream.on_error(config.placement.shard_failure, config.worker_timeout)
+            stream.on_error(config.on_error, config.worker_timeout)
         return ReportMetrics(stream, workers)
 
     def division(self) -> tuple[list[list[str]], float | None]:
@@ -111,28 +110,3 @@ class ParameterServer:
         state = state_of(self.agent)
         for shard, factory in zip(self.shards, self.factories, strict=True):
             plan.ask_learner(shard, "load_state_dict", factory.part_of(state))
-
-
-def _check(config: Any) -> None:
-    """Refuses settings that have no meaning where workers send gradients."""
-    if getattr(config.agent, "normalize_observations", False):
-        raise ConfigError(
-            "workers send gradients, and no observations to keep statistics of",
-            where="agent.normalize_observations",
-            received="true, with placement parameter_server",
-            fix="leave it out, or use another placement",
-        )
-    if getattr(config.agent, "replicas", None) is not None:
-        raise ConfigError(
-            "each worker computes gradients of its own rollouts, on one device",
-            where="agent.replicas",
-            received=f"{config.agent.replicas}, with placement parameter_server",
-            fix="leave it out, and choose the number of workers",
-        )
-    if isinstance(config.agent.device, dict):
-        raise ConfigError(
-            "a shard has no components that could be on different devices",
-            where="agent.device",
-            received=f"{config.agent.device}, with placement parameter_server",
-            fix="name one device",
-        )

@@ -100,8 +100,7 @@ def check_engine(config: TrainConfig) -> None:
             received=f"{config.placement.server.to_data()}",
             fix="--placement single_learner_fine, or leave it out",
         )
-    if placement.name == "fused":
-        _check_fused(config)
+    placement.check_settings(config)
     if placement.name == "local" and config.vectorization == "async" and config.engine == "local":
         raise ConfigError(
             "placement local has everything in this process",
@@ -109,29 +108,6 @@ def check_engine(config: TrainConfig) -> None:
             received="async, with placement local",
             fix="--placement environments_apart gives each environment a process",
         )
-
-
-#: Settings that a fused training does not have, and why.
-_NOT_FUSED = {
-    "gather": "a fused training gathers nothing: there are no workers",
-    "max_lag": "a fused training gathers nothing: there are no workers",
-    "alternating_sampling": "environments of a fused training are part of its program, and do not step by turns",
-    "info_metrics": "environments of a fused training have no infos",
-    "vectorization": "environments of a fused training are part of its program, and have no processes",
-}
-
-
-def _check_fused(config: TrainConfig) -> None:
-    for name, why in _NOT_FUSED.items():
-        value = getattr(config, name)
-        left_out = value is None or value is False or value == [] or (name, value) == ("vectorization", "sync")
-        if not left_out:
-            raise ConfigError(
-                why,
-                where=name,
-                received=f"{value!r}, with placement fused",
-                fix="leave it out, or use placement local",
-            )
 
 
 def make_engine(config: TrainConfig) -> Engine:
@@ -178,7 +154,7 @@ def worker_seed(config: TrainConfig, number: int) -> int:
 
 def worker_failure(config: TrainConfig) -> FailureRule:
     """The rule for workers that fail. Workers in this process cannot be restarted."""
-    rule = "stop" if config.engine == "local" else config.worker_failure
+    rule = "stop" if config.engine == "local" else config.on_error
     if rule == "shrink":
         return FailureRule("replace", config.worker_timeout, attempts=1)  # which gives up a worker at its first failure
     return FailureRule(rule, config.worker_timeout)

@@ -114,16 +114,16 @@ def _rule(config: TrainConfig, process: Process) -> str:
     if process == "environment process":
         return f"{config.env_failure}, after {config.env_timeout:g} s"
     if process == "worker" and config.engine != "local":
-        return f"{config.worker_failure}, after {config.worker_timeout:g} s"
+        return f"{config.on_error}, after {config.worker_timeout:g} s"
     if process == "rank":
-        return f"{config.placement.rank_failure}, after {config.placement.rank_timeout:g} s"
+        return f"{config.on_error}, after {config.placement.rank_timeout:g} s"
     if process == "shard":
-        return f"{config.placement.shard_failure}, after {config.worker_timeout:g} s"
+        return f"{config.on_error}, after {config.worker_timeout:g} s"
     return _ENDS
 
 
 def _learner_rule(config: Any) -> str:
-    return f"{config.learner_failure}, after {config.learner_timeout:g} s"
+    return f"{config.on_error}, after {config.learner_timeout:g} s"
 
 
 def _of_environments(config: TrainConfig, agent: Any) -> list[Row]:

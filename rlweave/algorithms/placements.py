@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import model_validator
 
+from rlweave.agents.agent import AUTO
 from rlweave.errors import ConfigError
 from rlweave.plugins import imported
 from rlweave.settings.config import Config, setting
@@ -26,6 +27,8 @@ PlacementName = Literal[
     "multi_learner",
     "parameter_server",
 ]
+#: What may happen when a process of a training fails.
+OnError = Literal["stop", "replace", "shrink"]
 FragmentName = Literal["environments", "policy", "learner", "memory"]
 #: The driver is the process of the training; of workers, environment processes, ranks (learners) and shards of the
 #: parameters there may be many.
@@ -65,22 +68,20 @@ class PlacementConfig(Config):
     )
     server: ServerConfig = setting(ServerConfig(), "with placement single_learner_fine, the server that acts")
     learners: int = setting(1, "learners that share num_envs and batches, with placement multi_learner", ge=1)
-    rank_failure: Literal["stop", "shrink"] = setting(
-        "stop",
-        "what happens when one of several learners fails: stop ends the training, shrink goes on with the others",
+    on_error: OnError | None = setting(
+        None,
+        "what happens when a process of the training fails, a worker, a learner, a rank or a shard: stop ends the "
+        "training, replace restarts it in place, shrink goes on with the others; null: stop (of a population: replace)",
     )
     rank_timeout: float = setting(
         300.0, "how much later than the others a learner may be; longer than its first update", gt=0.0, unit="seconds"
     )
     shards: int = setting(1, "parts of the parameters, each with its optimizer, with placement parameter_server", ge=1)
-    shard_failure: Literal["stop", "replace"] = setting(
-        "stop",
-        "what happens when a shard fails, or does not answer for worker_timeout: stop ends the training, replace "
-        "restarts the shard from its last snapshot, and counts the updates that it has lost",
-    )
     shard_snapshots: int = setting(
-        10, "updates between two snapshots of a shard, where shard_failure is replace", ge=1, unit="updates"
+        10, "updates between two snapshots of a shard, from the last of which it is restarted", ge=1, unit="updates"
     )
+
+    renamed: ClassVar[Mapping[str, str]] = dict.fromkeys(("rank_failure", "shard_failure"), "placement.on_error")
 
     @model_validator(mode="before")
     @classmethod
@@ -99,6 +100,39 @@ def spell_out(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Refused:
+    """Values of a setting that have no meaning in a placement.
+
+    Attributes:
+        key: The setting, dotted.
+        why: Why it has none.
+        takes: The values that it may have.
+        when: Whether a value is refused, in place of `takes`.
+        fix: What to do.
+    """
+
+    key: str
+    why: str
+    takes: tuple[Any, ...] = (None,)
+    when: Callable[[Any], bool] | None = None
+    fix: str = "leave it out"
+
+    def check(self, config: Any, placement: str) -> None:
+        """Checks the settings of a training, which may lack this one.
+
+        Raises:
+            ConfigError: The value is refused.
+        """
+        value = config
+        for name in self.key.split("."):
+            if not hasattr(value, name):
+                return
+            value = getattr(value, name)
+        if self.when(value) if self.when is not None else value not in self.takes:
+            raise ConfigError(self.why, where=self.key, received=f"{value}, with placement {placement}", fix=self.fix)
+
+
+@dataclasses.dataclass(frozen=True)
 class Placement:
     """Where the fragments of an algorithm run.
 
@@ -113,6 +147,7 @@ class Placement:
         learns_alike: Whether weights become what they become in the others, but for rounding and random numbers: `auto`
             chooses among these.
         on_ray: Whether it may be asked for on Ray, where workers have agents of their own.
+        refuses: Settings that have no meaning in it.
         parts: Makes the parts of a training, of settings and an algorithm, as "module:function"; None: the algorithm's
             own plan, with workers here or elsewhere.
     """
@@ -126,7 +161,17 @@ class Placement:
     takes_learners: bool = False
     learns_alike: bool = True
     on_ray: bool = False
+    refuses: tuple[Refused, ...] = ()
     parts: str | None = None
+
+    def check_settings(self, config: Any) -> None:
+        """Checks that no setting of a training belongs to other placements only.
+
+        Raises:
+            ConfigError: One does.
+        """
+        for refused in self.refuses:
+            refused.check(config, self.name)
 
     def fits(self, algorithm: Algorithm) -> bool:
         """Whether an algorithm has a form of this kind."""
@@ -180,6 +225,24 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             needs="fused",
             without="its environments step outside of the graph",
             takes_workers=False,
+            refuses=(
+                Refused("gather", "a fused training gathers nothing: there are no workers"),
+                Refused("max_lag", "a fused training gathers nothing: there are no workers"),
+                Refused(
+                    "alternating_sampling",
+                    "environments of a fused training are part of its program, and do not step by turns",
+                    (False,),
+                ),
+                Refused("info_metrics", "environments of a fused training have no infos", ([],)),
+                Refused(
+                    "vectorization",
+                    "environments of a fused training are part of its program, and have no processes",
+                    (None, "sync"),
+                ),
+                Refused(
+                    "placement.on_error", "a fused training is one process, which nothing outlives", (None, "stop")
+                ),
+            ),
             parts="rlweave.algorithms.fused:fused_parts",
         ),
         Placement(
@@ -195,6 +258,11 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             needs="served",
             without="its workers use their agent for more than to act",
             on_ray=True,
+            refuses=(
+                Refused("alternating_sampling", "the server acts for some workers while others step", (False,)),
+                Refused("rollouts_ahead", "the server acts on the newest weights, and collects nothing ahead", (1,)),
+                Refused("max_lag", "the server acts on the newest weights"),
+            ),
             parts="rlweave.algorithms.single_learner_fine:single_learner_fine_parts",
         ),
         Placement(
@@ -205,6 +273,29 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             without="its update is not a mean over rows that several learners could share",
             takes_learners=True,
             on_ray=True,
+            refuses=(
+                Refused("microbatch_size", "micro-batches give gradients, which ranks do not average"),
+                Refused("learner", "each learner is in the process of its rank", ("here",)),
+                Refused("broadcast_interval", "workers act on the weights of their own learner", (1,)),
+                Refused(
+                    "agent.acting_backend",
+                    "the fastest acting backend is measured in the driver, but each rank has an agent of its own",
+                    when=lambda backend: backend == AUTO,
+                    fix="name a backend: --set agent.acting_backend=numpy (or onnx)",
+                ),
+                Refused(
+                    "agent.priority_beta",
+                    "each rank has a memory of its own, whose insertions are not those of all",
+                    when=lambda beta: isinstance(beta, Mapping),
+                    fix="choose a number",
+                ),
+                Refused(
+                    "placement.on_error",
+                    "a rank cannot be restarted: the others have gone on without what it alone knows",
+                    (None, "stop", "shrink"),
+                    fix="--set placement.on_error=shrink, or stop",
+                ),
+            ),
             parts="rlweave.algorithms.multi_learner:multi_learner_parts",
         ),
         Placement(
@@ -215,6 +306,31 @@ PLACEMENTS: dict[PlacementName, Placement] = {
             without="its update is not one optimizer step with the gradients of a rollout, which a worker could send",
             learns_alike=False,
             on_ray=True,
+            refuses=(
+                Refused(
+                    "agent.normalize_observations",
+                    "workers send gradients, and no observations to keep statistics of",
+                    (False,),
+                    fix="leave it out, or use another placement",
+                ),
+                Refused(
+                    "agent.replicas",
+                    "each worker computes gradients of its own rollouts, on one device",
+                    fix="leave it out, and choose the number of workers",
+                ),
+                Refused(
+                    "agent.device",
+                    "a shard has no components that could be on different devices",
+                    when=lambda device: isinstance(device, dict),
+                    fix="name one device",
+                ),
+                Refused(
+                    "placement.on_error",
+                    "nobody else has the parameters of a shard, without which nothing goes on",
+                    (None, "stop", "replace"),
+                    fix="--set placement.on_error=replace, or stop",
+                ),
+            ),
             parts="rlweave.algorithms.parameter_server:parameter_server_parts",
         ),
     )

@@ -25,9 +25,16 @@ def single_learner_fine_parts(config: Any, algorithm: Algorithm) -> Parts:
         algorithm: What is trained; a server can act for its workers.
 
     Raises:
-        ConfigError: A setting belongs to other placements.
+        ConfigError: A batch of the server would never be whole.
     """
-    _check(config)
+    size = config.placement.server.batch_size
+    if size is not None and size > config.num_envs:
+        raise ConfigError(
+            "a batch of the server would never be whole",
+            where="placement.server.batch_size",
+            received=f"{size} rows of {config.num_envs} environments",
+            fix=f"at most {config.num_envs}, or null for all environments",
+        )
     with make_training_env(config) as env:
         agent = algorithm.make_agent(config, env, config.seed)
     factories = [EnvironmentFactory(config, number) for number in range(config.placement.workers)]
@@ -81,26 +88,3 @@ class ServedRollouts(Rollouts):
     def gather(self, default: Literal["sync", "async"], num_async: int = 1, by_reference: bool = False) -> Stream:
         """As in `Rollouts`: with ``"sync"``, workers whose item is complete wait until those of all are."""
         return self._workers.serve(self.gather_async(), (self._workers.gather or default) == "sync")
-
-
-def _check(config: Any) -> None:
-    """Refuses settings that have no meaning with a server that acts."""
-    settings = {
-        "alternating_sampling": (False, "the server acts for some workers while others step"),
-        "rollouts_ahead": (1, "the server acts on the newest weights, and collects nothing ahead"),
-        "max_lag": (None, "the server acts on the newest weights"),
-    }
-    for name, (usual, why) in settings.items():
-        value = getattr(config, name, usual)
-        if value != usual:
-            raise ConfigError(
-                why, where=name, received=f"{value}, with placement single_learner_fine", fix="leave it out"
-            )
-    size = config.placement.server.batch_size
-    if size is not None and size > config.num_envs:
-        raise ConfigError(
-            "a batch of the server would never be whole",
-            where="placement.server.batch_size",
-            received=f"{size} rows of {config.num_envs} environments",
-            fix=f"at most {config.num_envs}, or null for all environments",
-        )

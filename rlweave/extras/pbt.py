@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from rlweave.algorithms.config import TrainConfig, resolve_config
 from rlweave.algorithms.environments import evaluate_player
 from rlweave.algorithms.parts import Events
 from rlweave.algorithms.placement import RolloutWorkers, close_engine, make_engine
-from rlweave.algorithms.placements import spell_out
+from rlweave.algorithms.placements import OnError, spell_out
 from rlweave.algorithms.registry import get_algorithm
 from rlweave.algorithms.saving import check_same_training
 from rlweave.algorithms.trainer import PlanTrainer
@@ -53,9 +53,8 @@ _DERIVED = (
 class PBTTrainConfig(TrainConfig):
     """Settings of a population-based training. `steps` counts those of all trials together."""
 
-    worker_failure: Literal["stop", "replace"] = setting(
-        "replace", "what a trial that fails does on Ray: stop the training, or go on from the best of the others"
-    )
+    default_on_error: ClassVar[OnError] = "replace"  # a trial that fails goes on from the best of the others
+
     trial_algorithm: str = setting("ppo", "algorithm of each trial")
     trial: dict[str, Any] = setting(
         {}, "nested settings of each trial over those tuned for the environment, such as {agent: {epochs: 4}}"
@@ -95,6 +94,13 @@ def check_population(config: PBTTrainConfig) -> None:
             received=f"{config.placement.workers} workers, placement {config.placement.name}",
             fix="--set population=4 for the trials; "
             "--set 'trial={placement: {workers: 2}, engine: ray}' for the workers of each",
+        )
+    if config.on_error == "shrink":
+        raise ConfigError(
+            "a population stays as large as it is",
+            where="placement.on_error",
+            received=config.on_error,
+            fix="--set placement.on_error=replace, or stop",
         )
     twice = [key for key in config.trial if key in _DERIVED]
     if twice:

@@ -161,7 +161,8 @@ def _explain(config_class: type[BaseModel], details: Any) -> tuple[str, ConfigEr
     path = [part for part in details["loc"] if isinstance(part, str | int)]
     owner = _model_at(config_class, path[:-1])
     if details["type"] == "extra_forbidden" and owner is not None:
-        key, fix = ".".join(map(str, path)), nearest(str(path[-1]), owner.model_fields)
+        key, new = ".".join(map(str, path)), getattr(owner, "renamed", {}).get(path[-1])
+        fix = f"{new} takes its place" if new else nearest(str(path[-1]), owner.model_fields)
         received = repr(details["input"])
         return key, ConfigError(f"unknown setting {key!r}", where=owner.__name__, received=received, fix=fix)
     path, field = _setting_at(config_class, path)

@@ -164,7 +164,7 @@ def test_settings_that_cannot_be_are_refused(sets, where):
 @pytest.mark.slow
 def test_a_shard_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_engine):
     ray = pytest.importorskip("ray")
-    sets = {"engine": "ray", "placement.workers": 2, "object_store_mb": 80, "worker_failure": "replace"}
+    sets = {"engine": "ray", "placement.workers": 2, "object_store_mb": 80, "placement.on_error": "replace"}
     sets["steps_per_item"] = 16
     trainer = trainers(**sets, report_every=500, steps=4_000)
     rows = []

@@ -183,7 +183,7 @@ def test_an_info_that_cannot_be_pickled_stays_where_it_is():
 def test_an_environment_that_raises_at_every_hundredth_step_is_begun_anew():
     """The training goes on, items that were begun are lost and counted, and steps are those that were trained on."""
     options = {"how": "raises", "at": 100, "every": True}
-    trainer = trainer_of(env=FAULTY, env_options=options, worker_failure="replace", steps=240)
+    trainer = trainer_of(env=FAULTY, env_options=options, placement__on_error="replace", steps=240)
     try:
         list(trainer.train())
         counters = trainer.plan.counters

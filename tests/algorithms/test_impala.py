@@ -188,7 +188,7 @@ def check_replaced(counters):
 
 def test_a_learner_in_an_actor_that_fails_stops_the_training_or_is_replaced_as_the_settings_say(trainers):
     for how in ("stop", "replace"):
-        trainer = failing_learner(trainers, learner_failure=how)
+        trainer = failing_learner(trainers, **{"placement.on_error": how})
         trainer.parts.remote.actor.factory = FailsOnce(trainer.parts.remote.actor.factory)
         trainer.load_state_dict(trainer.state_dict())  # makes the learner anew
         if how == "stop":
@@ -204,7 +204,7 @@ def test_a_learner_in_an_actor_that_fails_stops_the_training_or_is_replaced_as_t
 def test_on_ray_a_learner_whose_process_is_killed_is_replaced(trainers, ray_engine):
     import ray
 
-    trainer = failing_learner(trainers, engine="ray", object_store_mb=80, learner_failure="replace")
+    trainer = failing_learner(trainers, engine="ray", object_store_mb=80, **{"placement.on_error": "replace"})
     trainer.run_to(400)
     (record,) = trainer.plan._context._learners.values()
     ray.kill(record.actor.handle, no_restart=True)
@@ -215,7 +215,7 @@ def test_on_ray_a_learner_whose_process_is_killed_is_replaced(trainers, ray_engi
 @pytest.mark.parametrize(
     ("sets", "text"),
     [
-        ({"learner_failure": "replace"}, "cannot be restarted"),
+        ({"placement.on_error": "shrink", "learner": "actor", "engine": "ray"}, "without the learner nothing goes on"),
         ({"broadcast_interval": 2}, "always have the newest weights"),
         ({"learner": "actor"}, "cannot act on the agent of a learner in an actor"),
         ({"learner_cpus": 1.0}, "holds no cores of its own"),

@@ -147,7 +147,7 @@ def test_the_others_go_on_without_a_rank_that_fails_where_the_group_is_to_shrink
     trainers, monkeypatch, tmp_path, at, method
 ):
     failing(monkeypatch, at, method)
-    sets = {**SETS, "num_envs": 6, "placement.learners": 3, "placement.rank_failure": "shrink", "evaluate_every": 0}
+    sets = {**SETS, "num_envs": 6, "placement.learners": 3, "placement.on_error": "shrink", "evaluate_every": 0}
     trainer = trainers("a2c", tmp_path / "run", checkpoint_every=0, **sets)
     rows = finish(trainer)
     assert rows[-1]["train_one_step/ranks"] < 3
@@ -175,6 +175,7 @@ def test_the_others_go_on_without_a_rank_that_fails_where_the_group_is_to_shrink
         ("dqn", {"agent.priority_beta": {"type": "linear", "start": 0.4, "end": 1.0, "steps": 9}}, "memory of its own",
          "agent.priority_beta"),
         ("a2c", {"placement.name": "local"}, "placement local has one learner", "placement.learners"),
+        ("a2c", {"placement.on_error": "replace"}, "a rank cannot be restarted", "placement.on_error"),
     ],
 )  # fmt: skip
 def test_settings_that_have_no_meaning_are_refused_before_anything_is_made(algorithm, sets, what, where):
@@ -241,7 +242,7 @@ def test_on_ray_a_run_resumes_and_the_group_shrinks_where_a_rank_is_killed(train
         np.testing.assert_array_equal(resumed.agent.state_dict()[path], value, err_msg=path)
     for trainer in (uncut, resumed):
         trainer.close()
-    shrink = {"placement.rank_failure": "shrink", "placement.rank_timeout": 60}
+    shrink = {"placement.on_error": "shrink", "placement.rank_timeout": 60}
     shrinks = trainers("a2c", steps=2_000, checkpoint_every=0, **RAY, **shrink)
     shrinks.run_to(100)
     kill_one(shrinks, 0)

@@ -112,7 +112,7 @@ def test_several_shards_learn_what_one_learner_does(trainers, algorithm):
     ("algorithm", "sets"),
     [
         ("a3c", {}),
-        ("a2c", {"microbatch_size": 8, "placement.shard_failure": "replace"}),
+        ("a2c", {"microbatch_size": 8, "placement.on_error": "replace"}),
         pytest.param("a3c", {"agent__network": [{"type": "lstm", "units": 4}]}, marks=pytest.mark.thorough),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_shard_that_fails_is_restarted_and_its_lost_updates_are_counted(traine
         return update(self, gradients)
 
     monkeypatch.setattr(ParameterShard, "update", fail_once)
-    sets = {**SHARDS, "placement.shard_failure": "replace", "placement.shard_snapshots": 5, "checkpoint_every": 0}
+    sets = {**SHARDS, "placement.on_error": "replace", "placement.shard_snapshots": 5, "checkpoint_every": 0}
     trainer = trainers("a3c", **sets)
     row = finish(trainer)[-1]
     assert (row["env_steps_sampled"], row["updates"]) == (608, 38)
@@ -198,6 +198,7 @@ def test_a_shard_that_fails_ends_the_training_and_the_last_checkpoint_is_whole(t
         ("a2c", {**SHARDS, "agent.normalize_observations": True}, "no observations to keep", "agent.normalize_obs"),
         ("a3c", {**SHARDS, "agent.device": {"policy": "cpu"}}, "could be on different devices", "agent.device"),
         ("a2c", {**SHARDS, "agent.replicas": 2}, "each worker computes gradients", "agent.replicas"),
+        ("a3c", {**SHARDS, "placement.on_error": "shrink"}, "nobody else has the parameters", "placement.on_error"),
         ("a3c", {**SHARDS, "gather": "sync", "max_lag": 1}, "no weight lag to bound", "max_lag"),
     ],
 )
@@ -239,7 +240,7 @@ def kill(trainer, number):
 @pytest.mark.slow
 @pytest.mark.long(minutes=0.5)
 def test_on_ray_a_killed_shard_is_restarted_and_counters_are_exact(trainers, ray_engine):
-    sets = {**RAY, "placement.shard_failure": "replace", "max_lag": 2, "steps": 1_600, "checkpoint_every": 0}
+    sets = {**RAY, "placement.on_error": "replace", "max_lag": 2, "steps": 1_600, "checkpoint_every": 0}
     trainer = trainers("a3c", **sets)
     trainer.run_to(400)
     pids = kill(trainer, 1)

@@ -135,7 +135,7 @@ class MortalFactory:
 )
 def test_algorithms_in_rounds_learn_from_whole_rounds_of_those_who_are_there(algorithm, sets):
     config = algorithm.config_class(
-        env="any", placement={"workers": 3}, num_envs=3, engine="ray", worker_failure="replace", **sets
+        env="any", placement={"workers": 3, "on_error": "replace"}, num_envs=3, engine="ray", **sets
     )
     learner = Descending()
     plan = algorithm.plan_of(config, WorkerGroup(list(map(MortalFactory, range(3)))), learner).start(

@@ -136,3 +136,13 @@ def test_what_an_algorithm_has_no_form_for_is_said_before_how_many_workers_it_ha
     for refuse in (get_algorithm("a3c").explain, get_algorithm("a3c").make_trainer):
         with pytest.raises(ConfigError, match="a3c has no fused form"):
             refuse(config)
+
+
+@pytest.mark.parametrize(
+    "old", ["worker_failure", "learner_failure", "placement.rank_failure", "placement.shard_failure"]
+)
+def test_the_settings_that_on_error_replaces_are_refused_with_the_new_key(old):
+    with pytest.raises(ConfigError, match="unknown setting") as caught:
+        resolve_config(get_algorithm("impala").config_class, sets={"env": "CartPole-v1", old: "stop"})
+    assert old in caught.value.what
+    assert caught.value.fix == "placement.on_error takes its place"

@@ -112,7 +112,7 @@ def test_settings_of_other_placements_are_refused(algorithm, sets, where, text):
 def test_the_plan_shows_server_borders_and_batches():
     spec = get_algorithm("ppo")
     sets = {"env": "CartPole-v1", "backend": "torch", "num_envs": 4, **FINE, "placement.server.wait": 0.5}
-    config = resolve_config(spec.config_class, sets={**sets, "engine": "ray", "worker_failure": "replace"})
+    config = resolve_config(spec.config_class, sets={**sets, "engine": "ray", "placement.on_error": "replace"})
     text = spec.explain(config)
     lines = {" ".join(line.split()) for line in text.splitlines()}
     assert "serve Offer SampleBatch , list driver batch_size=4, wait=0.5 s, in rounds" in lines
@@ -151,7 +151,7 @@ class Mortal:
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_training_goes_on_without_a_worker_that_is_given_up(trainers, monkeypatch, algorithm):
-    rule = worker_failure(SimpleNamespace(engine="ray", worker_failure="shrink", worker_timeout=60.0))
+    rule = worker_failure(SimpleNamespace(engine="ray", on_error="shrink", worker_timeout=60.0))
     monkeypatch.setattr("rlweave.algorithms.placement.worker_failure", lambda config: rule)
     sets = {**COMMON, **FINE, "placement.workers": 4, "steps": 400}
     trainer = trainers(algorithm, **sets)
@@ -194,7 +194,7 @@ def telling(trainer):
 def test_on_ray_workers_import_no_framework_and_one_that_is_killed_is_rows_less(trainers, ray_engine, rule):
     sets = {**COMMON, **FINE, **recurrent("ppo"), "steps": 1200, "worker_cpus": 0.5, "object_store_mb": 80}
     local = trainers("ppo", **{**sets, "placement.name": "local", "placement.workers": 1})
-    trainer = telling(trainers("ppo", **sets, engine="ray", worker_failure=rule))
+    trainer = telling(trainers("ppo", **sets, engine="ray", **{"placement.on_error": rule}))
     assert trainer.plan.ask_workers("frameworks") == [[], []]
     pids = trainer.plan.ask_workers("pid")
     expected, rows = local.train(), trainer.train()

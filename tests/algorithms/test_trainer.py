@@ -345,7 +345,7 @@ def test_a_worker_that_is_killed_in_a_training_on_ray_is_replaced(trainers, ray_
         "engine": "ray",
         "object_store_mb": 80,
     }
-    trainer = trainers("ppo", worker_failure="replace", **sets)
+    trainer = trainers("ppo", placement__on_error="replace", **sets)
     rows = []
     for row in trainer.train():
         if not rows:

@@ -319,6 +319,7 @@ def test_a_trial_that_stands_in_for_a_lost_one_goes_on_from_the_best_of_the_othe
     ("sets", "where"),
     [
         ({"placement": {"workers": 2}}, "the workers of a population are its trials"),
+        ({"placement": {"on_error": "shrink"}}, "a population stays as large"),
         ({"trial": {"seed": 3}}, "seed of a trial follows from that of the population"),
         ({"hyper_parameters": {"agent.lr": [0.1]}}, "lowest and its highest"),
         ({"hyper_parameters": {"agent.lr": [1.0, 0.1]}}, "lowest and its highest"),

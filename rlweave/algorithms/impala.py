@@ -170,7 +170,7 @@ def impala_plan(
     queued = batches.queue(learner_queue, queue_policy)
     train = queued.for_each(TrainOneStep(learner, workers, publish_every=broadcast_interval))
     if isinstance(learner, LearnerActor):
-        train.on_error(on_error, learner_timeout)
+        train.on_error("replace" if on_error == "replace" else "stop", learner_timeout)
     return ReportMetrics(train, workers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -76,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: Always: 0 when all went well, 2 for wrong usage, 1 for a failure while running, 130 after Ctrl-C.
     """
     _search_current_directory()
+    # a start makes a million objects that stay; by default Python looks for garbage among them 400 times
+    gc.set_threshold(10_000)
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rlweave")
     except RlweaveError as error:

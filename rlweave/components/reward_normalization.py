@@ -6,7 +6,6 @@ from typing import Any
 
 from rlweave import ops
 from rlweave.components.normalization import RunningNormalization
-from rlweave.components.returns import discounted_sums
 from rlweave.graph import Component, api, graph_fn, register
 from rlweave.settings.ranges import POSITIVE, PROBABILITY
 from rlweave.spaces import Space
@@ -73,7 +72,7 @@ class RewardNormalization(Component):
         # the sum runs forward: as the backward one of the flipped arrays, row t taking what step t - 1 hands on
         flipped = ops.flip(ops.concat([first, rewards[1:]], axis=0), axis=0)
         handed_on = ops.flip(ops.concat([decays[-1:], decays[:-1]], axis=0), axis=0)
-        returns = ops.flip(discounted_sums(flipped, handed_on), axis=0)
+        returns = ops.flip(ops.discounted_sums(flipped, handed_on), axis=0)
         self.carried.assign(returns[-1] * decays[-1])
         return returns
 

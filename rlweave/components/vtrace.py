@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rlweave import ops
-from rlweave.components.returns import discounted_sums, td_errors
+from rlweave.components.returns import td_errors
 from rlweave.errors import BuildError
 from rlweave.graph import Component, graph_fn, register
 from rlweave.settings.ranges import POSITIVE, PROBABILITY
@@ -75,7 +75,7 @@ def vtrace(
     rhos = ratios if rho_clip is None else ops.minimum(ratios, rho_clip)
     deltas = rhos * td_errors(rewards, values, next_values, terminated, discount)
     decays = ops.where(ended, 0.0, discount * lambda_ * ops.minimum(ratios, c_clip))
-    corrections = discounted_sums(deltas, decays)
+    corrections = ops.discounted_sums(deltas, decays)
     targets = values + corrections
     # vs_{t+1} is the next row's, but for the ends of episodes and of the arrays: there only a value is known
     following = ops.concat([targets[1:], next_values[-1:]], axis=0)

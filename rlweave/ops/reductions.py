@@ -78,3 +78,16 @@ def cumulative_sum(x: Array, axis: int | None = None) -> Array:
         ValueError: `axis` is None and x has more than one axis.
     """
     return implementation(x).cumulative_sum(x, axis)
+
+
+def discounted_sums(x: Array, decays: Array) -> Array:
+    """`y_t = x_t + decays_t * y_{t+1}`, with nothing after the last row.
+
+    Args:
+        x: (T, ...), floats.
+        decays: Factor on what follows row t, of the shape and dtype of x.
+
+    Returns:
+        (T, ...).
+    """
+    return implementation(x, decays).discounted_sums(x, decays)

@@ -217,6 +217,7 @@ def _cases() -> dict[str, list[Case]]:
         "argmax": [case(DISTINCT, 1), case(DISTINCT), case(np.array([1, 3, 3, 2], np.int32)), case(FLAGS, -1, True)],
         "argmin": [case(DISTINCT, -1), case(DISTINCT), case(np.array([2, 1, 1, 2], np.int32)), case(FLAGS, 0, True)],
         "cumulative_sum": [case(X, 0), case(ROW), case(X, -1), case(WHOLE, 1), case(FLAGS, 1)],
+        "discounted_sums": [case(floats(steps, 2, 3), floats(steps, 2, 3, seed=1)) for steps in (1, 2, 3, 5, 16, 17)],
         # shapes
         "reshape": [case(X, (2, 6)), case(X, -1), case(X, (2, -1, 3))],
         "expand_dims": [case(X, 0), case(X, -1), case(X, 1)],

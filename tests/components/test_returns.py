@@ -7,7 +7,6 @@ from rlweave.components.losses.ppo import normalized
 from rlweave.components.returns import (
     GeneralizedAdvantageEstimation,
     discounted_returns,
-    discounted_sums,
     generalized_advantages,
     n_step_returns,
     next_state_values,
@@ -226,16 +225,6 @@ def test_normalized_advantages():
     assert abs(y.std() - 1.0) < 1e-5
     np.testing.assert_array_equal(normalized(np.full((8,), 2.5, np.float32)), np.zeros(8))
     np.testing.assert_array_equal(normalized(np.array([2.5], np.float32)), [0.0])  # PPO refuses minibatches of one
-
-
-def test_discounted_sums_is_a_reversed_recurrence():
-    rng = np.random.default_rng(6)
-    for T in (1, 2, 3, 5, 16, 17):
-        x, decays = rng.normal(size=(T, 2, 3)), rng.random((T, 2, 3))
-        expected, carry = np.zeros_like(x), np.zeros((2, 3))
-        for t in reversed(range(T)):
-            carry = expected[t] = x[t] + decays[t] * carry
-        np.testing.assert_allclose(discounted_sums(x, decays), expected, rtol=1e-12)
 
 
 def test_out_of_range_settings_are_refused():

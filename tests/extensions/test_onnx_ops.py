@@ -26,6 +26,7 @@ from rlweave.extensions.onnx_.session import make_session
 
 #: Operators that acting graphs do not need.
 WITHOUT_FORM = {"lgamma", "set_at", "add_at", "adam_update", "rmsprop_update", "sgd_update", "global_norm_clip"}
+WITHOUT_FORM |= {"discounted_sums"}
 
 
 def run_of(name: str, one: Case) -> OnnxRun:

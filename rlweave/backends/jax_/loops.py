@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import jaxpr_as_fun
 
 from rlweave.backends.jax_.ops.convolution import as_matrix_products
 
@@ -40,8 +39,13 @@ def _for_cpu(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int |
             traced, results = jax.make_jaxpr(lambda *given: step(*given), return_shape=True)(state, row)
     elif convolutions:
         loop = _written_out
-    flat, nesting = jaxpr_as_fun(traced), jax.tree.structure(results)
-    return lambda *arguments: jax.tree.unflatten(nesting, flat(*jax.tree.leaves(arguments))), loop
+    nesting = jax.tree.structure(results)
+
+    def run(*arguments: Any) -> Any:
+        flat = jax.core.eval_jaxpr(traced.jaxpr, traced.consts, *jax.tree.leaves(arguments))
+        return jax.tree.unflatten(nesting, flat)
+
+    return run, loop
 
 
 def _written_out(step: Callable[[Any, Any], Any], state: Any, xs: Any, length: int | None) -> tuple[Any, Any]:

@@ -62,7 +62,7 @@ class FastRandom:
 
 def initial_state(seed: int) -> Array:
     """A raw key made from a seed."""
-    return jnp.asarray(np.random.SeedSequence(seed).generate_state(2, np.uint32))
+    return jax.device_put(np.random.SeedSequence(seed).generate_state(2, np.uint32))  # `jnp.asarray` compiles
 
 
 def state_to_numpy(state: Array) -> np.ndarray:

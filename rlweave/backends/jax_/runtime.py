@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Literal
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rlweave.backends import carrying
@@ -235,7 +234,7 @@ def _double_batch(
     pending: dict[Any, Suspect] = {}
 
     def source(var: Any) -> tuple[int, ...]:
-        return _shape(var) if isinstance(var, Literal) else origin.get(var, _shape(var))
+        return _shape(var) if _is_constant(var) else origin.get(var, _shape(var))
 
     for equation in jaxpr.eqns:
         operands = tuple(source(var) for var in equation.invars if hasattr(var.aval, "shape"))
@@ -249,7 +248,7 @@ def _double_batch(
         layout = equation.primitive.name in _LAYOUT
         for var in equation.outvars:
             shape = _shape(var)
-            met = [pending.pop(v) for v in equation.invars if not isinstance(v, Literal) and v in pending]
+            met = [pending.pop(v) for v in equation.invars if not _is_constant(v) and v in pending]
             twice = any(shape.count(size) > 1 for size in batch_sizes)
             if layout:
                 before = _shape(equation.invars[0])
@@ -261,6 +260,11 @@ def _double_batch(
             elif met or (twice and shape not in map(_shape, equation.invars)):
                 yield Suspect(met[0].shape if met else shape, operands, _location(equation))
     yield from pending.values()
+
+
+def _is_constant(operand: Any) -> bool:
+    # what `jax.extend.core.Literal` is; the import of `jax.extend` brings Pallas with it, a tenth of a second
+    return hasattr(operand, "val")
 
 
 def _shape(var: Any) -> tuple[int, ...]:

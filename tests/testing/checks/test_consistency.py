@@ -3,7 +3,6 @@
 import pytest
 
 from rlweave import ops
-from rlweave.components.returns import discounted_sums
 from rlweave.graph import Component, graph_fn
 from rlweave.spaces import BoolBox, FloatBox
 from rlweave.testing import Cause, Descriptor, check
@@ -64,7 +63,7 @@ class Advantages(Component):
     def estimate(self, rewards, values, last_values, terminated):
         following = ops.where(terminated, 0.0, later(values, ops.expand_dims(last_values, 0)))
         errors = self.errors(rewards, values, following)
-        sums = discounted_sums(errors, ops.where(terminated, 0.0, ops.full_like(errors, 0.8)))
+        sums = ops.discounted_sums(errors, ops.where(terminated, 0.0, ops.full_like(errors, 0.8)))
         return sums, self.targets(sums, values, following)
 
     def errors(self, rewards, values, following):

@@ -3,7 +3,6 @@
 import pytest
 
 from rlweave import ops
-from rlweave.components.returns import discounted_sums
 from rlweave.graph import Component, api, graph_fn
 from rlweave.spaces import BoolBox, Dict, FloatBox
 from rlweave.testing import Cause, check
@@ -48,19 +47,19 @@ class Advantages(Component):
     @graph_fn(looks_ahead=True)
     def _sums(self, deltas, terminated, truncated):
         ended = ops.logical_or(terminated, truncated)
-        return discounted_sums(deltas, ops.where(ended, 0.0, ops.full_like(deltas, 0.8)))
+        return ops.discounted_sums(deltas, ops.where(ended, 0.0, ops.full_like(deltas, 0.8)))
 
 
 class SumsGoOnWhereCut(Advantages):
     @graph_fn(looks_ahead=True)
     def _sums(self, deltas, terminated, truncated):
-        return discounted_sums(deltas, ops.where(terminated, 0.0, ops.full_like(deltas, 0.8)))
+        return ops.discounted_sums(deltas, ops.where(terminated, 0.0, ops.full_like(deltas, 0.8)))
 
 
 class SumsGoOn(Advantages):
     @graph_fn(looks_ahead=True)
     def _sums(self, deltas, terminated, truncated):
-        return discounted_sums(deltas, ops.full_like(deltas, 0.8))
+        return ops.discounted_sums(deltas, ops.full_like(deltas, 0.8))
 
 
 class SumsEndOneStepLate(Advantages):
@@ -68,7 +67,7 @@ class SumsEndOneStepLate(Advantages):
     def _sums(self, deltas, terminated, truncated):
         ended = ops.logical_or(terminated, truncated)
         ended = ops.concat([ops.zeros_like(ended[:1]), ended[:-1]], axis=0)
-        return discounted_sums(deltas, ops.where(ended, 0.0, ops.full_like(deltas, 0.8)))
+        return ops.discounted_sums(deltas, ops.where(ended, 0.0, ops.full_like(deltas, 0.8)))
 
 
 class CountsValuesAfterTheEnd(Advantages):
@@ -159,7 +158,7 @@ class OneCutForBoth(Component):
     def estimate(self, rewards, values, last_values, terminated, truncated):
         ended = ops.logical_or(terminated, truncated)
         following = ops.where(ended, 0.0, later(values, ops.expand_dims(last_values, 0)))
-        return discounted_sums(rewards + following - values, ops.where(ended, 0.0, ops.full_like(values, 0.8)))
+        return ops.discounted_sums(rewards + following - values, ops.where(ended, 0.0, ops.full_like(values, 0.8)))
 
 
 class Ratios(Component):
@@ -169,7 +168,7 @@ class Ratios(Component):
     def estimate(self, target_log_probs, rewards, values, next_values, terminated):
         deltas = rewards + ops.where(terminated, 0.0, next_values) - values
         ratios = self._ratios(target_log_probs, terminated)
-        return values + discounted_sums(ratios * deltas, ops.where(terminated, 0.0, 0.8 * ratios))
+        return values + ops.discounted_sums(ratios * deltas, ops.where(terminated, 0.0, 0.8 * ratios))
 
     def _ratios(self, target_log_probs, terminated):
         return ops.minimum(ops.exp(target_log_probs), 1.0)
@@ -209,7 +208,7 @@ class StartsAsEnds(Component):
     def estimate(self, rewards, values, last_values, dones, last_dones):
         ended = later(dones, ops.expand_dims(last_dones, 0))
         following = ops.where(ended, 0.0, later(values, ops.expand_dims(last_values, 0)))
-        return discounted_sums(rewards + following - values, ops.where(ended, 0.0, ops.full_like(values, 0.8)))
+        return ops.discounted_sums(rewards + following - values, ops.where(ended, 0.0, ops.full_like(values, 0.8)))
 
 
 class OneStepTarget(Component):

@@ -9,6 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rlweave.backends.doubling import doubling
+from rlweave.backends.jax_.ops.arrays import concat, zeros_like
+
 Array = Any
 Axis = int | tuple[int, ...] | None
 
@@ -57,3 +60,19 @@ def cumulative_sum(x: Array, axis: int | None = None) -> Array:
             raise ValueError(f"cumulative_sum needs `axis` for an array with {jnp.ndim(x)} axes.")
         axis = 0
     return jnp.cumsum(x, axis, dtype=_sum_dtype(x))
+
+
+_doubled = doubling(jnp.asarray, concat, zeros_like)
+
+
+def discounted_sums(x: Array, decays: Array) -> Array:
+    if jax.default_backend() != "cpu":
+        return _doubled(x, decays)
+    x, decays = jnp.asarray(x), jnp.asarray(decays)
+    # on a CPU a loop runs faster, and compiles in a fifth of the time
+
+    def step(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        total = row[0] + row[1] * following
+        return total, total
+
+    return jax.lax.scan(step, jnp.zeros(x.shape[1:], x.dtype), (x, decays), reverse=True)[1]

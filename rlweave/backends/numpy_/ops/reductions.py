@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlweave.backends.numpy_.ops.arrays import array_of, asarray
+from rlweave.backends.doubling import doubling
+from rlweave.backends.numpy_.ops.arrays import array_of, asarray, concat, zeros_like
 
 Array = Any
 Axis = int | tuple[int, ...] | None
@@ -109,3 +110,6 @@ def cumulative_sum(x: Array, axis: int | None = None) -> Array:
             raise ValueError(f"cumulative_sum needs `axis` for an array with {x.ndim} axes.")
         axis = 0
     return np.add.accumulate(x, axis=axis, dtype=np.int32 if x.dtype.kind in _INTEGERS else None)
+
+
+discounted_sums = doubling(array_of, concat, zeros_like)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlweave.backends.torch_.ops.arrays import tensor_of
+from rlweave.backends.doubling import doubling
+from rlweave.backends.torch_.ops.arrays import concat, tensor_of, zeros_like
 
 Array = Any
 Axis = int | tuple[int, ...] | None
@@ -105,3 +106,6 @@ def cumulative_sum(x: Array, axis: int | None = None) -> Array:
             raise ValueError(f"cumulative_sum needs `axis` for an array with {x.ndim} axes.")
         axis = 0
     return torch.cumsum(x, axis, dtype=None if x.dtype.is_floating_point else torch.int32)
+
+
+discounted_sums = doubling(tensor_of, concat, zeros_like)

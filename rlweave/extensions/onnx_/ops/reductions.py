@@ -9,7 +9,7 @@ import numpy as np
 
 from rlweave.backends.numpy_ import ops as reference
 from rlweave.extensions.onnx_.ops import elementwise
-from rlweave.extensions.onnx_.symbolic import Operator, Target, composed, no_form, symbolic
+from rlweave.extensions.onnx_.symbolic import Operator, Target, composed, no_form, symbolic, without_form
 
 Array = Any
 Axis = int | tuple[int, ...] | None
@@ -123,3 +123,6 @@ argmin = _index("ArgMin", reference.argmin)
 @symbolic(reference.cumulative_sum)
 def cumulative_sum(target: Target, x: Array, axis: int | None = None) -> str:
     return str(target.node("CumSum", [target.name(x, target.dtype), target.model.constant(axis or 0, np.int64)]))
+
+
+discounted_sums = without_form(reference.discounted_sums)

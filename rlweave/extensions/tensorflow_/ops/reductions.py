@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlweave.backends.doubling import doubling
 from rlweave.extensions.tensorflow_.array import TensorFlowArray, real, tensor_of
 from rlweave.extensions.tensorflow_.framework import tf
+from rlweave.extensions.tensorflow_.ops.arrays import concat, zeros_like
+from rlweave.extensions.tensorflow_.ops.control import scan
 
 Array = Any
 Axis = int | tuple[int, ...] | None
@@ -94,3 +97,17 @@ def cumulative_sum(x: Array, axis: int | None = None) -> Array:
             raise ValueError(f"cumulative_sum needs `axis` for an array with {x.shape.rank} axes.")
         axis = 0
     return TensorFlowArray(tf.cumsum(x, axis))
+
+
+_doubled = doubling(lambda x: TensorFlowArray(tensor_of(x)), concat, zeros_like)
+
+
+def discounted_sums(x: Array, decays: Array) -> Array:
+    if tensor_of(x).shape[0] is not None:
+        return _doubled(x, decays)
+
+    def step(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        total = row[0] + row[1] * following
+        return total, total
+
+    return scan(step, zeros_like(sum(x, 0)), (x, decays), reverse=True)[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rlweave import ops
-from rlweave.components.returns import discounted_sums
 from rlweave.graph import Component, graph_fn, register
 from rlweave.settings.ranges import PROBABILITY
 
@@ -35,7 +34,7 @@ def lambda_returns(
     cut = ops.concat([ends[:-1], ops.ones_like(ends[-1:])], axis=0)
     bootstrap = discount * ops.where(terminated, 0.0, next_values)
     own = rewards + ops.where(cut, bootstrap, (1.0 - lambda_) * bootstrap)
-    return discounted_sums(own, ops.where(cut, 0.0, ops.full_like(own, discount * lambda_)))
+    return ops.discounted_sums(own, ops.where(cut, 0.0, ops.full_like(own, discount * lambda_)))
 
 
 @register("q_lambda_loss")

@@ -195,7 +195,7 @@ TASKS = {
         clear=("best_evaluation_return", 499.0),
     ),
     "pqn-cartpole": Task(
-        "pqn", "CartPole-v1", 60_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
+        "pqn", "CartPole-v1", 100_000, greedy_return(20), f"{_BEST}, 20 greedy episodes", 475.0,
         clear=("best_evaluation_return", 499.0),
     ),
     "a2c-cartpole": Task(
